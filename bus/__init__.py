@@ -1,0 +1,15 @@
+"""The partitioned, durable log that everything travels on."""
+
+from bus.api import Bus, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition, partition_of
+
+__all__ = [
+    "Bus",
+    "GroupRecord",
+    "Once",
+    "PartitionState",
+    "Position",
+    "Record",
+    "StoredRecord",
+    "TopicPartition",
+    "partition_of",
+]

@@ -1,0 +1,249 @@
+"""The bus: a partitioned log with dense offsets, consumer groups, small keyed tables, and leases that fence writers.
+
+`RedisBus` (bus.redis_bus) is the real one, `MemoryBus` (bus.memory_bus) the same for tests and single processes. One
+contract test runs on both. A bus object may be shared by threads.
+
+A topic is made by its first record or group; its number of partitions is fixed then. Offsets are dense from 0 in each
+(topic, partition). Everything that a call has returned from is durable as far as `bus.fsync` says.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = [
+    "Bus",
+    "GroupRecord",
+    "Once",
+    "PartitionState",
+    "Position",
+    "Record",
+    "StoredRecord",
+    "TopicPartition",
+    "partition_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a writer hands over. `key` None is kept apart from the empty key.
+
+    The partition is that of `partition_key` when given, else that of `key` (`partition_of`), else `partition`, else
+    any.
+    """
+
+    value: bytes
+    key: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    partition_key: bytes | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A record offered to a consumer group; `deliveries` counts from 1."""
+
+    record: StoredRecord
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Outcome of `publish_once`: `is_first` False means nothing was written and `content` is what stood there."""
+
+    is_first: bool
+    content: bytes
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Offsets first to end-1 are kept; `size_bytes` is an estimate of what they hold."""
+
+    first: int
+    end: int
+    size_bytes: int
+
+
+TopicPartition = tuple[str, int]
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key: 32-bit FNV-1a, read as signed, truncated remainder, absolute value.
+
+    Source: the observable behaviour of Kafka-Pixy's hash partitioner.
+    """
+    value = 0x811C9DC5
+    for byte in key:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return abs(signed) % partitions
+
+
+class Bus(Protocol):
+    """All methods raise BusUnavailable when the store cannot be reached in time."""
+
+    # ---- log
+    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
+        """Append `records` in order, in one atomic step per partition group; returns one position a record.
+
+        Raises LeaseLost (nothing written) when `lease` is not granted, BusFull (nothing written) when the topic's
+        unread records have reached the limit.
+        """
+        ...
+
+    def publish_once(
+        self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
+    ) -> Once:
+        """Append `record` and remember `content` under (registry, name), both in one atomic step, unless that name
+        is known. Names are forgotten after `keep_seconds`.
+        """
+        ...
+
+    def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
+        """What `publish_once` remembered under these names."""
+        ...
+
+    def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int = 1_000, max_bytes: int = 16 << 20
+    ) -> list[StoredRecord]:
+        """Records from `offset` on, at least one if there is any; an empty list at the end.
+
+        Raises OffsetOutOfRange when `offset` was trimmed.
+        """
+        ...
+
+    def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
+        """Block until a record exists at or past one of the offsets given; the partitions that have one."""
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """Number of partitions; 0 for a topic that does not exist."""
+        ...
+
+    def create_topic(self, topic: str, partitions: int | None = None) -> int:
+        """Make `topic` unless it exists; returns the number of its partitions."""
+        ...
+
+    def topics(self) -> list[str]: ...
+
+    def state(self, topic: str) -> list[PartitionState]:
+        """One entry a partition; raises BusError for an unknown topic."""
+        ...
+
+    # ---- retention
+    def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
+        """Say that `reader` (outside the consumer groups) still needs `positions` and everything after them.
+
+        A reader that never held a partition does not protect it. Moving a hold backwards is allowed, but what was
+        trimmed does not come back.
+        """
+        ...
+
+    def release(self, topic: str, reader: str) -> None:
+        """Drop all holds of `reader`."""
+        ...
+
+    def holds(self, topic: str, reader: str) -> dict[int, int]: ...
+
+    def trim(self, topic: str, *, keep_seconds: float, keep_bytes: int | None = None) -> int:
+        """Drop records older than `keep_seconds` (or over `keep_bytes`), never one that a hold or a group's unread or
+        unacknowledged record needs; returns how many went.
+        """
+        ...
+
+    # ---- consumer groups (name = name of the Redis group)
+    def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
+        """Make `group` on every partition at once, unless it exists."""
+        ...
+
+    def delete_group(self, topic: str, group: str) -> bool: ...
+
+    def groups(self, topic: str) -> list[str]: ...
+
+    def read_group(
+        self, topic: str, group: str, consumer: str, *, partitions: Sequence[int] | None = None, max_records: int = 100
+    ) -> list[GroupRecord]:
+        """New records for `consumer`, pending until acknowledged; partitions take turns. Does not block: see `wait`."""
+        ...
+
+    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+        """How many of `offsets` were pending and are no more."""
+        ...
+
+    def claim_expired(
+        self,
+        topic: str,
+        group: str,
+        consumer: str,
+        *,
+        min_idle_seconds: float,
+        partitions: Sequence[int] | None = None,
+        max_records: int = 100,
+    ) -> list[GroupRecord]:
+        """Take over, in offset order, records that were delivered at least `min_idle_seconds` ago and not
+        acknowledged.
+        """
+        ...
+
+    def pending(self, topic: str, group: str) -> dict[int, int]:
+        """Unacknowledged records by partition."""
+        ...
+
+    def next_offsets(self, topic: str, group: str) -> dict[int, int]:
+        """The next offset that the group will be given, by partition."""
+        ...
+
+    # ---- leases: the right to publish as a job
+    def grant(self, leases: Mapping[str, bytes]) -> None:
+        """Allow `publish(lease=name)`; the value is the granter's own note, durable with it."""
+        ...
+
+    def revoke(self, names: Sequence[str]) -> None:
+        """From the return of this call on nothing is written under these leases."""
+        ...
+
+    def leases(self) -> dict[str, bytes]: ...
+
+    # ---- keyed tables: the newest value a key, for small shared facts
+    def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None: ...
+
+    def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]: ...
+
+    def items(self, table: str) -> dict[str, bytes]: ...
+
+    def delete(self, table: str, keys: Sequence[str]) -> None: ...
+
+    # ---- shared rate budgets
+    def take(self, budget: str, cost: float, *, capacity: float, per_second: float) -> float:
+        """Take `cost` from a token bucket shared by all processes; 0.0 when taken, else seconds to wait (nothing is
+        taken then). The clock is the store's.
+        """
+        ...
+
+    def block_budget(self, budget: str, seconds: float) -> None:
+        """Let nobody take from `budget` for `seconds` (an exchange said: stop)."""
+        ...
+
+    def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
+        """Lower what is left to `capacity - used` where the exchange counted more than we did."""
+        ...
+
+    def close(self) -> None: ...

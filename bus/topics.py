@@ -1,0 +1,25 @@
+"""Names on the bus that several parts share, and what their records are."""
+
+#: Gateway-visible, fixed by the contract.
+TICKS = "ticks"  # TickBatch (or Tick), key = ticker
+OHLC = "ohlc"  # OHLCV, key = ticker
+TRIGGER_EVENTS = "trigger_events"  # CEPTriggerEvent, key = trigger id
+NOTIFICATIONS = "notifications"  # HistoryReadyNotification, key = request id
+
+#: Inner topics (protobuf/records.proto).
+REQUESTS = "requests"  # Request, key = request id, one partition
+HISTORY = "history"  # HistoryPage, partition of the ticker
+HISTORY_OUTCOMES = "history_outcomes"  # HistoryOutcome, partition of the ticker
+SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
+
+#: Registries of `publish_once`.
+REGISTRY_REQUESTS = "requests"  # request id -> Request
+REGISTRY_FINALS = "finals"  # request id -> HistoryReadyNotification
+
+#: Keyed tables.
+TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
+TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
+
+#: Readers that hold records (Bus.hold).
+READER_BROKER = "broker"
+READER_HISTORY_WRITER = "history-writer"

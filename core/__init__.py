@@ -1,0 +1,1 @@
+"""What every part shares: errors, settings, logs, metrics and the status page."""

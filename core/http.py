@@ -1,0 +1,97 @@
+"""The status page of a process: `/health`, `/ready`, `/metrics`, `/status`.
+
+A daemon thread answers, so that a busy main loop is still seen; whether that loop lives is what `status` must tell.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from core import metrics
+from core.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a part says of itself; `problems` are sentences, empty when healthy."""
+
+    part: str
+    is_ready: bool
+    problems: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "part": self.part,
+            "version": VERSION,
+            "ready": self.is_ready,
+            "healthy": not self.problems,
+            "problems": list(self.problems),
+            **self.details,
+        }
+
+
+class StatusServer:
+    """Serves `status()` on `bind` (`host:port`, port 0 = any free one) until `close()`.
+
+    With `port_file` the bound port is written there, for a supervisor that started this process.
+    """
+
+    def __init__(
+        self,
+        bind: str,
+        status: Callable[[], Status],
+        render_metrics: Callable[[], bytes] = metrics.render,
+        port_file: Path | None = None,
+    ) -> None:
+        host, _, port = bind.rpartition(":")
+        self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), _handler(status, render_metrics))
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        if port_file is not None:
+            port_file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = port_file.with_suffix(".new")
+            temporary.write_text(str(self.port))
+            temporary.replace(port_file)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="status-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+        server_version = f"candlewright/{VERSION}"
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, "text/plain; version=0.0.4; charset=utf-8", render_metrics())
+                return
+            if path not in ("/health", "/ready", "/status"):
+                self._answer(404, "text/plain", b"try /health, /ready, /metrics or /status\n")
+                return
+            current = status()
+            is_good = {"/health": not current.problems, "/ready": current.is_ready, "/status": True}[path]
+            body = json.dumps(current.to_json(), default=str).encode() + b"\n"
+            self._answer(200 if is_good else 503, "application/json", body)
+
+        def _answer(self, code: int, content_type: str, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Scrapes are no news."""
+
+    return Handler

@@ -1,0 +1,162 @@
+"""All settings of the platform, read once per process.
+
+Order, strongest first: command line (`overrides`), environment (`CANDLEWRIGHT_BROKER__LEASE_SECONDS=2`), the TOML
+file (`candlewright.toml`, or the path given), defaults. An unknown key is an error, so that a typing mistake is not
+silently a default.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from core.errors import ConfigurationError
+
+DEFAULT_FILE = "candlewright.toml"
+PREFIX = "CANDLEWRIGHT_"
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BrokerSettings(Group):
+    bind: str = "tcp://127.0.0.1:5567"
+    lease_seconds: float = Field(15.0, gt=0)
+    heartbeat_seconds: float = Field(5.0, gt=0)
+    max_attempts: int = Field(3, ge=1)
+    max_connections: int = Field(1_000, ge=1)
+    max_slots: int = Field(100_000, ge=1)
+
+
+class RelaySettings(Group):
+    requests_bind: str = "tcp://127.0.0.1:5559"
+    notifications_bind: str = "tcp://127.0.0.1:5558"
+    keep_notifications_hours: float = Field(24.0, gt=0)
+    request_timeout_seconds: float = Field(3_600.0, gt=0)
+
+
+class IngestorSettings(Group):
+    slots_historical: int = Field(4, ge=0)
+    slots_realtime: int = Field(16, ge=0)
+    venues: tuple[str, ...] = ("BINANCE", "KRAKEN", "OKX", "BYBIT", "COINBASE")
+    broker: str = ""
+    request_timeout_seconds: float = Field(10.0, gt=0)
+    budget_share: float = Field(0.7, gt=0, le=1)
+    rate_limit: bool = True
+
+    @field_validator("venues")
+    @classmethod
+    def _upper(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(venue.upper() for venue in value)
+
+
+class ExchangeSettings(Group):
+    url: str = ""
+
+
+class BusSettings(Group):
+    url: str = ""
+    partitions: int = Field(4, ge=1, le=1_024)
+    fsync: Literal["always", "everysec", "no"] = "always"
+    group_expiry_hours: float = Field(168.0, gt=0)
+    max_bytes: int = Field(1 << 30, ge=1 << 20)
+
+
+class SparkSettings(Group):
+    master: str = "local[*]"
+    connect_bind: str = "127.0.0.1:15002"
+    packages: tuple[str, ...] = ()
+    driver_memory: str = "1g"
+    trigger_milliseconds: int = Field(0, ge=0)
+    conf: Mapping[str, str] = {}
+
+
+class IcebergSettings(Group):
+    catalog: Literal["sqlite", "rest", "jdbc"] = "sqlite"
+    uri: str = ""
+    warehouse: str = ""
+    ticks_retention_days: int = Field(0, ge=0)
+    maintenance_minutes: float = Field(30.0, ge=0)
+
+
+class HttpSettings(Group):
+    bind: str = "127.0.0.1:8080"
+
+
+class LogSettings(Group):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(BaseSettings):
+    """Shape of `candlewright.toml`; one frozen instance per process."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    data_dir: Path = Path("data")
+    broker: BrokerSettings = BrokerSettings()
+    relay: RelaySettings = RelaySettings()
+    ingestor: IngestorSettings = IngestorSettings()
+    exchange: dict[str, ExchangeSettings] = {}
+    bus: BusSettings = BusSettings()
+    spark: SparkSettings = SparkSettings()
+    iceberg: IcebergSettings = IcebergSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+
+    @field_validator("exchange", mode="before")
+    @classmethod
+    def _venues_in_capitals(cls, value: Any) -> Any:
+        return {venue.upper(): group for venue, group in value.items()} if isinstance(value, dict) else value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.absolute()
+
+    def exchange_url(self, venue: str) -> str:
+        """The server to use for `venue` instead of the real exchange, or an empty string."""
+        group = self.exchange.get(venue)
+        return group.url if group else ""
+
+
+def load_settings(file: str | os.PathLike[str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read the settings.
+
+    `file`: a TOML file; by default the one that CANDLEWRIGHT_CONFIG names, else `candlewright.toml` where it exists.
+    `overrides`: nested values from the command line.
+    Raises ConfigurationError with one sentence a problem.
+    """
+    chosen = file or os.environ.get(f"{PREFIX}CONFIG")
+    if chosen and not Path(chosen).is_file():
+        raise ConfigurationError(f"no such settings file: {chosen}")
+    path = Path(chosen or DEFAULT_FILE)
+
+    class FileSettings(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
+
+    try:
+        return FileSettings(**(overrides or {}))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ConfigurationError(f"settings: {problems}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"settings: {error}") from error

@@ -1,0 +1,1 @@
+"""Wire types: the `.proto` files, the classes generated from them, and the one table of frames."""

@@ -1,0 +1,117 @@
+from protobuf import candlewright_pb2 as _candlewright_pb2
+from protobuf import ingestor_pb2 as _ingestor_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Request(_message.Message):
+    __slots__ = ("historical", "data", "control", "accepted_at", "deadline")
+    HISTORICAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    historical: _ingestor_pb2.SubmitHistoricalRequest
+    data: _ingestor_pb2.DataRequest
+    control: _ingestor_pb2.IngestorControl
+    accepted_at: int
+    deadline: int
+    def __init__(self, historical: _Optional[_Union[_ingestor_pb2.SubmitHistoricalRequest, _Mapping]] = ..., data: _Optional[_Union[_ingestor_pb2.DataRequest, _Mapping]] = ..., control: _Optional[_Union[_ingestor_pb2.IngestorControl, _Mapping]] = ..., accepted_at: _Optional[int] = ..., deadline: _Optional[int] = ...) -> None: ...
+
+class HistoryPage(_message.Message):
+    __slots__ = ("request_id", "job_id", "ticker", "period_seconds", "source", "open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TICKER_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TIME_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    QUOTE_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    TRADE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    job_id: str
+    ticker: str
+    period_seconds: int
+    source: str
+    open_time: _containers.RepeatedScalarFieldContainer[int]
+    open: _containers.RepeatedScalarFieldContainer[float]
+    high: _containers.RepeatedScalarFieldContainer[float]
+    low: _containers.RepeatedScalarFieldContainer[float]
+    close: _containers.RepeatedScalarFieldContainer[float]
+    volume: _containers.RepeatedScalarFieldContainer[float]
+    quote_volume: _containers.RepeatedScalarFieldContainer[float]
+    trade_count: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., source: _Optional[str] = ..., open_time: _Optional[_Iterable[int]] = ..., open: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., low: _Optional[_Iterable[float]] = ..., close: _Optional[_Iterable[float]] = ..., volume: _Optional[_Iterable[float]] = ..., quote_volume: _Optional[_Iterable[float]] = ..., trade_count: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class HistoryOutcome(_message.Message):
+    __slots__ = ("piece", "request")
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    piece: PieceDone
+    request: RequestDone
+    def __init__(self, piece: _Optional[_Union[PieceDone, _Mapping]] = ..., request: _Optional[_Union[RequestDone, _Mapping]] = ...) -> None: ...
+
+class PieceDone(_message.Message):
+    __slots__ = ("request_id", "piece", "job_id", "ticker", "period_seconds", "start_time", "end_time", "partition", "spans", "rows", "expected", "holes", "reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TICKER_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    HOLES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    piece: int
+    job_id: str
+    ticker: str
+    period_seconds: int
+    start_time: int
+    end_time: int
+    partition: int
+    spans: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.Span]
+    rows: int
+    expected: int
+    holes: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
+    reason: str
+    def __init__(self, request_id: _Optional[str] = ..., piece: _Optional[int] = ..., job_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., partition: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[_candlewright_pb2.Span, _Mapping]]] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RequestDone(_message.Message):
+    __slots__ = ("request_id", "ticker", "period_seconds", "start_time", "end_time", "status", "error_message", "rows", "expected", "holes", "client_id")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TICKER_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    HOLES_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    ticker: str
+    period_seconds: int
+    start_time: int
+    end_time: int
+    status: _ingestor_pb2.HistoryReadyNotification.NotificationStatus
+    error_message: str
+    rows: int
+    expected: int
+    holes: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
+    client_id: str
+    def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., status: _Optional[_Union[_ingestor_pb2.HistoryReadyNotification.NotificationStatus, str]] = ..., error_message: _Optional[str] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,54 @@
+"""The grid of candle open times: multiples of the period since the epoch, weeks from Monday 00:00 UTC.
+
+All times are nanoseconds since the epoch, UTC; ranges are half-open.
+"""
+
+from collections.abc import Iterator
+
+SECOND = 1_000_000_000
+WEEK_SECONDS = 604_800
+#: 1970-01-05 00:00 UTC was the first Monday.
+_MONDAY = 4 * 86_400 * SECOND
+
+
+def origin_of(period_seconds: int) -> int:
+    """An open time (ns) that belongs to the grid of `period_seconds`."""
+    return _MONDAY if period_seconds % WEEK_SECONDS == 0 else 0
+
+
+def first_open_from(start: int, period_seconds: int) -> int:
+    """The first open time (ns) that is not before `start`."""
+    period = period_seconds * SECOND
+    return start + (origin_of(period_seconds) - start) % period
+
+
+def open_containing(time: int, period_seconds: int) -> int:
+    """The open time (ns) of the candle that `time` falls into."""
+    return time - (time - origin_of(period_seconds)) % (period_seconds * SECOND)
+
+
+def count_opens(start: int, end: int, period_seconds: int) -> int:
+    """How many open times o there are with start <= o < end."""
+    first = first_open_from(start, period_seconds)
+    return max(0, -(-(end - first) // (period_seconds * SECOND)))
+
+
+def closed_end(end: int, period_seconds: int, exchange_time: int) -> int:
+    """The end (ns) of what can be answered: candles opening before it were closed at `exchange_time`."""
+    first_unclosed = open_containing(exchange_time, period_seconds)
+    return min(end, first_unclosed)
+
+
+def expected_candles(start: int, end: int, period_seconds: int, exchange_time: int) -> int:
+    """Open times o with start <= o < end and o + period <= exchange_time: what a full answer holds."""
+    return count_opens(start, closed_end(end, period_seconds, exchange_time), period_seconds)
+
+
+def split(start: int, end: int, period_seconds: int, candles_per_piece: int) -> Iterator[tuple[int, int]]:
+    """Cut [start, end) at absolute multiples of `candles_per_piece` periods, so that every run cuts alike."""
+    span = candles_per_piece * period_seconds * SECOND
+    origin = origin_of(period_seconds)
+    while start < end:
+        cut = min(end, start - (start - origin) % span + span)
+        yield start, cut
+        start = cut
