@@ -1,6 +1,17 @@
 """The partitioned, durable log that everything travels on."""
 
-from bus.api import Bus, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition, partition_of
+from bus.api import (
+    Bus,
+    GroupRecord,
+    Once,
+    PartitionState,
+    Position,
+    Record,
+    SequenceStamp,
+    StoredRecord,
+    TopicPartition,
+    partition_of,
+)
 
 __all__ = [
     "Bus",
@@ -9,6 +20,7 @@ __all__ = [
     "PartitionState",
     "Position",
     "Record",
+    "SequenceStamp",
     "StoredRecord",
     "TopicPartition",
     "partition_of",

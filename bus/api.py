@@ -18,10 +18,26 @@ __all__ = [
     "PartitionState",
     "Position",
     "Record",
+    "SequenceStamp",
     "StoredRecord",
     "TopicPartition",
     "partition_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceStamp:
+    """Asks `publish` for the next `count` numbers of the dense sequence `name` (from 1), in the same atomic step.
+
+    The first of them becomes `StoredRecord.sequence` and is appended to the value: as the uint64 field whose protobuf
+    tag is `tag`, or, with `context_tag`, as the entry "sequence" of the map<string, string> field of that tag. In
+    protobuf the last occurrence of a field wins, so that appending sets it.
+    """
+
+    name: str
+    count: int = 1
+    tag: bytes = b""
+    context_tag: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +53,7 @@ class Record:
     headers: Mapping[str, str] = field(default_factory=dict)
     partition_key: bytes | None = None
     partition: int | None = None
+    sequence: SequenceStamp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,7 @@ class StoredRecord:
     key: bytes | None
     value: bytes
     headers: Mapping[str, str]
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +146,16 @@ class Bus(Protocol):
 
         Raises OffsetOutOfRange when `offset` was trimmed.
         """
+        ...
+
+    def locate(self, topic: str, name: str, sequence: int) -> Position | None:
+        """Where to start reading to meet number `sequence` of `name`: at or before its record; None when it is no
+        longer kept or was never given. Reading on from there, records of other names are to be passed over.
+        """
+        ...
+
+    def last_sequence(self, name: str) -> int:
+        """The newest number given out; 0 when there is none."""
         ...
 
     def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
