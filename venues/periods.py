@@ -5,7 +5,7 @@ import re
 from core.errors import InvalidRequest
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_PERIOD = re.compile(r"(\d{1,6})([smhdw])")
+_PERIOD = re.compile(r"([0-9]{1,6})([smhdw])")
 
 
 def parse_period(text: str) -> int:
