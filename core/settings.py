@@ -79,6 +79,7 @@ class IcebergSettings(Group):
     catalog: Literal["sqlite", "rest", "jdbc"] = "sqlite"
     uri: str = ""
     warehouse: str = ""
+    properties: Mapping[str, str] = {}
     ticks_retention_days: int = Field(0, ge=0)
     maintenance_minutes: float = Field(30.0, ge=0)
 
