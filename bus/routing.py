@@ -1,0 +1,68 @@
+"""Which partition a record goes to, and what it weighs."""
+
+import itertools
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from bus.api import Record, StoredRecord, partition_of
+from core.errors import BusError
+
+#: What one record costs beside its own bytes, roughly (id, time, list heads).
+OVERHEAD_BYTES = 32
+
+_cached_partition_of = lru_cache(maxsize=1 << 16)(partition_of)
+
+
+class Router:
+    """Chooses partitions; keyless records without a wish take turns."""
+
+    def __init__(self) -> None:
+        self._turn = itertools.count()
+        self._lock = threading.Lock()
+
+    def route(self, topic: str, records: Sequence[Record], partitions: int) -> list[int]:
+        """One partition a record. Raises BusError for a partition that `topic` does not have."""
+        chosen = []
+        for record in records:
+            key = record.partition_key if record.partition_key is not None else record.key
+            if key is not None:
+                chosen.append(_cached_partition_of(key, partitions))
+            elif record.partition is None:
+                with self._lock:
+                    chosen.append(next(self._turn) % partitions)
+            elif 0 <= record.partition < partitions:
+                chosen.append(record.partition)
+            else:
+                raise BusError(f"topic {topic} has no partition {record.partition}: there are {partitions}")
+        return chosen
+
+    def rotated(self, partitions: Sequence[int] | None, count: int) -> list[int]:
+        """The asked partitions (None = all of `count`) in an order whose start moves on with each call."""
+        asked = list(range(count)) if partitions is None else sorted(set(partitions))
+        if asked and not 0 <= asked[0] <= asked[-1] < count:
+            raise BusError(f"no partitions {asked}: there are {count}")
+        if not asked:
+            return []
+        with self._lock:
+            start = next(self._turn) % len(asked)
+        return asked[start:] + asked[:start]
+
+
+def record_bytes(record: StoredRecord) -> int:
+    """What a record weighs against the limits."""
+    return OVERHEAD_BYTES + len(record.value) + len(record.key or b"") + len(encode_headers(record.headers))
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """JSON text, empty where there are none."""
+    return json.dumps(dict(headers)).encode() if headers else b""
+
+
+def shares(max_records: int, partitions: int) -> list[int]:
+    """Split `max_records` evenly; the first ones get the rest."""
+    if not partitions:
+        return []
+    each, rest = divmod(max_records, partitions)
+    return [each + (index < rest) for index in range(partitions)]
