@@ -1,0 +1,34 @@
+"""`python -m sandbox`: serve until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from sandbox.server import Sandbox
+from sandbox.settings import SandboxSettings, read_settings
+
+
+async def serve(settings: SandboxSettings) -> None:
+    """Serve until the process is told to stop."""
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    async with Sandbox(**settings.model_dump()) as sandbox:
+        print(f"sandbox exchange listens on {sandbox.url}", flush=True)
+        await stop.wait()
+
+
+def main() -> int:
+    """Exit code: 0 after a clean stop, 1 when it cannot start (the reason is on stderr)."""
+    try:
+        asyncio.run(serve(read_settings()))
+    except (OSError, ValueError) as error:
+        print(f"sandbox: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""The exchange's clock: it can be set, runs at any speed, and may be driven by the consumers of a replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class ExchangeClock:
+    """Milliseconds since the epoch, from a start point and a speed (1 = real time, 0 = stands still)."""
+
+    def __init__(
+        self,
+        start_ms: int | None = None,
+        speed: float = 1.0,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._monotonic = monotonic
+        self._start_ms = float(round(wall() * 1000) if start_ms is None else start_ms)
+        self._started = monotonic()
+        self._speed = _checked(speed)
+        self._listeners: list[Callable[[], None]] = []
+        self.jumps = 0
+        """How often the clock was set: streams then start anew from the new time instead of catching up."""
+        self.driven = False
+        """Whether streams move the clock on to the next trade as fast as they are read."""
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    def now(self) -> int:
+        """The exchange's time in ms."""
+        return int(self._start_ms + (self._monotonic() - self._started) * 1000.0 * self._speed)
+
+    def set(self, now_ms: int | None = None, speed: float | None = None) -> None:
+        """Jump to a time, change the speed, or both. Trades in the time jumped over are not streamed."""
+        self._rebase(self.now() if now_ms is None else now_ms)
+        if speed is not None:
+            self._speed = _checked(speed)
+        if now_ms is not None:
+            self.jumps += 1
+        self._tell()
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass at once: all that happens in it is streamed. Raises ValueError for a negative span."""
+        if milliseconds < 0:
+            raise ValueError("time passes forwards; set the clock to go back")
+        self._rebase(self.now() + milliseconds)
+        self._tell()
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call the listener after each change; the result takes it off again."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _rebase(self, now_ms: int) -> None:
+        self._start_ms = float(now_ms)
+        self._started = self._monotonic()
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+
+def _checked(speed: float) -> float:
+    if not 0 <= speed <= 1_000_000:
+        raise ValueError(f"a clock's speed is 0 to 1,000,000, not {speed}")
+    return speed

@@ -1,0 +1,237 @@
+"""What one websocket client is subscribed to, and which events are due to it at a time. No sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandbox import messages
+from sandbox.candles import Candles
+from sandbox.intervals import INTERVALS, SECOND, Interval
+from sandbox.market import Market
+from sandbox.rest import day_ticker
+from sandbox.ticker import book_top, day_statistics
+
+_BATCH = 500  # trades of one stream at a time
+_DRIVE = 64  # trades that a driven clock moves on by
+_MAX_CLOSES = 1000
+_DAY_STREAMS = {"miniTicker": 1000, "ticker": 1000, "bookTicker": 100}
+_FAR = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One event for the client; `time` is the exchange's, `is_trade` says whether stream faults apply to it."""
+
+    stream: str
+    symbol: str
+    time: int
+    text: str
+    is_trade: bool
+
+
+class Channel(Protocol):
+    """One subscribed stream."""
+
+    def due(self, now: int) -> list[Outgoing]:
+        """What is to be sent by now and was not; a part of it when it is much."""
+
+    def next_due(self, now: int) -> int | None:
+        """When something will be due, as far as is known; None when nothing is in sight."""
+
+    def restart(self, now: int) -> None:
+        """Go on from now, as after subscribing."""
+
+    def drive_to(self, now: int) -> int | None:
+        """The time to which a driven clock may move for this stream; None when it does not drive."""
+
+
+class _TradeChannel:
+    """Raw or aggregate trades, each once, in the order of their ids."""
+
+    def __init__(self, stream: str, market: Market, now: int, *, aggregated: bool) -> None:
+        self._stream = stream
+        self._market = market
+        self._page = market.orders if aggregated else market.fills
+        self._id_at = market.order_at if aggregated else market.fill_at
+        self._texts = messages.agg_trade_events if aggregated else messages.trade_events
+        self._next_id = self._id_at(now + 1)
+
+    def due(self, now: int) -> list[Outgoing]:
+        trades = self._page(self._next_id, _BATCH, now)
+        self._next_id += len(trades)
+        texts = self._texts(self._market, trades)
+        symbol = self._market.symbol
+        return [
+            Outgoing(self._stream, symbol, time, text, True)
+            for time, text in zip(trades.time.tolist(), texts, strict=True)
+        ]
+
+    def next_due(self, now: int) -> int | None:
+        if len(self._page(self._next_id, 1, now)):
+            return now
+        return self._market.next_trade_time(now)
+
+    def restart(self, now: int) -> None:
+        self._next_id = self._id_at(now + 1)
+
+    def drive_to(self, now: int) -> int | None:
+        ahead = self._page(self._next_id, _DRIVE, _FAR)
+        return int(ahead.time[-1]) if len(ahead) else None
+
+
+class _CandleChannel:
+    """Candles of one interval: an update every two seconds (one for 1s), and each candle once when it is closed."""
+
+    def __init__(self, stream: str, market: Market, now: int, interval: Interval) -> None:
+        self._stream = stream
+        self._market = market
+        self._interval = interval
+        self._period = SECOND if interval.step_ms == SECOND else 2 * SECOND
+        self._reached = now
+        self._last_update = ""
+
+    def due(self, now: int) -> list[Outgoing]:
+        if now <= self._reached:
+            return []
+        found = self._closed(now)
+        if now // self._period > self._reached // self._period:
+            found += self._update(now)
+        self._reached = now
+        return found
+
+    def _closed(self, now: int) -> list[Outgoing]:
+        first = self._interval.floor(self._reached)
+        last = self._interval.shift(self._interval.floor(now), -1)
+        last = min(last, self._interval.shift(first, _MAX_CLOSES))
+        if last < first:
+            return []
+        candles = self._market.candles(self._interval, first, last, now)
+        return [self._event(candles, row, int(candles.close_time[row]) + 1, closed=True) for row in range(len(candles))]
+
+    def _update(self, now: int) -> list[Outgoing]:
+        opened = self._interval.floor(now)
+        candles = self._market.candles(self._interval, opened, opened, now)
+        if not len(candles) or not candles.count[-1]:
+            return []
+        return [self._event(candles, len(candles) - 1, now, closed=False)]
+
+    def _event(self, candles: Candles, row: int, at: int, *, closed: bool) -> Outgoing:
+        text = messages.kline_event(self._market, self._interval, candles, row, at, closed=closed)
+        return Outgoing(self._stream, self._market.symbol, at, text, False)
+
+    def next_due(self, now: int) -> int | None:
+        update = (now // self._period + 1) * self._period
+        return min(update, self._interval.shift(self._interval.floor(now), 1))
+
+    def restart(self, now: int) -> None:
+        self._reached = now
+
+    def drive_to(self, now: int) -> int | None:
+        return None
+
+
+class _StatisticsChannel:
+    """Tickers, sent each period in which there was a trade."""
+
+    def __init__(self, stream: str, market: Market, now: int, period: int, text: Callable[[int], str | None]) -> None:
+        self._stream = stream
+        self._market = market
+        self._period = period
+        self._text = text
+        self._reached = now
+        self._last_id = -1
+
+    def due(self, now: int) -> list[Outgoing]:
+        if now // self._period <= self._reached // self._period:
+            return []
+        self._reached = now
+        newest = self._market.fill_at(now + 1)
+        text = self._text(now) if newest != self._last_id else None
+        self._last_id = newest
+        return [] if text is None else [Outgoing(self._stream, self._market.symbol, now, text, False)]
+
+    def next_due(self, now: int) -> int | None:
+        return (now // self._period + 1) * self._period
+
+    def restart(self, now: int) -> None:
+        self._reached = now
+
+    def drive_to(self, now: int) -> int | None:
+        return None
+
+
+class StreamSession:
+    """The subscriptions of one client."""
+
+    def __init__(self, markets: Mapping[str, Market]) -> None:
+        self._markets = markets
+        self._channels: dict[str, Channel] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The streams subscribed to, in the order of subscription."""
+        return list(self._channels)
+
+    def subscribe(self, names: list[str], now: int) -> None:
+        """Add streams; names of no known stream are accepted and stay silent, as on the exchange."""
+        for name in names:
+            if name in self._channels:
+                continue
+            channel = self._open(name, now)
+            if channel is not None:
+                self._channels[name] = channel
+
+    def unsubscribe(self, names: list[str]) -> None:
+        """Take streams off; unknown names are ignored."""
+        for name in names:
+            self._channels.pop(name, None)
+
+    def due(self, now: int) -> list[Outgoing]:
+        """All events due by now, in the order of their time."""
+        found = [event for channel in self._channels.values() for event in channel.due(now)]
+        if len(self._channels) > 1:
+            found.sort(key=lambda event: event.time)
+        return found
+
+    def next_due(self, now: int) -> int | None:
+        """The time of the next event."""
+        times = [time for channel in self._channels.values() if (time := channel.next_due(now)) is not None]
+        return min(times, default=None)
+
+    def drive_to(self, now: int) -> int | None:
+        """Where a driven clock may move to."""
+        times = [time for channel in self._channels.values() if (time := channel.drive_to(now)) is not None]
+        return min(times, default=None)
+
+    def restart(self, now: int) -> None:
+        """Go on from now with all streams."""
+        for channel in self._channels.values():
+            channel.restart(now)
+
+    def _open(self, name: str, now: int) -> Channel | None:
+        pair, at, kind = name.partition("@")
+        market = self._markets.get(pair.upper())
+        if market is None or not at or market.status != "TRADING":
+            return None
+        if kind in ("trade", "aggTrade"):
+            return _TradeChannel(name, market, now, aggregated=kind == "aggTrade")
+        if kind.startswith("kline_") and kind[6:] in INTERVALS:
+            return _CandleChannel(name, market, now, INTERVALS[kind[6:]])
+        if kind in _DAY_STREAMS:
+            return _StatisticsChannel(name, market, now, _DAY_STREAMS[kind], _statistics_text(market, kind))
+        return None
+
+
+def _statistics_text(market: Market, kind: str) -> Callable[[int], str | None]:
+    def text(now: int) -> str | None:
+        if kind == "ticker":
+            return messages.ticker_event(day_ticker(market, now), now)
+        if kind == "miniTicker":
+            day = day_statistics(market, now)
+            return None if day is None else messages.mini_ticker_event(market, day, now)
+        top = book_top(market, now)
+        return None if top is None else messages.book_ticker_event(market, top)
+
+    return text
