@@ -1,0 +1,106 @@
+"""The Python client: `connect()` and its asyncio twin `aconnect()`.
+
+import candlewright as cw
+
+with cw.connect() as c:
+    t = c.history("BTC/USDT.BINANCE", period="1m", start="2024-01-01", end="2024-01-02")
+    print(t.to_pandas())
+"""
+
+from os import PathLike
+
+from candlewright.client.aio import AsyncClient
+from candlewright.client.connection import Connection
+from candlewright.client.errors import (
+    InvalidRequest,
+    PlatformRefused,
+    PlatformUnreachable,
+    RequestFailed,
+    RequestNotFound,
+    RequestTimedOut,
+    RowsUnavailable,
+)
+from candlewright.client.history import Candles, History
+from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Submission, Venue
+from candlewright.client.rows import Rows
+from candlewright.client.sync import Client
+from core.settings import Settings, load_settings
+
+__all__ = [
+    "AsyncClient",
+    "Candles",
+    "Client",
+    "History",
+    "InvalidRequest",
+    "Market",
+    "Notification",
+    "Outcome",
+    "PlatformRefused",
+    "PlatformUnreachable",
+    "RequestFailed",
+    "RequestNotFound",
+    "RequestState",
+    "RequestTimedOut",
+    "RowsUnavailable",
+    "Snapshot",
+    "Submission",
+    "Venue",
+    "aconnect",
+    "connect",
+]
+
+
+def connect(
+    requests: str | None = None,
+    notifications: str | None = None,
+    timeout: float = 10.0,
+    client_id: str | None = None,
+    *,
+    data_dir: str | PathLike[str] | None = None,
+    spark: str | None = None,
+    settings: Settings | None = None,
+    rows: Rows | None = None,
+) -> Client:
+    """A blocking client; use it in a `with` statement.
+
+    `requests`, `notifications`: the relay's addresses (`tcp://host:port`). `timeout`: seconds to wait for one answer,
+    resends included. `client_id`: a fresh one by default; finals of its requests are kept for it. Rows are read from
+    the tables in `data_dir` where they are there, else through Spark Connect at `spark` (`sc://host:port`).
+    What is not given comes from the settings (environment, `candlewright.toml`, defaults).
+    """
+    return Client(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows))
+
+
+def aconnect(
+    requests: str | None = None,
+    notifications: str | None = None,
+    timeout: float = 10.0,
+    client_id: str | None = None,
+    *,
+    data_dir: str | PathLike[str] | None = None,
+    spark: str | None = None,
+    settings: Settings | None = None,
+    rows: Rows | None = None,
+) -> AsyncClient:
+    """The asyncio twin of `connect()`: `async with cw.aconnect() as c`, or `c = await cw.aconnect()`."""
+    return AsyncClient(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows))
+
+
+def _connection(
+    requests: str | None,
+    notifications: str | None,
+    timeout: float,
+    client_id: str | None,
+    data_dir: str | PathLike[str] | None,
+    spark: str | None,
+    settings: Settings | None,
+    rows: Rows | None,
+) -> Connection:
+    if settings is None:
+        overrides: dict[str, object] = {}
+        if data_dir is not None:
+            overrides["data_dir"] = data_dir
+        if spark is not None:
+            overrides["spark"] = {"connect_bind": spark.removeprefix("sc://")}
+        settings = load_settings(overrides=overrides)
+    return Connection(settings, requests, notifications, timeout, client_id, rows)

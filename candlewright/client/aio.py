@@ -1,0 +1,175 @@
+"""The asyncio twin of the client."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import zmq
+from google.protobuf.message import Message
+
+from candlewright.client import sockets
+from candlewright.client.connection import Connection
+from candlewright.client.history import Candles, History
+from candlewright.client.operations import Operations, Progress
+from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
+from candlewright.client.rows import legacy_table
+from candlewright.client.session import Operation
+from candlewright.client.times import Time
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """The same calls as `Client`, as coroutines; many may run at once. Made by `aconnect()`.
+
+    Use `async with cw.aconnect() as c`, or `c = await cw.aconnect()` and `await c.close()`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def client_id(self) -> str:
+        """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
+        return self._connection.client_id
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        if self._context is None:
+            self._context = zmq.Context()
+            self._requests, self._notifications = sockets.open_pair(
+                self._context, self._connection.requests, self._connection.notifications
+            )
+            for socket in (self._requests, self._notifications):
+                asyncio.get_running_loop().add_reader(socket.fileno(), self._turn)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Requests that were accepted go on without this client."""
+        if self._context is not None and not self._context.closed:
+            for socket in (self._requests, self._notifications):
+                asyncio.get_running_loop().remove_reader(socket.fileno())
+            self._context.destroy(linger=0)
+            self._turn()
+
+    async def history(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        progress: Progress | None = None,
+        timeout: float | None = None,
+        request_id: str | None = None,
+    ) -> History:
+        """See `Client.history`; `progress` is a plain function called in the event loop."""
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        identity = request_id or self._connection.fresh_request_id()
+        final = await self._run(lambda ask: ask.history(wanted, identity, progress, timeout))
+        return await asyncio.to_thread(self._connection.read_history, wanted, final)
+
+    async def submit(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        request_id: str | None = None,
+    ) -> Submission:
+        """Hand in a historical request and return once it is durable; see `wait` and `state`."""
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        identity = request_id or self._connection.fresh_request_id()
+        return await self._run(lambda ask: ask.submit(wanted, identity))
+
+    async def wait(
+        self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None
+    ) -> Notification:
+        """The final notification of any request, whatever it says; raises RequestTimedOut after `timeout` seconds."""
+        return await self._run(lambda ask: ask.wait(request_id, progress, timeout))
+
+    async def read(self, notification: Notification, *, limit: int | None = None) -> History:
+        """The rows of a request that ended OK."""
+        return await asyncio.to_thread(self._connection.read_final, notification, limit)
+
+    async def state(self, request_id: str) -> RequestState:
+        return await self._run(lambda ask: ask.state(request_id))
+
+    async def cancel(self, request_id: str) -> Submission:
+        """Ask for the end of a request; its final notification says ERROR "cancelled" unless it ended before."""
+        return await self._run(lambda ask: ask.cancel(request_id))
+
+    async def venues(self) -> list[Venue]:
+        """The venues that ingestors have announced."""
+        return await self._run(lambda ask: ask.venue_list())
+
+    async def markets(self, venue: str) -> list[Market]:
+        """All markets of one venue; raises InvalidRequest for one that nobody has announced."""
+        return await self._run(lambda ask: ask.markets(venue.upper()))
+
+    async def snapshot(self, ticker: str) -> Snapshot:
+        """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
+        return await self._run(lambda ask: ask.snapshot(ticker))
+
+    async def ohlc(
+        self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
+    ) -> Candles:
+        """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        return Candles(legacy_table(await self._run(lambda ask: ask.ohlc(wanted))))
+
+    async def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
+        """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
+        return await self._run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
+
+    async def _run(self, start: Callable[[Operations], Operation[T]]) -> T:
+        await self.__aenter__()
+        session = self._connection.session
+        done = asyncio.Event()
+        ticket = session.begin(start(self._connection.operations), time.monotonic(), done.set)
+        self._turn()
+        try:
+            await done.wait()
+            return ticket.result()
+        finally:
+            session.abandon(ticket)
+            self._turn()
+
+    def _turn(self) -> None:
+        """Take in all that arrived and carry out what follows.
+
+        A ZeroMQ descriptor becomes readable once, not as long as there is something to read, and sending may swallow
+        that moment: so everything is drained, and looked at again after the last command.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._context is None or self._context.closed:
+            return
+        session = self._connection.session
+        for parts in sockets.drain(self._requests):
+            session.receive_reply(parts, time.monotonic())
+        for parts in sockets.drain(self._notifications):
+            session.receive_publication(parts, time.monotonic())
+        session.advance(time.monotonic())
+        sockets.carry_out(session.take_commands(), self._requests, self._notifications)
+        loop = asyncio.get_running_loop()
+        if any(sockets.is_readable(socket) for socket in (self._requests, self._notifications)):
+            self._timer = loop.call_later(0, self._turn)
+        elif (deadline := session.next_deadline()) is not None and deadline < math.inf:
+            self._timer = loop.call_later(max(0.0, deadline - time.monotonic()), self._turn)

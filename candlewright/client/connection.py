@@ -1,0 +1,54 @@
+"""What both twins share besides the session: identity, addresses, arguments, rows."""
+
+from candlewright.client.history import History
+from candlewright.client.operations import Operations, Range, fresh_id
+from candlewright.client.records import Notification
+from candlewright.client.rows import Rows, rows_from
+from candlewright.client.session import Session
+from candlewright.client.sockets import reachable
+from candlewright.client.times import Time, to_nanoseconds
+from core.settings import Settings
+from venues.periods import parse_period
+
+MAX_CLIENT_ID_BYTES = 200
+
+
+class Connection:
+    """`settings` name the addresses that are not given, and where the tables are."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        requests: str | None,
+        notifications: str | None,
+        timeout: float,
+        client_id: str | None,
+        rows: Rows | None,
+    ) -> None:
+        if timeout <= 0:
+            raise ValueError(f"timeout must be over 0 s, not {timeout}")
+        self.client_id = client_id or fresh_id("client")
+        if len(self.client_id.encode()) > MAX_CLIENT_ID_BYTES:
+            raise ValueError(f"a client id has at most {MAX_CLIENT_ID_BYTES} bytes")
+        self.requests = reachable(requests or settings.relay.requests_bind)
+        self.notifications = reachable(notifications or settings.relay.notifications_bind)
+        self.session = Session()
+        self.operations = Operations(self.session, self.client_id, self.requests, timeout)
+        self._settings = settings
+        self._rows = rows
+
+    def fresh_request_id(self) -> str:
+        return fresh_id("request")
+
+    def range(self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None) -> Range:
+        """Raises InvalidRequest for what is no time or period; the rest is the platform's to judge."""
+        return Range(ticker, parse_period(str(period)), to_nanoseconds(start), to_nanoseconds(end), limit)
+
+    def read_history(self, wanted: Range, final: Notification) -> History:
+        """The rows of a request that ended OK; raises RowsUnavailable."""
+        if self._rows is None:
+            self._rows = rows_from(self._settings)
+        return self._rows.history(wanted, final)
+
+    def read_final(self, final: Notification, limit: int | None) -> History:
+        return self.read_history(Range(final.ticker, final.period_seconds, final.start, final.end, limit), final)

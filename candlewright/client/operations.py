@@ -1,0 +1,292 @@
+"""What can be asked of the platform, as generators of steps: the one copy that both twins run."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from candlewright.client.errors import (
+    InvalidRequest,
+    PlatformRefused,
+    PlatformUnreachable,
+    RequestFailed,
+    RequestNotFound,
+    RequestTimedOut,
+)
+from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Submission, Venue
+from candlewright.client.session import Operation, Published, Reply, Send, Session, Subscribe, TimedOut, Wait
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+
+M = TypeVar("M", bound=Message)
+Progress = Callable[[int, int], None]
+
+#: Pause before an unanswered question is asked again; it doubles up to the second figure.
+RESEND_SECONDS, RESEND_MAX_SECONDS = 0.5, 4.0
+#: Pause between two questions for the state of a running request; it grows up to the second figure.
+POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0
+#: How long a running request is followed through silence: parts of the platform may restart meanwhile.
+SILENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A historical request as the caller means it; `start` and `end` in ns, half-open by open time."""
+
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    limit: int | None = None
+
+
+def fresh_id(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(8)}"
+
+
+class Operations:
+    """`timeout_seconds` is how long one answer is waited for, resends included."""
+
+    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float) -> None:
+        self._session = session
+        self._client_id = client_id
+        self._address = address
+        self._timeout_seconds = timeout_seconds
+        self.response_topic = f"RESPONSE:{client_id}"
+
+    # ---- historical requests
+    def submit(self, wanted: Range, request_id: str) -> Operation[Submission]:
+        """Durable once this returns. Raises InvalidRequest, PlatformRefused, PlatformUnreachable."""
+        yield Subscribe(self.response_topic, keep=True)
+        answer = yield from self._ask(self._submit_message(wanted, request_id), ing.SubmitResponse)
+        return _accepted(answer)
+
+    def history(
+        self, wanted: Range, request_id: str, progress: Progress | None, timeout_seconds: float | None
+    ) -> Operation[Notification]:
+        """Submit and follow to an OK; raises what `submit` does and RequestFailed."""
+        yield Subscribe(self.response_topic, keep=True)
+        message = self._submit_message(wanted, request_id)
+        heard: list[Published] = []
+        _accepted((yield from self._ask(message, ing.SubmitResponse, heard)))
+        final = yield from self._follow(request_id, message, heard, progress, timeout_seconds)
+        return _checked(final)
+
+    def wait(
+        self, request_id: str, progress: Progress | None, timeout_seconds: float | None
+    ) -> Operation[Notification]:
+        """Follow a request of any client to its final, whatever that says."""
+        yield Subscribe(f"HISTORY_READY:{request_id}")
+        return (yield from self._follow(request_id, None, [], progress, timeout_seconds))
+
+    def state(self, request_id: str) -> Operation[RequestState]:
+        answer = yield from self._ask(cw.RequestStateQuery(request_id=request_id), cw.RequestState)
+        return RequestState.from_message(answer)
+
+    def cancel(self, request_id: str) -> Operation[Submission]:
+        control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id)
+        return _accepted((yield from self._ask(control, ing.SubmitResponse)))
+
+    # ---- venues, snapshots, legacy pages, replay
+    def venues(self, venue: str = "") -> Operation[list[cw.Venue]]:
+        query = cw.VenueQuery(request_id=fresh_id("v"), venue=venue)
+        answer = yield from self._ask(query, cw.VenueList)
+        return list(answer.venues)
+
+    def venue_list(self) -> Operation[list[Venue]]:
+        found = yield from self.venues()
+        return sorted((Venue.from_message(each) for each in found), key=lambda each: each.name)
+
+    def markets(self, venue: str) -> Operation[list[Market]]:
+        """Raises InvalidRequest for a venue that no ingestor has announced."""
+        found = [each for each in (yield from self.venues(venue)) if each.venue == venue]
+        if not found:
+            raise InvalidRequest(f"no ingestor has announced a venue {venue}")
+        return [Market.from_message(venue, each) for each in found[0].markets]
+
+    def snapshot(self, ticker: str) -> Operation[Snapshot]:
+        yield Subscribe(self.response_topic, keep=True)
+        yield Subscribe(f"SNAPSHOT:{ticker}")
+        give_up = self._session.now + self._timeout_seconds
+        heard: list[Published] = []
+        request = ing.DataRequest(
+            request_id=fresh_id("s"), type=ing.DataRequest.TICKER_SNAPSHOT, ticker=ticker, client_id=self._client_id
+        )
+        _accepted((yield from self._ask(request, ing.SubmitResponse, heard)))
+        while True:
+            for event in heard:
+                found = event.message
+                if isinstance(found, cw.Snapshot) and found.request_id == request.request_id:
+                    return Snapshot.from_message(found)
+                if isinstance(found, ing.HistoryReadyNotification) and found.request_id == request.request_id:
+                    _checked(Notification.from_message(found))
+            answer = yield Wait(give_up)
+            if isinstance(answer, TimedOut):
+                text = f"no snapshot of {ticker} within {self._timeout_seconds:g} s"
+                raise RequestTimedOut(request.request_id, text)
+            if isinstance(answer, Reply) and isinstance(answer.message, cw.Error):
+                raise _refused(answer.message)
+            heard = [answer] if isinstance(answer, Published) else []
+
+    def ohlc(self, wanted: Range) -> Operation[list[cw.OHLCV]]:
+        """The legacy request: all pages, in order, unique by open time."""
+        request = ing.OHLCRequest(
+            request_id=fresh_id("o"),
+            ticker=wanted.ticker,
+            start_time=wanted.start,
+            end_time=wanted.end,
+            period_seconds=wanted.period_seconds,
+            limit=wanted.limit,
+        )
+        candles: dict[int, cw.OHLCV] = {}
+        page = yield from self._ask(request, ing.Response)
+        while True:
+            if page.status == ing.Response.NOT_FOUND:
+                raise RequestNotFound(request.request_id, page.error_message or f"nothing of {wanted.ticker} there")
+            if page.status != ing.Response.OK:
+                raise PlatformRefused("ERROR", page.error_message, request.request_id)
+            for data in page.data:
+                candle = cw.OHLCV.FromString(data)
+                candles[candle.open_time] = candle
+            if page.is_final:
+                return [candles[open_time] for open_time in sorted(candles)]
+            page = yield from self._next_of(ing.Response, request)
+
+    def replay(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[tuple[int, Message]]]:
+        """What a stream topic carried, by sequence; raises PlatformRefused for what is no longer kept."""
+        request = cw.TopicReplay(topic=topic, from_sequence=from_sequence, to_sequence=to_sequence)
+        records: dict[int, Message] = {}
+        record = yield from self._ask(request, cw.TopicRecord)
+        while True:
+            if record.body:
+                records[record.sequence] = frames.decode_body(record.body, frames.ON_TOPIC)
+            if record.is_final:
+                return sorted(records.items())
+            record = yield from self._next_of(cw.TopicRecord, request)
+
+    # ---- the three ways to wait
+    def _ask(self, message: Message, answer: type[M], heard: list[Published] | None = None) -> Operation[M]:
+        """Send, and send again, until an `answer` comes; publications that come first go to `heard`."""
+        give_up = self._session.now + self._timeout_seconds
+        pause = RESEND_SECONDS
+        while self._session.now < give_up:
+            yield Send(message)
+            until = min(give_up, self._session.now + pause)
+            pause = min(pause * 2, RESEND_MAX_SECONDS)
+            while not isinstance(event := (yield Wait(until)), TimedOut):
+                if isinstance(event, Published):
+                    if heard is not None:
+                        heard.append(event)
+                elif isinstance(event, Reply):
+                    if isinstance(event.message, answer):
+                        return event.message
+                    if isinstance(event.message, cw.Error):
+                        raise _refused(event.message)
+        raise PlatformUnreachable(self._address, self._timeout_seconds)
+
+    def _next_of(self, answer: type[M], request: Message) -> Operation[M]:
+        """The next page; asks for everything anew when it does not come."""
+        until = self._session.now + RESEND_MAX_SECONDS
+        while not isinstance(event := (yield Wait(until)), TimedOut):
+            if isinstance(event, Reply):
+                if isinstance(event.message, answer):
+                    return event.message
+                if isinstance(event.message, cw.Error):
+                    raise _refused(event.message)
+        return (yield from self._ask(request, answer))
+
+    def _follow(
+        self,
+        request_id: str,
+        submitted: Message | None,
+        heard: list[Published],
+        progress: Progress | None,
+        timeout_seconds: float | None,
+    ) -> Operation[Notification]:
+        """Until the final: by notification, or by the state of the request where a notification was missed."""
+        for event in heard:
+            if (final := _final_in(event.message, request_id)) is not None:
+                return final
+        started = last_heard = self._session.now
+        give_up = started + timeout_seconds if timeout_seconds is not None else float("inf")
+        pause, shown = POLL_SECONDS, (-1, -1)
+        complaint: cw.Error | None = None
+        while True:
+            event_or_time = yield Wait(min(give_up, self._session.now + pause))
+            if isinstance(event_or_time, TimedOut):
+                if self._session.now >= give_up:
+                    raise RequestTimedOut(
+                        request_id, f"request {request_id} has not ended within {timeout_seconds:g} s"
+                    )
+                if self._session.now - last_heard > max(SILENCE_SECONDS, self._timeout_seconds):
+                    raise _refused(complaint) if complaint else self._unreachable(last_heard)
+                pause = min(pause * 1.3, POLL_MAX_SECONDS)
+                yield Send(cw.RequestStateQuery(request_id=request_id))
+                continue
+            assert event_or_time is not None
+            message = event_or_time.message
+            if isinstance(message, cw.Error):
+                # The request lives on although this question failed: the platform may be restarting.
+                complaint = message
+                continue
+            complaint, last_heard = None, self._session.now
+            if (final := _final_in(message, request_id)) is not None:
+                return final
+            if isinstance(message, cw.RequestState):
+                if message.state == "unknown":
+                    if submitted is None:
+                        raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
+                    # The same id with the same content: harmless where it is known after all.
+                    yield Send(submitted)
+                elif progress is not None and shown != (now := (message.done_candles, message.expected_candles)):
+                    shown = now
+                    progress(*now)
+
+    def _unreachable(self, since: float) -> PlatformUnreachable:
+        return PlatformUnreachable(self._address, round(self._session.now - since, 1))
+
+    def _submit_message(self, wanted: Range, request_id: str) -> ing.SubmitHistoricalRequest:
+        return ing.SubmitHistoricalRequest(
+            request_id=request_id,
+            ticker=wanted.ticker,
+            start_time=wanted.start,
+            end_time=wanted.end,
+            period_seconds=wanted.period_seconds,
+            limit=wanted.limit,
+            client_id=self._client_id,
+        )
+
+
+def _final_in(message: Message, request_id: str) -> Notification | None:
+    if isinstance(message, cw.RequestState) and message.state == "done" and message.HasField("notification"):
+        message = message.notification
+    if isinstance(message, ing.HistoryReadyNotification) and message.request_id == request_id:
+        return Notification.from_message(message)
+    return None
+
+
+def _accepted(answer: ing.SubmitResponse) -> Submission:
+    if answer.status == ing.SubmitResponse.INVALID:
+        raise InvalidRequest(answer.error_message or "the platform calls this request invalid")
+    if answer.status not in (ing.SubmitResponse.QUEUED, ing.SubmitResponse.DUPLICATE):
+        raise PlatformRefused("ERROR", answer.error_message, answer.request_id)
+    is_duplicate = answer.status == ing.SubmitResponse.DUPLICATE
+    return Submission(answer.request_id, answer.notification_topic, is_duplicate)
+
+
+def _checked(final: Notification) -> Notification:
+    if final.status is Outcome.OK:
+        return final
+    text = final.error_message or {
+        Outcome.NOT_FOUND: f"the venue has no candle of {final.ticker} in this range",
+        Outcome.TIMEOUT: "the platform gave up on this request",
+    }.get(final.status, "the request failed")
+    kind = {Outcome.NOT_FOUND: RequestNotFound, Outcome.TIMEOUT: RequestTimedOut}.get(final.status, RequestFailed)
+    raise kind(final.request_id, text, final)
+
+
+def _refused(error: cw.Error) -> PlatformRefused:
+    return PlatformRefused(error.code, error.text, error.request_id)

@@ -1,0 +1,147 @@
+"""What the client hands to its user: plain values, times in nanoseconds since the epoch (UTC)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+
+
+class Outcome(StrEnum):
+    OK = "OK"
+    NOT_FOUND = "NOT_FOUND"
+    ERROR = "ERROR"
+    TIMEOUT = "TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """The one final word on a historical request (HistoryReadyNotification)."""
+
+    request_id: str
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    status: Outcome
+    error_message: str
+    table: str
+    row_count: int
+    completed_at: int
+
+    @classmethod
+    def from_message(cls, message: ing.HistoryReadyNotification) -> "Notification":
+        return cls(
+            request_id=message.request_id,
+            ticker=message.ticker,
+            period_seconds=message.period_seconds,
+            start=message.start_time,
+            end=message.end_time,
+            status=_outcome(message.status),
+            error_message=message.error_message,
+            table=f"{message.iceberg_namespace}.{message.iceberg_table}".strip("."),
+            row_count=message.row_count,
+            completed_at=message.completed_at,
+        )
+
+
+def _outcome(status: int) -> Outcome:
+    known = ing.HistoryReadyNotification.NotificationStatus
+    return Outcome(known.Name(known.ValueType(status))) if status in known.values() else Outcome.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """An accepted request; `is_duplicate` when the platform knew it already."""
+
+    request_id: str
+    topic: str
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """`state` is queued, running, done or unknown; `notification` is there when done."""
+
+    request_id: str
+    state: str
+    done_candles: int
+    expected_candles: int
+    notification: Notification | None
+
+    @classmethod
+    def from_message(cls, message: cw.RequestState) -> "RequestState":
+        is_final = message.HasField("notification")
+        return cls(
+            request_id=message.request_id,
+            state=message.state,
+            done_candles=message.done_candles,
+            expected_candles=message.expected_candles,
+            notification=Notification.from_message(message.notification) if is_final else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Venue:
+    """A venue that can be asked for; `depth_candles` 0 means back to the listing."""
+
+    name: str
+    period_seconds: tuple[int, ...]
+    market_count: int
+    depth_candles: int
+    is_live: bool
+    updated_at: int
+
+    @classmethod
+    def from_message(cls, message: cw.Venue) -> "Venue":
+        return cls(
+            name=message.venue,
+            period_seconds=tuple(message.period_seconds),
+            market_count=message.market_count or len(message.markets),
+            depth_candles=message.depth_candles,
+            is_live=message.is_live,
+            updated_at=message.updated_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    ticker: str
+    symbol: str
+    market_id: str
+    is_active: bool
+
+    @classmethod
+    def from_message(cls, venue: str, message: cw.Market) -> "Market":
+        return cls(f"{message.symbol}.{venue}", message.symbol, message.market_id, message.active)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The newest prices of a ticker; None where the venue did not say."""
+
+    ticker: str
+    exchange_time: int
+    received_at: int
+    last: float | None
+    bid: float | None
+    ask: float | None
+    bid_size: float | None
+    ask_size: float | None
+    volume_24h: float | None
+    sequence: int
+
+    @classmethod
+    def from_message(cls, message: cw.Snapshot) -> "Snapshot":
+        return cls(
+            ticker=message.ticker,
+            exchange_time=message.exchange_time,
+            received_at=message.received_at,
+            last=message.last if message.HasField("last") else None,
+            bid=message.bid if message.HasField("bid") else None,
+            ask=message.ask if message.HasField("ask") else None,
+            bid_size=message.bid_size if message.HasField("bid_size") else None,
+            ask_size=message.ask_size if message.HasField("ask_size") else None,
+            volume_24h=message.volume_24h if message.HasField("volume_24h") else None,
+            sequence=message.sequence,
+        )

@@ -1,0 +1,77 @@
+"""Rows through Spark Connect, for a platform whose tables are on another machine."""
+
+import re
+from typing import TYPE_CHECKING
+
+from candlewright.client.errors import RowsUnavailable
+from candlewright.client.history import History
+from candlewright.client.operations import Range
+from candlewright.client.records import Notification
+from candlewright.client.rows import checked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
+
+
+def connect_url(bind: str) -> str:
+    """`sc://host:port` of a `host:port`, or of such an address as it is."""
+    address = _ADDRESS.sub(r"\1", bind)
+    return "sc://" + re.sub(r"^(0\.0\.0\.0|\*|\[::\]):", "127.0.0.1:", address)
+
+
+def open_session(bind: str) -> "SparkSession":
+    """A Spark Connect session; raises RowsUnavailable when nobody listens there."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    url = connect_url(bind)
+    try:
+        session: SparkSession = SparkSession.builder.remote(url).create()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise RowsUnavailable(f"Spark Connect at {url} cannot be reached: {error}") from error
+    return session
+
+
+class SparkRows:
+    def __init__(self, bind: str) -> None:
+        self._bind = bind
+        self._session: SparkSession | None = None
+
+    def history(self, wanted: Range, final: Notification) -> History:
+        from pyspark.errors import PySparkException
+
+        if self._session is None:
+            self._session = open_session(self._bind)
+        try:
+            table = self._candles(self._session, wanted)
+            holes = self._holes(self._session, final.request_id)
+        except PySparkException as error:
+            raise RowsUnavailable(f"Spark Connect at {connect_url(self._bind)}: {error}") from error
+        return checked(table, holes, wanted, final)
+
+    def _candles(self, session: "SparkSession", wanted: Range) -> "pa.Table":
+        # Microseconds are what the table keeps: a bound between two of them moves up to the next one.
+        frame = session.sql(
+            "SELECT * FROM lake.market.ohlc WHERE ticker = :ticker AND period_seconds = :period"
+            " AND open_time >= timestamp_micros(:start) AND open_time < timestamp_micros(:end)"
+            " ORDER BY open_time LIMIT :limit",
+            args={
+                "ticker": wanted.ticker,
+                "period": wanted.period_seconds,
+                "start": -(-wanted.start // 1_000),
+                "end": -(-wanted.end // 1_000),
+                "limit": wanted.limit if wanted.limit is not None else 2_147_483_647,
+            },
+        )
+        return frame.toArrow()
+
+    def _holes(self, session: "SparkSession", request_id: str) -> list[tuple[int, int]]:
+        rows = session.sql(
+            "SELECT unix_micros(hole.start) AS first, unix_micros(hole.end) AS last FROM"
+            " (SELECT explode(holes) AS hole FROM lake.market.coverage WHERE request_id = :id) ORDER BY first",
+            args={"id": request_id},
+        ).collect()
+        return [(row["first"] * 1_000, row["last"] * 1_000) for row in rows]

@@ -1,0 +1,170 @@
+"""The blocking twin of the client."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+import zmq
+from google.protobuf.message import Message
+
+from candlewright.client import sockets
+from candlewright.client.connection import Connection
+from candlewright.client.history import Candles, History
+from candlewright.client.operations import Operations, Progress
+from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
+from candlewright.client.rows import legacy_table
+from candlewright.client.session import Operation
+from candlewright.client.times import Time
+
+T = TypeVar("T")
+#: A thread keeps the sockets this long at most, so that others come to see what arrived for them.
+SLICE_SECONDS = 0.05
+
+
+class Client:
+    """A connection to the platform, made by `connect()`. May be shared by threads.
+
+    Every call raises PlatformUnreachable when nothing answers within the client's timeout, PlatformRefused for an
+    error that the platform reports, and InvalidRequest for a request that can never be served.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._context = zmq.Context()
+        self._requests, self._notifications = sockets.open_pair(
+            self._context, connection.requests, connection.notifications
+        )
+        self._poller = zmq.Poller()
+        self._poller.register(self._requests, zmq.POLLIN)
+        self._poller.register(self._notifications, zmq.POLLIN)
+
+    @property
+    def client_id(self) -> str:
+        """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
+        return self._connection.client_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Requests that were accepted go on without this client."""
+        with self._lock:
+            if not self._context.closed:
+                self._context.destroy(linger=0)
+
+    def history(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        progress: Progress | None = None,
+        timeout: float | None = None,
+        request_id: str | None = None,
+    ) -> History:
+        """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`).
+
+        `progress(done, expected)` is called in this thread as candles arrive. `timeout`: seconds after which
+        RequestTimedOut is raised while the request goes on; by default the platform's own deadline decides. A
+        `request_id` given again continues the same request. Raises RequestNotFound, RequestTimedOut or RequestFailed
+        where the request ended so, RowsUnavailable where the tables cannot be reached from here.
+        """
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        identity = request_id or self._connection.fresh_request_id()
+        final = self._run(lambda ask: ask.history(wanted, identity, progress, timeout))
+        return self._connection.read_history(wanted, final)
+
+    def submit(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        request_id: str | None = None,
+    ) -> Submission:
+        """Hand in a historical request and return once it is durable; see `wait` and `state`."""
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        identity = request_id or self._connection.fresh_request_id()
+        return self._run(lambda ask: ask.submit(wanted, identity))
+
+    def wait(self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None) -> Notification:
+        """The final notification of any request, whatever it says; raises RequestTimedOut after `timeout` seconds."""
+        return self._run(lambda ask: ask.wait(request_id, progress, timeout))
+
+    def read(self, notification: Notification, *, limit: int | None = None) -> History:
+        """The rows of a request that ended OK."""
+        return self._connection.read_final(notification, limit)
+
+    def state(self, request_id: str) -> RequestState:
+        return self._run(lambda ask: ask.state(request_id))
+
+    def cancel(self, request_id: str) -> Submission:
+        """Ask for the end of a request; its final notification says ERROR "cancelled" unless it ended before."""
+        return self._run(lambda ask: ask.cancel(request_id))
+
+    def venues(self) -> list[Venue]:
+        """The venues that ingestors have announced."""
+        return self._run(lambda ask: ask.venue_list())
+
+    def markets(self, venue: str) -> list[Market]:
+        """All markets of one venue; raises InvalidRequest for one that nobody has announced."""
+        return self._run(lambda ask: ask.markets(venue.upper()))
+
+    def snapshot(self, ticker: str) -> Snapshot:
+        """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
+        return self._run(lambda ask: ask.snapshot(ticker))
+
+    def ohlc(
+        self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
+    ) -> Candles:
+        """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        return Candles(legacy_table(self._run(lambda ask: ask.ohlc(wanted))))
+
+    def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
+        """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
+        return self._run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
+
+    def _run(self, start: Callable[[Operations], Operation[T]]) -> T:
+        session = self._connection.session
+        with self._lock:
+            ticket = session.begin(start(self._connection.operations), time.monotonic())
+            self._carry_out()
+        try:
+            while not ticket.is_done:
+                with self._lock:
+                    if not ticket.is_done:
+                        self._pump()
+            return ticket.result()
+        finally:
+            with self._lock:
+                session.abandon(ticket)
+                self._carry_out()
+
+    def _pump(self) -> None:
+        session = self._connection.session
+        deadline = session.next_deadline()
+        wait = SLICE_SECONDS if deadline is None else min(SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
+        self._poller.poll(int(wait * 1_000) + 1)
+        for parts in sockets.drain(self._requests):
+            session.receive_reply(parts, time.monotonic())
+        for parts in sockets.drain(self._notifications):
+            session.receive_publication(parts, time.monotonic())
+        session.advance(time.monotonic())
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        if not self._context.closed:
+            sockets.carry_out(self._connection.session.take_commands(), self._requests, self._notifications)
