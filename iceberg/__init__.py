@@ -1,1 +1,30 @@
+"""The tables of the platform, their catalog, and exact reads and appends without Spark."""
 
+from iceberg.append import RowDifference, append, append_or_find, compare_candles, is_committed
+from iceberg.catalog import NAMESPACE, SPARK_CATALOG, is_object_store, open_catalog, spark_catalog_conf
+from iceberg.read import read_ohlc, read_ticks, scan_range
+from iceberg.tables import COVERAGE, GAPS, OHLC, TABLES, TICKS, TRIGGER_EVENTS, TableDefinition, create_tables
+
+__all__ = [
+    "COVERAGE",
+    "GAPS",
+    "NAMESPACE",
+    "OHLC",
+    "SPARK_CATALOG",
+    "TABLES",
+    "TICKS",
+    "TRIGGER_EVENTS",
+    "RowDifference",
+    "TableDefinition",
+    "append",
+    "append_or_find",
+    "compare_candles",
+    "create_tables",
+    "is_committed",
+    "is_object_store",
+    "open_catalog",
+    "read_ohlc",
+    "read_ticks",
+    "scan_range",
+    "spark_catalog_conf",
+]

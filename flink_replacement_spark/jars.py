@@ -1,0 +1,130 @@
+"""The jars that Spark needs beside its own: resolved once with the Ivy that PySpark carries, then found on disk.
+
+`python -m flink_replacement_spark.jars` fetches them ahead. A list that was fetched before costs one look at the disk
+and no network.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Timer
+from xml.sax.saxutils import quoteattr
+
+import pyspark
+
+from core.errors import ConfigurationError
+from core.settings import Settings, load_settings
+from flink_replacement_spark.java import java_home
+from iceberg import is_object_store
+
+ICEBERG_VERSION = "1.12.0"
+ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"
+ICEBERG_AWS = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
+SQLITE = "org.xerial:sqlite-jdbc:3.54.1.0"
+
+#: What Spark's own classpath already holds.
+_PROVIDED = ("org.apache.spark", "org.scala-lang", "org.slf4j", "org.apache.logging.log4j")
+_TIMEOUT_SECONDS = 1_800
+
+
+def packages_of(settings: Settings) -> tuple[str, ...]:
+    """Maven coordinates `group:artifact:version` that these settings need."""
+    needed = [ICEBERG_RUNTIME, SQLITE]
+    if is_object_store(settings):
+        needed.append(ICEBERG_AWS)
+    return (*needed, *settings.spark.packages)
+
+
+def fetch_jars(packages: Sequence[str], cache_dir: Path | None = None) -> list[Path]:
+    """Local jars of `packages` and of what they depend on; downloads, with progress on stderr, what is not there.
+
+    `cache_dir` is by default `~/.cache/candlewright/jars`. Raises ConfigurationError when a package cannot be had.
+    """
+    cache = cache_dir or Path.home() / ".cache" / "candlewright" / "jars"
+    name = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:16]
+    manifest = cache / f"{name}.json"
+    if (known := _read_manifest(manifest)) is not None:
+        return known
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / name
+    _resolve(packages, cache, target)
+    jars = sorted(target.glob("*.jar"))
+    fresh = manifest.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps({str(jar): jar.stat().st_size for jar in jars}))
+    fresh.replace(manifest)
+    return jars
+
+
+def _read_manifest(manifest: Path) -> list[Path] | None:
+    """The jars that a finished download left, unless one is missing or cut short."""
+    try:
+        sizes: dict[str, int] = json.loads(manifest.read_text())
+        if sizes and all(Path(jar).stat().st_size == size for jar, size in sizes.items()):
+            return [Path(jar) for jar in sizes]
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def _resolve(packages: Sequence[str], cache: Path, target: Path) -> None:
+    ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
+    wish = cache / f"{target.name}.{os.getpid()}.xml"
+    wish.write_text(_ivy_file(packages))
+    command = [java_home(os.environ) / "bin" / "java", "-jar", ivy, "-ivy", wish, "-confs", "default"]
+    command += ["-cache", cache / "ivy", "-types", "jar", "bundle"]
+    command += ["-retrieve", f"{target}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"]
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as resolution:
+            limit = Timer(_TIMEOUT_SECONDS, resolution.kill)
+            limit.start()
+            said = list(_forward_progress(resolution))
+            limit.cancel()
+    finally:
+        wish.unlink()
+    if resolution.returncode != 0:
+        reason = "; ".join(line.strip(" :") for line in said if "not found" in line.lower() or "FAILED" in line)
+        raise ConfigurationError(f"the jars {', '.join(packages)} could not be fetched: {reason or said[-1:]}")
+
+
+def _forward_progress(resolution: "subprocess.Popen[str]") -> Iterator[str]:
+    """Every line that Ivy says; the ones about downloads go to stderr."""
+    for line in resolution.stdout or ():
+        if line.startswith("downloading ") or "[SUCCESSFUL" in line:
+            sys.stderr.write(f"{line.strip()}\n")
+            sys.stderr.flush()
+        yield line.strip()
+
+
+def _ivy_file(packages: Sequence[str]) -> str:
+    wanted = []
+    for package in packages:
+        parts = package.split(":")
+        if len(parts) != 3:
+            raise ConfigurationError(f"spark.packages: {package!r} is not group:artifact:version")
+        group, artifact, version = map(quoteattr, parts)
+        wanted.append(f'<dependency org={group} name={artifact} rev={version} conf="default->default"/>')
+    wanted += [f"<exclude org={quoteattr(group)}/>" for group in _PROVIDED]
+    return (
+        '<ivy-module version="2.0"><info organisation="candlewright" module="jars"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
+    )
+
+
+def main() -> int:
+    try:
+        jars = fetch_jars(packages_of(load_settings()))
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    for jar in jars:
+        sys.stdout.write(f"{jar}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The Spark session of the platform: catalog `lake`, Spark Connect in the same JVM, small and quiet."""
+
+import os
+import sys
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from core.errors import ConfigurationError
+from core.settings import Settings
+from flink_replacement_spark.fence import DriverLock
+from flink_replacement_spark.jars import fetch_jars, packages_of
+from flink_replacement_spark.java import java_home
+from iceberg import SPARK_CATALOG, spark_catalog_conf
+
+_FOLDER = Path(__file__).parent
+#: A small heap that is given back when it is idle.
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss1m -Duser.timezone=UTC "
+    f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
+)
+_TOKEN = "spark.connect.authenticate.token"
+#: The pool of the writing queries; Spark Connect's queries share the default one.
+STREAMS_POOL = "streams"
+
+
+def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSession:
+    """Start the JVM and the session, with Spark Connect listening on `spark.connect_bind`.
+
+    The JVM inherits `lock`, which must be held. Raises ConfigurationError for settings that cannot work.
+    """
+    conf = spark_conf(settings)
+    os.environ["JAVA_HOME"] = str(java_home(os.environ))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    if SparkContext._gateway is None:
+        inherited = () if lock is None else (lock.descriptor,)
+        SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})
+        SparkContext._jvm = SparkContext._gateway.jvm
+    context = SparkContext.getOrCreate(java_conf)
+    context.setLogLevel("ERROR")
+    return SparkSession.builder.getOrCreate()
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """The whole configuration; `spark.conf` of the settings has the last word."""
+    host, port = connect_address(settings)
+    if not _is_loopback(host) and not settings.spark.conf.get(_TOKEN):
+        raise ConfigurationError(
+            f"spark.connect_bind {settings.spark.connect_bind} is not loopback: Spark Connect runs any code, so set "
+            f"spark.conf {_TOKEN}"
+        )
+    conf = {
+        "spark.app.name": "candlewright",
+        "spark.master": settings.spark.master,
+        "spark.jars": ",".join(map(str, fetch_jars(packages_of(settings)))),
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": host,
+        "spark.connect.grpc.binding.port": port,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (_FOLDER / "pools.xml").as_uri(),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.defaultCatalog": SPARK_CATALOG,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.warehouse.dir": f"file://{settings.data_dir / 'run' / 'spark-warehouse'}",
+        "spark.local.dir": str(settings.data_dir / "run" / "spark-local"),
+        **spark_catalog_conf(settings),
+    }
+    if settings.spark.master.startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return conf | dict(settings.spark.conf)
+
+
+def connect_address(settings: Settings) -> tuple[str, str]:
+    host, _, port = settings.spark.connect_bind.rpartition(":")
+    return host.strip("[]") or "127.0.0.1", port
+
+
+def connect_url(settings: Settings, conf: Mapping[str, str] | None = None) -> str:
+    """The `sc://` address of this platform's Spark Connect."""
+    host, port = connect_address(settings)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    token = (conf or settings.spark.conf).get(_TOKEN)
+    shown = f"[{host}]" if ":" in host else host
+    return f"sc://{shown}:{port}" + (f"/;token={token}" if token else "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,100 @@
+"""One catalog for two readers: the settings of pyiceberg and of Spark are derived here from the same source.
+
+`sqlite` is one file, `<data_dir>/catalog.db`, that Spark's JdbcCatalog (schema version V1) and pyiceberg's SqlCatalog
+both open. `jdbc` is any other SQL database, `rest` a REST catalog.
+"""
+
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import RESTError
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.errors import ConfigurationError
+from core.settings import Settings
+
+#: Name of the catalog in Spark; the SQL catalogs also write it into each of their rows.
+SPARK_CATALOG = "lake"
+NAMESPACE = "market"
+
+
+def warehouse_of(settings: Settings) -> str:
+    """Where tables live, as `file://...` or another URL."""
+    given = settings.iceberg.warehouse
+    if not given:
+        return f"file://{settings.data_dir / 'warehouse'}"
+    return given if "://" in given else f"file://{Path(given).absolute()}"
+
+
+def is_object_store(settings: Settings) -> bool:
+    return warehouse_of(settings).startswith(("s3://", "s3a://"))
+
+
+def _sqlite_file(settings: Settings) -> Path:
+    uri = settings.iceberg.uri
+    for prefix in ("jdbc:sqlite:", "sqlite:///"):
+        uri = uri.removeprefix(prefix)
+    return Path(uri).absolute() if uri else settings.data_dir / "catalog.db"
+
+
+def catalog_properties(settings: Settings) -> dict[str, str]:
+    """Properties for pyiceberg."""
+    shared = {"warehouse": warehouse_of(settings), **settings.iceberg.properties}
+    match settings.iceberg.catalog:
+        case "sqlite":
+            return {"type": "sql", "uri": f"sqlite:///{_sqlite_file(settings)}", **shared}
+        case "jdbc":
+            return {"type": "sql", "uri": _required_uri(settings).removeprefix("jdbc:"), **shared}
+        case "rest":
+            return {"type": "rest", "uri": _required_uri(settings), **shared}
+
+
+def spark_catalog_conf(settings: Settings) -> dict[str, str]:
+    """Entries of Spark's configuration that define the catalog `lake`.
+
+    Caching is off: with it another session of the same JVM does not see a commit for half a minute and more.
+    """
+    own: dict[str, str]
+    match settings.iceberg.catalog:
+        case "sqlite":
+            own = {"type": "jdbc", "uri": f"jdbc:sqlite:{_sqlite_file(settings)}", "jdbc.schema-version": "V1"}
+        case "jdbc":
+            own = {"type": "jdbc", "jdbc.schema-version": "V1", **_jdbc_address(_required_uri(settings))}
+        case "rest":
+            own = {"type": "rest", "uri": _required_uri(settings)}
+    if is_object_store(settings):
+        own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+    own |= {"warehouse": warehouse_of(settings), "cache-enabled": "false", **settings.iceberg.properties}
+    prefix = f"spark.sql.catalog.{SPARK_CATALOG}"
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{key}": value for key, value in own.items()}
+
+
+def open_catalog(settings: Settings) -> Catalog:
+    """The catalog for this process; a SQL catalog's own tables are made when they are missing.
+
+    Raises ConfigurationError when it cannot be opened.
+    """
+    if settings.iceberg.catalog == "sqlite":
+        _sqlite_file(settings).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return load_catalog(SPARK_CATALOG, **catalog_properties(settings))
+    except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
+        raise ConfigurationError(f"the {settings.iceberg.catalog} catalog cannot be opened: {error}") from error
+
+
+def _required_uri(settings: Settings) -> str:
+    if not settings.iceberg.uri:
+        raise ConfigurationError(f"iceberg.uri is needed for iceberg.catalog = {settings.iceberg.catalog!r}")
+    return settings.iceberg.uri
+
+
+def _jdbc_address(uri: str) -> dict[str, str]:
+    """`postgresql+psycopg2://user:secret@host/db` as JDBC says it: user and password apart from the address."""
+    parts = urlsplit(uri.removeprefix("jdbc:"))
+    host = parts.hostname or ""
+    if parts.port is not None:
+        host += f":{parts.port}"
+    address = urlunsplit((parts.scheme.partition("+")[0], host, parts.path, parts.query, ""))
+    logins = {"jdbc.user": parts.username, "jdbc.password": parts.password}
+    return {"uri": f"jdbc:{address}"} | {key: value for key, value in logins.items() if value}

@@ -1,0 +1,69 @@
+"""Exact reads without Spark. Ranges are half-open, in nanoseconds since the epoch, UTC."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.table import Table
+
+from core.settings import Settings
+from iceberg.catalog import open_catalog
+from iceberg.tables import OHLC, TICKS
+
+_MICRO = 1_000
+_SECOND = 1_000_000_000
+
+
+def read_ohlc(
+    settings: Settings, ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int | None = None
+) -> pa.Table:
+    """Candles of `market.ohlc` with start_ns <= open_time < end_ns, ordered by open_time; `limit` = the first N."""
+    table = open_catalog(settings).load_table(OHLC.identifier)
+    if limit is not None:
+        # Candles lie on a grid: without holes the first N are in the first N periods.
+        near_ns = start_ns + (limit + 1) * period_seconds * _SECOND
+        if near_ns < end_ns:
+            near = scan_range(table, ticker, period_seconds, start_ns, near_ns)
+            if near.num_rows >= limit:
+                return near.slice(0, limit)
+    found = scan_range(table, ticker, period_seconds, start_ns, end_ns)
+    return found if limit is None else found.slice(0, limit)
+
+
+def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limit: int | None = None) -> pa.Table:
+    """Trades of `market.ticks` with start_ns <= ts_ns < end_ns, ordered by ts_ns; `limit` = the first N."""
+    table = open_catalog(settings).load_table(TICKS.identifier)
+    wanted = And(
+        EqualTo("ticker", ticker),
+        GreaterThanOrEqual("ts", _iso(start_ns // _MICRO)),
+        LessThan("ts", _iso(-(-end_ns // _MICRO))),
+        GreaterThanOrEqual("ts_ns", start_ns),
+        LessThan("ts_ns", end_ns),
+    )
+    found = _collect(table, wanted, TICKS.arrow_schema)
+    in_order = found.take(pc.sort_indices(found, sort_keys=[("ts_ns", "ascending")]))
+    return in_order if limit is None else in_order.slice(0, limit)
+
+
+def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> pa.Table:
+    """All columns of the candles in the range, ordered by open_time."""
+    found = _collect(table, range_filter(ticker, period_seconds, start_ns, end_ns), OHLC.arrow_schema)
+    return found.take(pc.sort_indices(found["open_time"]))
+
+
+def range_filter(ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> BooleanExpression:
+    return And(
+        EqualTo("ticker", ticker),
+        EqualTo("period_seconds", period_seconds),
+        GreaterThanOrEqual("open_time", _iso(-(-start_ns // _MICRO))),
+        LessThan("open_time", _iso(-(-end_ns // _MICRO))),
+    )
+
+
+def _collect(table: Table, wanted: BooleanExpression, schema: pa.Schema) -> pa.Table:
+    found = table.scan(row_filter=wanted).to_arrow()
+    return found.select(schema.names).cast(schema)
+
+
+def _iso(microseconds: int) -> str:
+    return f"{np.datetime64(microseconds, 'us')}+00:00"

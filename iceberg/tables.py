@@ -1,0 +1,212 @@
+"""Definitions of all tables: the one place that knows their columns, partitions, order and properties.
+
+All times are `timestamptz` with microseconds; `ticks.ts_ns` keeps the exchange's nanoseconds.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from iceberg.catalog import NAMESPACE
+
+#: Few buckets: every commit writes at most one file a bucket, and a file's statistics do the rest of the pruning.
+TICKER_BUCKETS = 8
+
+_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.target-file-size-bytes": str(64 << 20),
+    "write.distribution-mode": "none",
+    "write.merge.mode": "copy-on-write",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    # A conflict means that somebody else wrote: what is to be written must be compared again, not just repeated.
+    "commit.retry.num-retries": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    name: str
+    schema: Schema
+    partition_spec: PartitionSpec
+    sort_order: SortOrder
+    properties: dict[str, str] = field(default_factory=lambda: dict(_PROPERTIES))
+
+    @property
+    def identifier(self) -> tuple[str, str]:
+        return NAMESPACE, self.name
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return schema_to_pyarrow(self.schema, include_field_ids=False)
+
+
+def _schema(*columns: tuple[str, IcebergType]) -> Schema:
+    """Columns with ids in order; the ids inside nested types are given by the types themselves (from 100)."""
+    fields = [NestedField(number, name, kind, required=False) for number, (name, kind) in enumerate(columns, start=1)]
+    return Schema(*fields)
+
+
+def _buckets(schema: Schema, column: str) -> PartitionField:
+    source = schema.find_field(column).field_id
+    return PartitionField(source, 1000, BucketTransform(TICKER_BUCKETS), f"{column}_bucket")
+
+
+def _days(schema: Schema, column: str) -> PartitionField:
+    return PartitionField(schema.find_field(column).field_id, 1001, DayTransform(), f"{column}_day")
+
+
+def _order(schema: Schema, *columns: str) -> SortOrder:
+    return SortOrder(*(SortField(schema.find_field(name).field_id, IdentityTransform()) for name in columns))
+
+
+_TIME = TimestamptzType()
+_TEXT = StringType()
+_NUMBER = DoubleType()
+
+_OHLC_SCHEMA = _schema(
+    ("ticker", _TEXT),
+    ("period_seconds", IntegerType()),
+    ("open_time", _TIME),
+    ("open", _NUMBER),
+    ("high", _NUMBER),
+    ("low", _NUMBER),
+    ("close", _NUMBER),
+    ("volume", _NUMBER),
+    ("quote_volume", _NUMBER),
+    ("trade_count", LongType()),
+    ("source", _TEXT),
+    ("complete", BooleanType()),
+    ("updated_at", _TIME),
+)
+#: Unique by (ticker, period_seconds, open_time); `source` is exchange, ticks or derived.
+OHLC = TableDefinition(
+    "ohlc",
+    _OHLC_SCHEMA,
+    PartitionSpec(_buckets(_OHLC_SCHEMA, "ticker")),
+    _order(_OHLC_SCHEMA, "ticker", "period_seconds", "open_time"),
+)
+
+_TICKS_SCHEMA = _schema(
+    ("ticker", _TEXT),
+    ("trade_id", _TEXT),
+    ("ts", _TIME),
+    ("ts_ns", LongType()),
+    ("price", _NUMBER),
+    ("size", _NUMBER),
+    ("side", _TEXT),
+    ("received_at", _TIME),
+)
+#: Unique by (ticker, trade_id); a day is a partition, so that old days can be dropped whole.
+TICKS = TableDefinition(
+    "ticks",
+    _TICKS_SCHEMA,
+    PartitionSpec(_buckets(_TICKS_SCHEMA, "ticker"), _days(_TICKS_SCHEMA, "ts")),
+    _order(_TICKS_SCHEMA, "ticker", "ts_ns"),
+)
+
+_TRIGGER_EVENTS_SCHEMA = _schema(
+    ("trigger_id", _TEXT),
+    ("event_id", _TEXT),
+    ("fired_at", _TIME),
+    ("ticker", _TEXT),
+    ("columns", _TEXT),
+    ("context", MapType(100, _TEXT, 101, _TEXT, value_required=False)),
+)
+TRIGGER_EVENTS = TableDefinition(
+    "trigger_events",
+    _TRIGGER_EVENTS_SCHEMA,
+    PartitionSpec(_days(_TRIGGER_EVENTS_SCHEMA, "fired_at")),
+    _order(_TRIGGER_EVENTS_SCHEMA, "trigger_id", "fired_at"),
+)
+
+_GAPS_SCHEMA = _schema(
+    ("ticker", _TEXT),
+    ("from_trade_id", _TEXT),
+    ("to_trade_id", _TEXT),
+    ("from_ts", _TIME),
+    ("to_ts", _TIME),
+    ("missing", LongType()),
+    ("repaired", BooleanType()),
+    ("reason", _TEXT),
+    ("detected_at", _TIME),
+)
+GAPS = TableDefinition("gaps", _GAPS_SCHEMA, PartitionSpec(), _order(_GAPS_SCHEMA, "ticker", "from_ts"))
+
+_HOLE = StructType(NestedField(102, "start", _TIME, required=False), NestedField(103, "end", _TIME, required=False))
+_COVERAGE_SCHEMA = _schema(
+    ("request_id", _TEXT),
+    ("ticker", _TEXT),
+    ("period_seconds", IntegerType()),
+    ("start", _TIME),
+    ("end", _TIME),
+    ("expected", LongType()),
+    ("got", LongType()),
+    ("holes", ListType(104, _HOLE, element_required=False)),
+    ("status", _TEXT),
+)
+#: One row a finished request; holes are half-open.
+COVERAGE = TableDefinition(
+    "coverage", _COVERAGE_SCHEMA, PartitionSpec(), _order(_COVERAGE_SCHEMA, "ticker", "period_seconds", "start")
+)
+
+TABLES: tuple[TableDefinition, ...] = (OHLC, TICKS, TRIGGER_EVENTS, GAPS, COVERAGE)
+
+
+def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TABLES, *, attempts: int = 10) -> None:
+    """Make what is missing. Safe to call from several processes at once, whoever comes first."""
+    try:
+        catalog.create_namespace(NAMESPACE)
+    except (NamespaceAlreadyExistsError, IntegrityError):
+        pass
+    for definition in definitions:
+        _create_table(catalog, definition, attempts)
+
+
+def _create_table(catalog: Catalog, definition: TableDefinition, attempts: int) -> None:
+    for attempt in range(1, attempts + 1):
+        if catalog.table_exists(definition.identifier):
+            return
+        try:
+            catalog.create_table(
+                definition.identifier,
+                definition.schema,
+                partition_spec=definition.partition_spec,
+                sort_order=definition.sort_order,
+                properties=definition.properties,
+            )
+            return
+        except TableAlreadyExistsError:
+            return
+        except OperationalError:
+            if attempt == attempts:
+                raise
+            time.sleep(0.1 * attempt)
