@@ -1,0 +1,174 @@
+"""Partial bars as columns: made from trades, merged with each other, rolled up into longer periods.
+
+A partial bar holds what is known of one bar so far: exact sums, and the trade order of its first and last trade, so
+that partial bars made in any batches, in any order, merge to the same bar. Open and close come from the exchange's
+trade order, never from arrival.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bars import exact
+from venues.grid import SECOND, origin_of
+
+__all__ = ["Bars", "from_trades", "merge", "roll_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Columns of equal length, one row a bar, ascending and unique by (group, open_time).
+
+    `group` is the caller's number of a ticker; times are nanoseconds since the epoch. (first_time, first_id) and
+    (last_time, last_id) are the trade order of the open's and close's trade. `volume` and `quote_volume` are exact.
+    """
+
+    period_seconds: int
+    group: NDArray[np.int64]
+    open_time: NDArray[np.int64]
+    first_time: NDArray[np.int64]
+    first_id: NDArray[np.int64]
+    last_time: NDArray[np.int64]
+    last_id: NDArray[np.int64]
+    open: NDArray[np.float64]
+    high: NDArray[np.float64]
+    low: NDArray[np.float64]
+    close: NDArray[np.float64]
+    volume: exact.Scaled
+    quote_volume: exact.Scaled
+    trade_count: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.open_time)
+
+    def take(self, index: NDArray[Any]) -> "Bars":
+        """The rows that an index or mask names."""
+        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        taken: dict[str, Any] = {
+            name: column.take(index) if isinstance(column, exact.Scaled) else column[index]
+            for name, column in columns.items()
+        }
+        return Bars(self.period_seconds, **taken)
+
+
+def from_trades(
+    group: NDArray[np.int64],
+    time: NDArray[np.int64],
+    trade_id: NDArray[np.int64],
+    price: NDArray[np.float64],
+    size: NDArray[np.float64],
+    period_seconds: int,
+) -> Bars:
+    """Bars of `period_seconds` from trades in any order, each trade given once.
+
+    `time` is the exchange's time in ns, `trade_id` the order of trades within one time; prices and sizes are finite
+    and not negative.
+    """
+    open_time = _floor(time, period_seconds)
+    if not _ascending(group, time, trade_id):
+        order = np.lexsort((trade_id, time, group))
+        group, time, trade_id, open_time = group[order], time[order], trade_id[order], open_time[order]
+        price, size = price[order], size[order]
+    starts = _starts(group, open_time)
+    ends = _ends(starts, len(group))
+    sizes = exact.from_doubles(size)
+    return Bars(
+        period_seconds,
+        group[starts],
+        open_time[starts],
+        time[starts],
+        trade_id[starts],
+        time[ends],
+        trade_id[ends],
+        price[starts],
+        _reduce(np.maximum, price, starts),
+        _reduce(np.minimum, price, starts),
+        price[ends],
+        exact.segment_sums(sizes, starts),
+        exact.segment_product_sums(exact.from_doubles(price), sizes, starts),
+        np.diff(starts, append=len(group)),
+    )
+
+
+def merge(parts: Sequence[Bars]) -> Bars:
+    """One bar for each (group, open_time) of `parts`, which hold disjoint trades; raises ValueError when empty or of
+    different periods.
+    """
+    if len({part.period_seconds for part in parts}) != 1:
+        raise ValueError("merge takes bars of one period")
+    if len(parts) == 1:
+        return parts[0]
+    columns = {
+        field.name: _concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0])[1:]
+    }
+    return _combine(Bars(parts[0].period_seconds, **columns), parts[0].period_seconds)
+
+
+def roll_up(bars: Bars, period_seconds: int) -> Bars:
+    """The bars of a longer period; raises ValueError unless each of its bars is whole bars of the shorter one."""
+    if period_seconds % bars.period_seconds or origin_of(period_seconds) % (bars.period_seconds * SECOND):
+        raise ValueError(f"{period_seconds} s is not made of bars of {bars.period_seconds} s")
+    return _combine(bars, period_seconds)
+
+
+def _combine(bars: Bars, period_seconds: int) -> Bars:
+    open_time = _floor(bars.open_time, period_seconds)
+    order = np.lexsort((bars.first_id, bars.first_time, open_time, bars.group))
+    bars, open_time = bars.take(order), open_time[order]
+    starts = _starts(bars.group, open_time)
+    segment = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(open_time)))
+    # Parts may interleave in time: the last trade is not always in the part that started last.
+    last = np.lexsort((bars.last_id, bars.last_time, segment))[_ends(starts, len(open_time))]
+    return Bars(
+        period_seconds,
+        bars.group[starts],
+        open_time[starts],
+        bars.first_time[starts],
+        bars.first_id[starts],
+        bars.last_time[last],
+        bars.last_id[last],
+        bars.open[starts],
+        _reduce(np.maximum, bars.high, starts),
+        _reduce(np.minimum, bars.low, starts),
+        bars.close[last],
+        exact.segment_sums(bars.volume, starts),
+        exact.segment_sums(bars.quote_volume, starts),
+        _reduce(np.add, bars.trade_count, starts),
+    )
+
+
+def _floor(time: NDArray[np.int64], period_seconds: int) -> NDArray[np.int64]:
+    return time - (time - origin_of(period_seconds)) % (period_seconds * SECOND)
+
+
+def _ascending(group: NDArray[np.int64], time: NDArray[np.int64], trade_id: NDArray[np.int64]) -> bool:
+    later_group = group[1:] > group[:-1]
+    same_group = group[1:] == group[:-1]
+    later_time = time[1:] > time[:-1]
+    same_time = time[1:] == time[:-1]
+    return bool(np.all(later_group | same_group & (later_time | same_time & (trade_id[1:] >= trade_id[:-1]))))
+
+
+def _starts(group: NDArray[np.int64], open_time: NDArray[np.int64]) -> NDArray[np.intp]:
+    if len(group) == 0:
+        return np.empty(0, np.intp)
+    changes = (group[1:] != group[:-1]) | (open_time[1:] != open_time[:-1])
+    return np.concatenate(([0], np.flatnonzero(changes) + 1))
+
+
+def _ends(starts: NDArray[np.intp], length: int) -> NDArray[np.intp]:
+    return np.append(starts[1:], length)[: len(starts)] - 1
+
+
+def _reduce(function: np.ufunc, column: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
+    return function.reduceat(column, starts) if len(starts) else column[:0]
+
+
+def _concatenate(columns: list[Any]) -> Any:
+    if not isinstance(columns[0], exact.Scaled):
+        return np.concatenate(columns)
+    scale = max(column.scale for column in columns)
+    return exact.Scaled(np.concatenate([column.at_scale(scale) for column in columns]), scale)
