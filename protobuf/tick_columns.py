@@ -1,0 +1,200 @@
+"""TickBatch as numpy columns, to and from its wire bytes, without a Python step for each tick.
+
+A packed fixed64 or double field is a little-endian array as it stands. Trade ids are strings, one field each; where all
+have the same length, which is so for millions of neighbouring ids, the run of fields is a matrix of bytes. Whatever
+does not look like that is left to the protobuf library, so that every valid message is read.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from core.errors import BadFrame
+from protobuf.candlewright_pb2 import TickBatch
+
+__all__ = ["TickColumns", "decode", "encode"]
+
+_TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT = range(1, 9)
+_VARINT, _BYTES = 0, 2
+_ID_TAG = _TRADE_ID << 3 | _BYTES
+_NUMBERS = {_TIMESTAMP: "<i8", _PRICE: "<f8", _SIZE: "<f8", _RECEIVED_AT: "<i8"}
+
+
+@dataclass(frozen=True, slots=True)
+class TickColumns:
+    """Columns of equal length. `timestamp`, `received_at`: ns since the epoch, int64; `side`: 0 unknown, 1 buy, 2 sell;
+    `trade_id`: fixed-width bytes (dtype S).
+    """
+
+    ticker: str
+    first_sequence: int
+    timestamp: NDArray[np.int64]
+    price: NDArray[np.float64]
+    size: NDArray[np.float64]
+    side: NDArray[np.uint8]
+    trade_id: NDArray[np.bytes_]
+    received_at: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.timestamp)
+
+
+def encode(columns: TickColumns) -> bytes:
+    """The serialised TickBatch."""
+    parts = [_field(_TICKER, columns.ticker.encode())]
+    if columns.first_sequence:
+        parts.append(bytes((_FIRST_SEQUENCE << 3 | _VARINT,)) + _varint(columns.first_sequence))
+    if len(columns):
+        parts += [
+            _field(_TIMESTAMP, columns.timestamp.astype("<i8").tobytes()),
+            _field(_PRICE, columns.price.astype("<f8").tobytes()),
+            _field(_SIZE, columns.size.astype("<f8").tobytes()),
+            _field(_SIDE, columns.side.astype(np.uint8).tobytes()),
+            _encode_ids(columns.trade_id),
+            _field(_RECEIVED_AT, columns.received_at.astype("<i8").tobytes()),
+        ]
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> TickColumns:
+    """The columns of a serialised TickBatch; raises BadFrame for bytes that are none, or columns of unequal length."""
+    columns = _decode_usual(data)
+    if columns is None:
+        columns = _decode_any(data)
+    count = len(columns)
+    if any(
+        len(column) != count
+        for column in (columns.price, columns.size, columns.side, columns.trade_id, columns.received_at)
+    ):
+        raise BadFrame("MALFORMED", "the columns of this TickBatch differ in length")
+    return columns
+
+
+def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:
+    width = ids.dtype.itemsize
+    text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
+    # numpy pads shorter strings with zeros at the end.
+    if width < 128 and np.all(text[:, -1]):
+        rows = np.empty((len(ids), width + 2), np.uint8)
+        rows[:, 0] = _ID_TAG
+        rows[:, 1] = width
+        rows[:, 2:] = text
+        return rows.tobytes()
+    return b"".join(_field(_TRADE_ID, value) for value in ids.tolist())
+
+
+def _decode_usual(data: bytes) -> TickColumns | None:
+    """None where a field is split, unpacked, unknown or of a width that this does not read."""
+    ticker, first_sequence = "", 0
+    numbers: dict[int, NDArray[np.int64] | NDArray[np.float64]] = {}
+    side: NDArray[np.uint8] | None = None
+    ids: NDArray[np.bytes_] | None = None
+    at, end = 0, len(data)
+    while at < end:
+        tag = data[at]
+        number = tag >> 3
+        if tag == _FIRST_SEQUENCE << 3 | _VARINT:
+            read = _read_varint(data, at + 1)
+            if read is None:
+                return None
+            first_sequence, at = read
+            continue
+        read = _read_varint(data, at + 1)
+        if tag & 7 != _BYTES or read is None:
+            return None
+        length, start = read
+        stop = start + length
+        if stop > end:
+            return None
+        if number == _TRADE_ID and ids is None:
+            count = len(numbers[_TIMESTAMP]) if _TIMESTAMP in numbers else 0
+            ids = _read_ids(data, at, length, count)
+            if ids is None:
+                return None
+            at += count * (length + 2)
+            continue
+        if number == _TICKER:
+            ticker = data[start:stop].decode(errors="replace")
+            if "\ufffd" in ticker:
+                return None
+        elif number in _NUMBERS and number not in numbers and length % 8 == 0:
+            numbers[number] = np.frombuffer(data, _NUMBERS[number], length // 8, start)
+        elif number == _SIDE and side is None:
+            side = np.frombuffer(data, np.uint8, length, start)
+            if np.any(side > 2):
+                return None
+        else:
+            return None
+        at = stop
+    if side is None or ids is None or len(numbers) != len(_NUMBERS):
+        return None
+    timestamp, received_at = (
+        numbers[_TIMESTAMP].astype(np.int64, copy=False),
+        numbers[_RECEIVED_AT].astype(np.int64, copy=False),
+    )
+    price, size = numbers[_PRICE].astype(np.float64, copy=False), numbers[_SIZE].astype(np.float64, copy=False)
+    return TickColumns(ticker, first_sequence, timestamp, price, size, side, ids, received_at)
+
+
+def _read_ids(data: bytes, at: int, length: int, count: int) -> NDArray[np.bytes_] | None:
+    """`count` neighbouring fields that all hold `length` bytes, or None."""
+    width = length + 2
+    if not 0 < length < 128 or not count or at + count * width > len(data):
+        return None
+    rows = np.frombuffer(data, np.uint8, count * width, at).reshape(count, width)
+    if np.any(rows[:, 0] != _ID_TAG) or np.any(rows[:, 1] != length):
+        return None
+    text = np.ascontiguousarray(rows[:, 2:])
+    # Zero bytes at the end would be lost in a fixed-width string, and non-ASCII must be checked to be UTF-8.
+    if np.any(text == 0) or np.any(text > 127):
+        return None
+    return text.view(f"S{length}").reshape(count)
+
+
+def _decode_any(data: bytes) -> TickColumns:
+    message = TickBatch()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise BadFrame("MALFORMED", "this is no TickBatch") from error
+    ids = [text.encode() for text in message.trade_id]
+    if any(value.endswith(b"\0") for value in ids):
+        raise BadFrame("MALFORMED", "a trade id ends with a zero byte")
+    times = np.array(message.timestamp, np.uint64), np.array(message.received_at, np.uint64)
+    return TickColumns(
+        message.ticker,
+        message.first_sequence,
+        times[0].astype(np.int64),
+        np.array(message.price, np.float64),
+        np.array(message.size, np.float64),
+        np.array([side if 0 <= side <= 2 else 0 for side in message.side], np.uint8),
+        np.array(ids, np.bytes_) if ids else np.empty(0, "S1"),
+        times[1].astype(np.int64),
+    )
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return bytes((number << 3 | _BYTES,)) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int] | None:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value, at) if value < 1 << 63 else None
+        shift += 7
+    return None
