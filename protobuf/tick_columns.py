@@ -73,14 +73,14 @@ def decode(data: bytes) -> TickColumns:
 
 
 def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:
-    width = ids.dtype.itemsize
-    text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
+    text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
     # numpy pads shorter strings with zeros at the end.
-    if width < 128 and np.all(text[:, -1]):
+    width = int(np.count_nonzero(text[0]))
+    if 0 < width < 128 and np.all(text[:, :width]) and not np.any(text[:, width:]):
         rows = np.empty((len(ids), width + 2), np.uint8)
         rows[:, 0] = _ID_TAG
         rows[:, 1] = width
-        rows[:, 2:] = text
+        rows[:, 2:] = text[:, :width]
         return rows.tobytes()
     return b"".join(_field(_TRADE_ID, value) for value in ids.tolist())
 
