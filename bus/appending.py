@@ -1,0 +1,81 @@
+"""Records as the arguments of `lua/publish.lua`, and its reply as positions."""
+
+from collections.abc import Sequence
+
+from bus.api import Position, Record
+from bus.routing import encode_headers
+from core.errors import BusError
+
+#: Redis takes no more arguments in one command.
+_MAX_ARGUMENTS = 1_000_000
+
+
+def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[bytes | str | int]) -> tuple[int, bytes]:
+    """The number of arguments and their bytes in wire format. `chosen`: the partition of each record.
+
+    Raises BusError when one call cannot carry so many records.
+    """
+    parts = [_bulk(argument) for argument in head]
+    count = len(parts)
+    by_partition: dict[int, list[Record]] = {}
+    if chosen.count(chosen[0]) == len(chosen):
+        by_partition[chosen[0]] = list(records)
+    else:
+        for partition, record in zip(chosen, records, strict=True):
+            by_partition.setdefault(partition, []).append(record)
+    for partition, group in by_partition.items():
+        parts += (_bulk(partition), _bulk(len(group)))
+        count += 2
+        for record in group:
+            value = record.value
+            if record.sequence is not None or record.headers:
+                special = _special(record)
+                parts += map(_bulk, special)
+                count += len(special)
+            elif (key := record.key) is None:
+                parts.append(b"$1\r\n-\r\n$%d\r\n%b\r\n" % (len(value), value))
+                count += 2
+            else:
+                parts.append(b"$1\r\nk\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value))
+                count += 3
+    if count > _MAX_ARGUMENTS:
+        raise BusError(f"{len(records)} records are too many for one call")
+    return count, b"".join(parts)
+
+
+def positions(chosen: Sequence[int], reply: Sequence[bytes]) -> list[Position]:
+    """One a record, from partitions and their first offsets."""
+    following = {int(partition): int(offset) for partition, offset in zip(reply[::2], reply[1::2], strict=True)}
+    if len(following) == 1:
+        ((partition, first),) = following.items()
+        return [Position(partition, offset) for offset in range(first, first + len(chosen))]
+    found = []
+    for partition in chosen:
+        offset = following[partition]
+        following[partition] = offset + 1
+        found.append(Position(partition, offset))
+    return found
+
+
+def _special(record: Record) -> list[bytes | str | int]:
+    flags = "-"
+    arguments: list[bytes | str | int] = []
+    if record.sequence is not None:
+        flags += "s"
+        stamp = record.sequence
+        arguments += (stamp.name, stamp.count, stamp.tag, stamp.context_tag)
+    if record.headers:
+        flags += "h"
+        arguments.append(encode_headers(record.headers))
+    if record.key is not None:
+        flags += "k"
+        arguments.append(record.key)
+    return [flags, *arguments, record.value]
+
+
+def _bulk(argument: bytes | str | int) -> bytes:
+    if isinstance(argument, str):
+        argument = argument.encode()
+    elif isinstance(argument, int):
+        argument = b"%d" % argument
+    return b"$%d\r\n%b\r\n" % (len(argument), argument)

@@ -1,0 +1,23 @@
+"""From settings to a bus."""
+
+from bus.redis_bus import RedisBus
+from core.errors import ConfigurationError
+from core.settings import BusSettings
+
+
+def connect(settings: BusSettings) -> RedisBus:
+    """A bus on the Redis that `settings.url` names; nothing is sent before its first call.
+
+    Raises ConfigurationError when no url is set (whoever starts the embedded server sets it).
+    """
+    if not settings.url:
+        raise ConfigurationError("bus.url is not set, and no embedded server was started")
+    try:
+        return RedisBus(
+            settings.url,
+            settings.partitions,
+            settings.max_bytes,
+            group_expiry_seconds=settings.group_expiry_hours * 3_600,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"bus.url: {error}") from error

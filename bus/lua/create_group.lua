@@ -1,0 +1,20 @@
+-- Make a group on every partition at once; one that exists stays where it is.
+-- ARGV: topic, partitions if the topic must be made, group, '1' = start at the end.
+local topic, group = ARGV[1], ARGV[3]
+redis.call('HSETNX', 'cw:topics', topic, ARGV[2])
+local partitions = tonumber(redis.call('HGET', 'cw:topics', topic))
+for p = 0, partitions - 1 do
+  local bounds = redis.call('HMGET', 'cw:topic:' .. topic, p .. ':first', p .. ':end')
+  local start = tonumber((ARGV[4] == '1' and bounds[2] or bounds[1]) or '0')
+  local id = '0-0'
+  if start > 0 then
+    id = string.format('%.0f-1', start - 1)
+  end
+  local made = redis.pcall('XGROUP', 'CREATE', 'cw:log:' .. topic .. ':' .. p, group, id, 'MKSTREAM')
+  if made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
+    return made
+  end
+end
+local clock = redis.call('TIME')
+redis.call('HSET', 'cw:groups:' .. topic, group, string.format('%.0f', tonumber(clock[1]) * 1000))
+return partitions

@@ -1,0 +1,10 @@
+-- ARGV: topic, group. Reply: 1 when there was such a group.
+local found = 0
+for p = 0, tonumber(redis.call('HGET', 'cw:topics', ARGV[1]) or '0') - 1 do
+  local gone = redis.pcall('XGROUP', 'DESTROY', 'cw:log:' .. ARGV[1] .. ':' .. p, ARGV[2])
+  if gone == 1 then
+    found = 1
+  end
+end
+redis.call('HDEL', 'cw:groups:' .. ARGV[1], ARGV[2])
+return found

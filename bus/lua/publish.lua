@@ -1,0 +1,197 @@
+-- Append records to partitions of one topic, all or nothing.
+--
+-- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
+--       writer, call number of that writer, once key ('' = none), once content, once milliseconds,
+--       then per partition: partition, number of records, then per record a word of flags and what they announce:
+--       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value.
+-- Reply: {'P', partition, first offset, ...} or {'N', partitions} | {'L'} | {'F', bytes} | {'K', content}.
+local argv, call = ARGV, redis.call
+local topic = argv[1]
+local writer_key = 'cw:writer:' .. argv[5]
+
+-- A call that is repeated after a lost connection gets the result of its first run.
+local done = call('GET', writer_key)
+if done then
+  local number, result = string.match(done, '^(%d+) (.*)$')
+  if number == argv[6] then
+    local reply = { 'P' }
+    for word in string.gmatch(result, '%d+') do
+      reply[#reply + 1] = word
+    end
+    return reply
+  end
+end
+
+if argv[4] ~= '' and call('HEXISTS', 'cw:leases', string.sub(argv[4], 2)) == 0 then
+  return { 'L' }
+end
+if argv[7] ~= '' then
+  local known = call('GET', argv[7])
+  if known then
+    return { 'K', known }
+  end
+end
+
+local partitions = call('HGET', 'cw:topics', topic)
+if not partitions then
+  call('HSET', 'cw:topics', topic, argv[2])
+elseif partitions ~= argv[2] then
+  return { 'N', partitions }
+end
+
+local topic_key = 'cw:topic:' .. topic
+local size = tonumber(call('HGET', topic_key, 'size') or '0')
+if size >= tonumber(argv[3]) then
+  return { 'F', string.format('%.0f', size) }
+end
+
+local clock = call('TIME')
+local now = string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
+local updates = {}
+local reply = { 'P' }
+local names = {}
+
+local function varint(number)
+  local bytes = {}
+  while number > 127 do
+    local low = number % 128
+    bytes[#bytes + 1] = string.char(low + 128)
+    number = (number - low) / 128
+  end
+  bytes[#bytes + 1] = string.char(number)
+  return table.concat(bytes)
+end
+
+local function stamped(value, number, tag, context_tag)
+  if tag ~= '' then
+    value = value .. tag .. varint(number)
+  end
+  if context_tag ~= '' then
+    local digits = string.format('%.0f', number)
+    local entry = '\10\8sequence\18' .. varint(#digits) .. digits
+    value = value .. context_tag .. varint(#entry) .. entry
+  end
+  return value
+end
+
+-- One mark every so many records tells `locate` where a number is.
+local MARK_DISTANCE = 2048
+
+local function mark(state, number, partition, offset)
+  if state.mark_partition == partition and offset - state.mark_offset < MARK_DISTANCE then
+    return
+  end
+  state.mark_partition, state.mark_offset = partition, offset
+  local key = 'cw:marks:' .. state.id .. ':' .. topic
+  call('ZADD', key, string.format('%.0f', number), partition .. ':' .. string.format('%.0f', offset))
+  -- All marks of trimmed records but the last one are of no use.
+  while true do
+    local second = call('ZRANGE', key, 1, 1)[1]
+    if not second then
+      return
+    end
+    local p, o = string.match(second, '^(%d+):(%d+)$')
+    if tonumber(o) >= tonumber(call('HGET', topic_key, p .. ':first') or '0') then
+      return
+    end
+    call('ZREMRANGEBYRANK', key, 0, 0)
+  end
+end
+
+local function numbered(name, count, partition, offset)
+  local state = names[name]
+  if not state then
+    local kept = call('HMGET', 'cw:seq:' .. name, 'last', 'id', 'mark:' .. topic)
+    state = { last = tonumber(kept[1] or '0'), id = kept[2] or call('INCR', 'cw:seqids') }
+    if kept[3] then
+      local p, o = string.match(kept[3], '^(%d+):(%d+)$')
+      state.mark_partition, state.mark_offset = p, tonumber(o)
+    end
+    names[name] = state
+  end
+  local first = state.last + 1
+  state.last = state.last + tonumber(count)
+  mark(state, first, partition, offset)
+  return first, string.format('%.0f', first) .. '.' .. state.id
+end
+
+local i, n = 10, #argv
+while i <= n do
+  local partition, count = argv[i], tonumber(argv[i + 1])
+  i = i + 2
+  local stream = 'cw:log:' .. topic .. ':' .. partition
+  local offset = tonumber(call('HGET', topic_key, partition .. ':end') or '0')
+  local added = 0
+  reply[#reply + 1] = partition
+  reply[#reply + 1] = string.format('%.0f', offset)
+  for _ = 1, count do
+    local flags = argv[i]
+    local id = string.format('%.0f-1', offset)
+    if flags == 'k' then
+      local key, value = argv[i + 1], argv[i + 2]
+      call('XADD', stream, id, 't', now, 'k', key, 'v', value)
+      added = added + #key + #value
+      i = i + 3
+    elseif flags == '-' then
+      local value = argv[i + 1]
+      call('XADD', stream, id, 't', now, 'v', value)
+      added = added + #value
+      i = i + 2
+    else
+      local fields = { 't', now }
+      local first, stamp
+      local tag, context_tag
+      i = i + 1
+      if string.find(flags, 's', 1, true) then
+        first, stamp = numbered(argv[i], argv[i + 1], partition, offset)
+        tag, context_tag = argv[i + 2], argv[i + 3]
+        fields[3], fields[4] = 's', stamp
+        i = i + 4
+      end
+      if string.find(flags, 'h', 1, true) then
+        fields[#fields + 1] = 'h'
+        fields[#fields + 1] = argv[i]
+        added = added + #argv[i]
+        i = i + 1
+      end
+      if string.find(flags, 'k', 1, true) then
+        fields[#fields + 1] = 'k'
+        fields[#fields + 1] = argv[i]
+        added = added + #argv[i]
+        i = i + 1
+      end
+      local value = argv[i]
+      if first then
+        value = stamped(value, first, tag, context_tag)
+      end
+      fields[#fields + 1] = 'v'
+      fields[#fields + 1] = value
+      added = added + #value
+      i = i + 1
+      call('XADD', stream, id, unpack(fields))
+    end
+    offset = offset + 1
+  end
+  added = added + 32 * count
+  size = size + added
+  updates[#updates + 1] = partition .. ':end'
+  updates[#updates + 1] = string.format('%.0f', offset)
+  local kept = tonumber(call('HGET', topic_key, partition .. ':size') or '0')
+  updates[#updates + 1] = partition .. ':size'
+  updates[#updates + 1] = string.format('%.0f', kept + added)
+end
+
+updates[#updates + 1] = 'size'
+updates[#updates + 1] = string.format('%.0f', size)
+call('HSET', topic_key, unpack(updates))
+for name, state in pairs(names) do
+  call(
+    'HSET', 'cw:seq:' .. name, 'last', string.format('%.0f', state.last), 'id', state.id,
+    'mark:' .. topic, state.mark_partition .. ':' .. string.format('%.0f', state.mark_offset)
+  )
+end
+if argv[7] ~= '' then
+  call('SET', argv[7], argv[8], 'PX', argv[9])
+end
+call('SET', writer_key, argv[6] .. ' ' .. table.concat(reply, ' ', 2), 'EX', 600)
+return reply

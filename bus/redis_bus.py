@@ -1,0 +1,487 @@
+"""`RedisBus`: the bus on one Redis 6.2 or newer; see README.md for the layout of its keys."""
+
+import json
+import math
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bus import appending
+from bus.api import GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition
+from bus.limits import (
+    DEFAULT_GROUP_EXPIRY_SECONDS,
+    DEFAULT_MAX_BYTES,
+    REFUSED,
+    count_trimmed,
+    group_expired,
+    pending_lost,
+    trim_goal,
+)
+from bus.replies import Entry
+from bus.routing import Router, shares
+from bus.store import Store
+from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
+
+_TRIM_CHUNK = 2_000
+
+
+class RedisBus:
+    """See `bus.api.Bus`. Safe for threads; after a fork the child makes its own connections.
+
+    `url`: redis://, rediss:// or unix://. `partitions`: of topics that this object makes without a number.
+    `max_bytes`: of one topic. `retry_seconds`: how long a call looks for a server that has gone, before it raises
+    BusUnavailable. `timeout_seconds`: for one answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        partitions: int = 4,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        *,
+        group_expiry_seconds: float = DEFAULT_GROUP_EXPIRY_SECONDS,
+        retry_seconds: float = 15.0,
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        self.url = url
+        self._store = Store(url, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
+        self._partitions = partitions
+        self._max_bytes = max_bytes
+        self._group_expiry_seconds = group_expiry_seconds
+        self._router = Router()
+        self._counts: dict[str, int] = {}
+        self._mean_bytes: dict[TopicPartition, float] = {}
+        self._touched: dict[tuple[str, str], float] = {}
+        self._writer = threading.local()
+
+    # ---- log
+    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
+        if not records:
+            if lease is not None and not self._store.call("HEXISTS", "cw:leases", lease):
+                raise LeaseLost(lease)
+            return []
+        positions: list[Position] = self._append(topic, records, lease=lease, once=())
+        return positions
+
+    def publish_once(
+        self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
+    ) -> Once:
+        once = (_once_key(registry, name), content, _milliseconds(keep_seconds))
+        found = self._append(topic, [record], lease=None, once=once)
+        if isinstance(found, bytes):
+            return Once(False, found, None)
+        return Once(True, content, found[0])
+
+    def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
+        if not names:
+            return []
+        found: list[bytes | None] = self._store.call("MGET", *(_once_key(registry, name) for name in names))
+        return found
+
+    def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int = 1_000, max_bytes: int = 16 << 20
+    ) -> list[StoredRecord]:
+        self._check_partition(topic, partition)
+        found: list[StoredRecord] = []
+        size = 0
+        at = offset
+        while len(found) < max_records:
+            # The count keeps one reply near the limit of bytes; Redis itself knows no such limit.
+            mean = self._mean_bytes.get((topic, partition)) or self._mean_of(topic, partition)
+            count = min(max_records - len(found), max(1, int((max_bytes - size) / mean) + 1))
+            entries, bounds = self._store.calls(
+                [
+                    ("XRANGE", _log(topic, partition), f"{at}-0", "+", "COUNT", count),
+                    ("HMGET", f"cw:topic:{topic}", f"{partition}:first", f"{partition}:end"),
+                ]
+            )
+            first, end = int(bounds[0] or 0), int(bounds[1] or 0)
+            if entries:
+                if not isinstance(entries[-1], Entry) or entries[-1].offset - at + 1 != len(entries):
+                    if found:
+                        break
+                    if at < first:
+                        raise OffsetOutOfRange(topic, partition, offset, first, end)
+                    raise BusError(f"{topic}/{partition} holds entries near {at} that the bus did not write")
+            elif not first <= at <= end:
+                raise OffsetOutOfRange(topic, partition, offset, first, end)
+            if not entries:
+                break
+            received = sum(len(entry[3]) for entry in entries)
+            self._mean_bytes[topic, partition] = max(1.0, received / len(entries))
+            if size + received > max_bytes:
+                for index, entry in enumerate(entries):
+                    size += len(entry[3])
+                    if size > max_bytes and (found or index):
+                        return found + self._records(topic, partition, entries[:index])
+            else:
+                size += received
+            found += self._records(topic, partition, entries)
+            at += len(entries)
+            if len(entries) < count or size >= max_bytes:
+                break
+        return found
+
+    def locate(self, topic: str, name: str, sequence: int) -> Position | None:
+        found = self._store.run("locate", topic, name, sequence)
+        return Position(*found) if found else None
+
+    def last_sequence(self, name: str) -> int:
+        return int(self._store.call("HGET", f"cw:seq:{name}", "last") or 0)
+
+    def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
+        deadline = time.monotonic() + timeout_seconds
+        if not after:
+            threading.Event().wait(max(0.0, timeout_seconds))
+            return set()
+        for topic, partition in after:
+            self._check_partition(topic, partition)
+        ready = self._ready(after)
+        streams = [_log(topic, partition) for topic, partition in after]
+        ids = [f"{offset}-0" for offset in after.values()]
+        # Shorter than the socket's timeout, so that a server which hangs is told from one with nothing to say.
+        longest = self._store.timeout_seconds / 2
+        while not ready and (left := deadline - time.monotonic()) > 0:
+            block = max(1, math.ceil(min(left, longest) * 1_000))
+            if self._store.call("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids):
+                ready = self._ready(after)
+        return ready
+
+    def partitions(self, topic: str) -> int:
+        count = self._counts.get(topic)
+        if count is None:
+            count = int(self._store.call("HGET", "cw:topics", topic) or 0)
+            if count:
+                self._counts[topic] = count
+        return count
+
+    def create_topic(self, topic: str, partitions: int | None = None) -> int:
+        count = self._partitions if partitions is None else partitions
+        if not topic or count < 1:
+            raise BusError(f"a topic needs a name and a partition, not {topic!r} and {count}")
+        self._counts[topic] = made = int(self._store.run("create_topic", topic, count))
+        return made
+
+    def topics(self) -> list[str]:
+        return sorted(name.decode() for name in self._store.call("HKEYS", "cw:topics"))
+
+    def state(self, topic: str) -> list[PartitionState]:
+        count = self.partitions(topic)
+        if not count:
+            raise BusError(f"no topic {topic}")
+        names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size")]
+        values = [int(value or 0) for value in self._store.call("HMGET", f"cw:topic:{topic}", *names)]
+        return [PartitionState(*values[at : at + 3]) for at in range(0, len(values), 3)]
+
+    # ---- retention
+    def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
+        if positions:
+            pairs = [argument for p, offset in positions.items() for argument in (f"{p}:{reader}", offset)]
+            self._store.call("HSET", f"cw:holds:{topic}", *pairs)
+
+    def release(self, topic: str, reader: str) -> None:
+        held = self.holds(topic, reader)
+        if held:
+            self._store.call("HDEL", f"cw:holds:{topic}", *(f"{p}:{reader}" for p in held))
+
+    def holds(self, topic: str, reader: str) -> dict[int, int]:
+        found = {}
+        for name, offset in _pairs(self._store.call("HGETALL", f"cw:holds:{topic}")):
+            partition, _, holder = name.decode().partition(":")
+            if holder == reader:
+                found[int(partition)] = int(offset)
+        return found
+
+    def trim(self, topic: str, *, keep_seconds: float, keep_bytes: int | None = None) -> int:
+        dropped = 0
+        more = True
+        while more:
+            reply = self._store.run(
+                "trim",
+                topic,
+                _milliseconds(keep_seconds),
+                "inf" if keep_bytes is None else keep_bytes,
+                _milliseconds(self._group_expiry_seconds),
+                _TRIM_CHUNK,
+            )
+            dropped += reply[0]
+            more = bool(reply[1])
+            for group in reply[2:]:
+                self._touched.pop((topic, group.decode()), None)
+                group_expired(topic, group.decode())
+        count_trimmed(topic, dropped)
+        return dropped
+
+    # ---- consumer groups
+    def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
+        self._counts[topic] = int(
+            self._store.run("create_group", topic, self.partitions(topic) or self._partitions, group, int(at_end))
+        )
+
+    def delete_group(self, topic: str, group: str) -> bool:
+        self._touched.pop((topic, group), None)
+        return bool(self._store.run("delete_group", topic, group))
+
+    def groups(self, topic: str) -> list[str]:
+        return sorted(self._group_positions(topic))
+
+    def read_group(
+        self, topic: str, group: str, consumer: str, *, partitions: Sequence[int] | None = None, max_records: int = 100
+    ) -> list[GroupRecord]:
+        self._touch(topic, group)
+        order = self._router.rotated(partitions, self.partitions(topic))
+        quotas = shares(max_records, len(order))
+        asked = [(p, quota) for p, quota in zip(order, quotas, strict=True) if quota]
+        if not asked:
+            return []
+        replies = self._store.calls([_read_group(topic, p, group, consumer, quota) for p, quota in asked])
+        found: list[GroupRecord] = []
+        quiet = set()
+        for (partition, quota), reply in zip(asked, replies, strict=True):
+            records = self._offered(topic, partition, reply)
+            found += records
+            if len(records) < quota:
+                quiet.add(partition)
+        # What quiet partitions left over goes to the busy ones.
+        for partition in order:
+            if len(found) >= max_records:
+                break
+            if partition not in quiet:
+                reply = self._store.call(*_read_group(topic, partition, group, consumer, max_records - len(found)))
+                found += self._offered(topic, partition, reply)
+        return found
+
+    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+        if not offsets:
+            return 0
+        self._touch(topic, group, must_exist=False)
+        return int(self._store.call("XACK", _log(topic, partition), group, *(f"{offset}-1" for offset in offsets)))
+
+    def claim_expired(
+        self,
+        topic: str,
+        group: str,
+        consumer: str,
+        *,
+        min_idle_seconds: float,
+        partitions: Sequence[int] | None = None,
+        max_records: int = 100,
+    ) -> list[GroupRecord]:
+        self._touch(topic, group)
+        idle = _milliseconds(min_idle_seconds)
+        order = self._router.rotated(partitions, self.partitions(topic))
+        if not order:
+            return []
+        waiting = self._store.calls(
+            [("XPENDING", _log(topic, p), group, "IDLE", idle, "-", "+", max_records) for p in order]
+        )
+        found: list[GroupRecord] = []
+        for partition, entries in zip(order, waiting, strict=True):
+            entries = entries[: max_records - len(found)]
+            if entries:
+                found += self._claim(topic, partition, group, consumer, idle, entries)
+        return found
+
+    def pending(self, topic: str, group: str) -> dict[int, int]:
+        self._check_group(topic, group)
+        count = self.partitions(topic)
+        replies = self._store.calls([("XPENDING", _log(topic, p), group) for p in range(count)])
+        return {partition: int(reply[0]) for partition, reply in enumerate(replies)}
+
+    def next_offsets(self, topic: str, group: str) -> dict[int, int]:
+        positions = self._check_group(topic, group)
+        return {
+            p: max(position, part.first)
+            for p, (position, part) in enumerate(zip(positions, self.state(topic), strict=True))
+        }
+
+    # ---- leases
+    def grant(self, leases: Mapping[str, bytes]) -> None:
+        if leases:
+            self._store.call("HSET", "cw:leases", *(part for pair in leases.items() for part in pair))
+
+    def revoke(self, names: Sequence[str]) -> None:
+        if names:
+            self._store.call("HDEL", "cw:leases", *names)
+
+    def leases(self) -> dict[str, bytes]:
+        return {name.decode(): note for name, note in _pairs(self._store.call("HGETALL", "cw:leases"))}
+
+    # ---- keyed tables
+    def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None:
+        if values:
+            keep = "" if keep_seconds is None else _milliseconds(keep_seconds)
+            self._store.run("table_put", table, keep, *(part for pair in values.items() for part in pair))
+
+    def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
+        if not keys:
+            return []
+        found = dict(_pairs(self._store.run("table_get", table, *keys)))
+        return [found.get(key.encode()) for key in keys]
+
+    def items(self, table: str) -> dict[str, bytes]:
+        return {key.decode(): value for key, value in _pairs(self._store.run("table_get", table))}
+
+    def delete(self, table: str, keys: Sequence[str]) -> None:
+        if keys:
+            self._store.calls([("HDEL", f"cw:table:{table}", *keys), ("ZREM", f"cw:expiry:{table}", *keys)])
+
+    # ---- shared rate budgets
+    def take(self, budget: str, cost: float, *, capacity: float, per_second: float) -> float:
+        return float(self._store.run("budget", budget, "take", repr(cost), repr(capacity), repr(per_second)))
+
+    def block_budget(self, budget: str, seconds: float) -> None:
+        self._store.run("budget", budget, "block", repr(seconds))
+
+    def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
+        self._store.run("budget", budget, "correct", repr(used), repr(capacity))
+
+    def close(self) -> None:
+        self._store.close()
+
+    # ---- inside
+    def _append(self, topic: str, records: Sequence[Record], *, lease: str | None, once: Sequence[bytes | str]) -> Any:
+        """Positions, or the content (bytes) that `publish_once` found."""
+        if not topic:
+            raise BusError("a topic needs a name")
+        writer, number = self._next_call()
+        has_trimmed = False
+        count = self.partitions(topic) or self._partitions
+        while True:
+            chosen = self._router.route(topic, records, count)
+            head = (topic, count, self._max_bytes, "" if lease is None else f"={lease}", writer, number)
+            arguments, packed = appending.packed(records, chosen, (*head, *(once or ("", "", ""))))
+            reply = self._store.run_packed("publish", arguments, packed)
+            match reply[0]:
+                case b"P":
+                    self._counts[topic] = count
+                    return appending.positions(chosen, reply[1:])
+                case b"N":
+                    self._counts[topic] = count = int(reply[1])
+                case b"L":
+                    raise LeaseLost(str(lease))
+                case b"K":
+                    return reply[1]
+                case _ if has_trimmed:
+                    REFUSED.labels(topic).inc()
+                    raise BusFull(topic, int(reply[1]), self._max_bytes)
+                case _:
+                    self.trim(topic, keep_seconds=math.inf, keep_bytes=trim_goal(self._max_bytes))
+                    has_trimmed = True
+
+    def _next_call(self) -> tuple[str, int]:
+        """A name for this thread and a number for this call, by which Redis knows a repetition."""
+        local = self._writer
+        if getattr(local, "pid", None) != os.getpid():
+            local.pid, local.name, local.number = os.getpid(), secrets.token_hex(12), 0
+        local.number += 1
+        return local.name, local.number
+
+    def _mean_of(self, topic: str, partition: int) -> float:
+        """Bytes a record, before any was read."""
+        names = (f"{partition}:{name}" for name in ("first", "end", "size"))
+        first, end, size = (int(value or 0) for value in self._store.call("HMGET", f"cw:topic:{topic}", *names))
+        return max(1.0, size / max(1, end - first))
+
+    def _records(self, topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredRecord]:
+        return [
+            StoredRecord(
+                topic, partition, offset, time_ms, key, value, {} if headers is None else json.loads(headers), sequence
+            )
+            for offset, time_ms, key, value, headers, sequence in entries
+        ]
+
+    def _offered(self, topic: str, partition: int, reply: Any) -> list[GroupRecord]:
+        """Of an XREADGROUP on one stream."""
+        if not reply:
+            return []
+        return [GroupRecord(record, 1) for record in self._records(topic, partition, reply[0][1])]
+
+    def _claim(
+        self, topic: str, partition: int, group: str, consumer: str, idle: str, waiting: Sequence[Any]
+    ) -> list[GroupRecord]:
+        stream = _log(topic, partition)
+        deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
+        entries = self._store.call("XCLAIM", stream, group, consumer, idle, *(entry[0] for entry in waiting))
+        claimed = self._records(topic, partition, [entry for entry in entries if entry is not None])
+        if len(claimed) < len(entries):
+            # Redis 6.2 answers nothing for a record that is no more; only a writer outside the bus can cause this.
+            there = {record.offset for record in claimed}
+            lost = [
+                offset for offset in deliveries if offset not in there and offset < self.state(topic)[partition].first
+            ]
+            pending_lost(topic, group, len(lost))
+            self.acknowledge(topic, group, partition, lost)
+        return [GroupRecord(record, deliveries[record.offset]) for record in claimed]
+
+    def _ready(self, after: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        wanted: dict[str, list[int]] = {}
+        for topic, partition in after:
+            wanted.setdefault(topic, []).append(partition)
+        replies = self._store.calls([("HMGET", f"cw:topic:{t}", *(f"{p}:end" for p in ps)) for t, ps in wanted.items()])
+        return {
+            (topic, partition)
+            for (topic, partitions), ends in zip(wanted.items(), replies, strict=True)
+            for partition, end in zip(partitions, ends, strict=True)
+            if int(end or 0) > after[topic, partition]
+        }
+
+    def _check_partition(self, topic: str, partition: int) -> None:
+        count = self.partitions(topic)
+        if count and not 0 <= partition < count:
+            raise BusError(f"topic {topic} has no partition {partition}: there are {count}")
+
+    def _touch(self, topic: str, group: str, must_exist: bool = True) -> None:
+        """Keep `group` from expiring; Redis is told now and then only."""
+        now = time.monotonic()
+        if now - self._touched.get((topic, group), -math.inf) < min(60.0, self._group_expiry_seconds / 10):
+            return
+        if self._store.run("touch_group", topic, group):
+            self._touched[topic, group] = now
+        elif must_exist:
+            self._check_group(topic, group)
+
+    def _check_group(self, topic: str, group: str) -> list[int]:
+        positions = self._group_positions(topic).get(group)
+        if positions is None:
+            raise BusError(f"topic {topic} has no group {group}")
+        return positions
+
+    def _group_positions(self, topic: str) -> dict[str, list[int]]:
+        """The next offset by group and partition, of the groups that stand on every partition."""
+        count = self.partitions(topic)
+        found: dict[str, list[int]] = {}
+        exists = self._store.calls([("EXISTS", _log(topic, p)) for p in range(count)])
+        if not count or not all(exists):
+            return {}
+        for flats in self._store.calls([("XINFO", "GROUPS", _log(topic, p)) for p in range(count)]):
+            for flat in flats:
+                group = dict(zip(flat[::2], flat[1::2], strict=True))
+                offset, _, part = group[b"last-delivered-id"].partition(b"-")
+                found.setdefault(group[b"name"].decode(), []).append(int(offset) + (part != b"0"))
+        return {group: positions for group, positions in found.items() if len(positions) == count}
+
+
+def _log(topic: str, partition: int) -> str:
+    return f"cw:log:{topic}:{partition}"
+
+
+def _once_key(registry: str, name: str) -> str:
+    if ":" in registry:
+        raise BusError(f"a registry's name has no colon: {registry}")
+    return f"cw:once:{registry}:{name}"
+
+
+def _read_group(topic: str, partition: int, group: str, consumer: str, count: int) -> tuple[str | int, ...]:
+    return ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", _log(topic, partition), ">")
+
+
+def _milliseconds(seconds: float) -> str:
+    return "inf" if math.isinf(seconds) else str(round(seconds * 1_000))
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)

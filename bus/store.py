@@ -1,0 +1,194 @@
+"""The way to Redis: connections, scripts, and calls that are repeated when the connection breaks."""
+
+import hashlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+import redis
+from redis.connection import AbstractConnection, Connection, parse_url
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from bus.limits import RETRIES
+from bus.replies import ReplyParser
+from core.errors import BusError, BusUnavailable
+from core.log import get_logger
+
+log = get_logger()
+
+Argument = bytes | str | int
+Result = TypeVar("Result")
+
+#: Error replies of a server that will serve again: it loads its data, is busy, or cannot write its log now.
+_PASSING = ("BUSY ", "LOADING ", "MASTERDOWN ", "MISCONF ", "READONLY ", "TRYAGAIN ")
+
+
+class Script:
+    def __init__(self, name: str) -> None:
+        self.source = resources.files("bus").joinpath("lua", f"{name}.lua").read_bytes()
+        self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
+
+
+script = cache(Script)
+
+
+def pack(arguments: Sequence[Argument]) -> bytes:
+    """One command in Redis's wire format."""
+    parts = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        if isinstance(argument, str):
+            argument = argument.encode()
+        elif isinstance(argument, int):
+            argument = b"%d" % argument
+        parts.append(b"$%d\r\n%b\r\n" % (len(argument), argument))
+    return b"".join(parts)
+
+
+class Store:
+    """Runs commands, each call on a connection of its own; safe for threads and after a fork.
+
+    A call that meets a broken connection, or a server that is starting, is repeated for `retry_seconds`; then it
+    raises BusUnavailable. So every command given here must be harmless when it runs twice.
+    """
+
+    def __init__(self, url: str, *, retry_seconds: float, timeout_seconds: float) -> None:
+        self._options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+        self._connection_class: type[AbstractConnection] = self._options.pop("connection_class", Connection)
+        self._options.update(
+            parser_class=ReplyParser,
+            protocol=2,
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=min(5.0, timeout_seconds),
+            socket_keepalive=True,
+        )
+        if issubclass(self._connection_class, redis.UnixDomainSocketConnection):
+            del self._options["socket_keepalive"]
+        self.timeout_seconds = timeout_seconds
+        self._retry_seconds = retry_seconds
+        self._pid = os.getpid()
+        self._idle: list[AbstractConnection] = []
+        self._all: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def call(self, *arguments: Argument) -> Any:
+        """The reply to one command. Raises BusError for an error reply, BusUnavailable."""
+        packed = pack(arguments)
+        return self.repeat(lambda: _checked(self._exchange(packed, 1)[0]))
+
+    def calls(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """The replies to several commands sent together; error replies are raised."""
+        packed = b"".join(map(pack, commands))
+        return self.repeat(lambda: [_checked(reply) for reply in self._exchange(packed, len(commands))])
+
+    def run(self, name: str, *arguments: Argument) -> Any:
+        """The reply of a script of `bus/lua`."""
+        return self.run_packed(name, len(arguments), pack(arguments).partition(b"\r\n")[2])
+
+    def run_packed(self, name: str, count: int, arguments: bytes) -> Any:
+        """`run` with `count` arguments in wire format already."""
+        chosen = script(name)
+        start = b"*%d\r\n" % (count + 3)
+        by_sha = start + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n0\r\n%b" % (chosen.sha, arguments)
+
+        def attempt() -> Any:
+            try:
+                return _checked(self._exchange(by_sha, 1)[0])
+            except redis.exceptions.NoScriptError:
+                # A server that started anew knows no scripts; EVAL makes it remember this one.
+                by_source = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n0\r\n" % (len(chosen.source), chosen.source)
+                return _checked(self._exchange(start + by_source + arguments, 1)[0])
+
+        return self.repeat(attempt)
+
+    def repeat(self, attempt: Callable[[], Result]) -> Result:
+        try:
+            try:
+                return attempt()
+            except redis.RedisError as error:
+                if not _is_passing(error):
+                    raise
+                self._drop_idle()
+            retrying = Retrying(
+                stop=stop_after_delay(self._retry_seconds),
+                wait=wait_random_exponential(multiplier=0.05, max=1.0),
+                retry=retry_if_exception(_is_passing),
+                before_sleep=_count_retry,
+                reraise=True,
+            )
+            return retrying(attempt)
+        except redis.RedisError as error:
+            if _is_passing(error):
+                raise BusUnavailable(f"the bus does not answer: {error}") from error
+            raise BusError(f"the bus refused: {error}") from error
+
+    def close(self) -> None:
+        """Close all connections; a call that waits on another thread ends with BusError."""
+        self._is_closed = True
+        for connection in list(self._all):
+            connection.disconnect()  # type: ignore[no-untyped-call]
+        self._idle.clear()
+
+    def _exchange(self, packed: bytes, replies: int) -> list[Any]:
+        connection = self._take()
+        try:
+            connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
+            received = []
+            for _ in range(replies):
+                try:
+                    received.append(connection.read_response())  # type: ignore[no-untyped-call]
+                except redis.ResponseError as error:
+                    received.append(error)
+        except BaseException:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            raise
+        self._idle.append(connection)
+        return received
+
+    def _take(self) -> AbstractConnection:
+        if self._is_closed:
+            raise BusError("the bus is closed")
+        if self._pid != os.getpid():
+            # The sockets belong to the parent.
+            self._pid, self._idle, self._all = os.getpid(), [], weakref.WeakSet()
+            self._lock = threading.Lock()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            connection = self._connection_class(**self._options)
+            with self._lock:
+                self._all.add(connection)
+            return connection
+
+    def _drop_idle(self) -> None:
+        """After one connection broke, the others are most likely broken too."""
+        while self._idle:
+            try:
+                self._idle.pop().disconnect()  # type: ignore[no-untyped-call]
+            except IndexError:
+                return
+
+
+def _checked(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _is_passing(error: BaseException) -> bool:
+    if isinstance(error, redis.AuthenticationError):
+        return False
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError | redis.ReadOnlyError):
+        return True
+    return isinstance(error, redis.ResponseError) and str(error).startswith(_PASSING)
+
+
+def _count_retry(state: RetryCallState) -> None:
+    RETRIES.inc()
+    if state.attempt_number == 1:
+        log.warning("bus_connection_lost", error=str(state.outcome and state.outcome.exception()), at=time.time())
