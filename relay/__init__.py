@@ -1,1 +1,1 @@
-
+"""The clients' door: requests in, topics out."""

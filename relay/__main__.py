@@ -1,0 +1,44 @@
+"""`python -m relay`: serve clients until SIGTERM or Ctrl-C."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import zmq
+
+from bus.connect import connect
+from core.http import StatusServer
+from core.log import configure_logging, get_logger
+from core.settings import load_settings
+from relay.pages import read_from_iceberg
+from relay.server import Relay
+from relay.settings import RelayConfig
+
+
+def main() -> int:
+    settings = load_settings()
+    configure_logging("relay", settings.log.level)
+    bus = connect(settings.bus)
+    relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings))
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        relay.start()
+    except zmq.ZMQError as error:
+        get_logger().error("cannot_bind", error=str(error))
+        return 1
+    port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
+    http = StatusServer("127.0.0.1:0", relay.status, port_file=Path(port_file) if port_file else None)
+    while not stop.wait(0.2) and not relay.failed.is_set():
+        pass
+    http.close()
+    relay.close()
+    bus.close()
+    return 1 if relay.failed.is_set() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

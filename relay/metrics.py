@@ -1,0 +1,46 @@
+"""What the relay counts."""
+
+from core.metrics import REGISTRY, Counter, Gauge, Histogram
+
+MESSAGES = Counter("candlewright_relay_messages_total", "Messages of clients, by type", ["type"], registry=REGISTRY)
+BAD_FRAMES = Counter("candlewright_relay_bad_frames_total", "Frames that are no message", ["code"], registry=REGISTRY)
+SUBMISSIONS = Counter(
+    "candlewright_relay_submissions_total", "Answers to submitted requests, by status", ["status"], registry=REGISTRY
+)
+ERRORS = Counter("candlewright_relay_errors_total", "Error messages sent to clients", ["code"], registry=REGISTRY)
+DROPPED_ANSWERS = Counter(
+    "candlewright_relay_dropped_answers_total",
+    "Answers that were not sent: the client is gone, or reads nothing",
+    ["reason"],
+    registry=REGISTRY,
+)
+BUS_FAILURES = Counter(
+    "candlewright_relay_bus_failures_total", "Calls of the bus that failed", ["where"], registry=REGISTRY
+)
+FAILURES = Counter(
+    "candlewright_relay_failures_total", "Unexpected failures, logged and survived", ["where"], registry=REGISTRY
+)
+PUBLISHED = Counter(
+    "candlewright_relay_published_total", "Messages sent to topics, by kind of topic", ["kind"], registry=REGISTRY
+)
+REPLAYED = Counter("candlewright_relay_replayed_total", "Kept finals sent again to late subscribers", registry=REGISTRY)
+OVERFLOWS = Counter(
+    "candlewright_relay_subscriber_overflows_total",
+    "Times that a slow subscriber's queue was found full; it then loses messages until it has read half of it",
+    registry=REGISTRY,
+)
+REFUSED_SUBSCRIPTIONS = Counter(
+    "candlewright_relay_refused_subscriptions_total", "Subscriptions and frames that were refused", registry=REGISTRY
+)
+DROPPED_REPLAYS = Counter(
+    "candlewright_relay_dropped_replays_total", "Replays not made: too many were asked for", registry=REGISTRY
+)
+BAD_RECORDS = Counter(
+    "candlewright_relay_bad_records_total", "Records of the bus that could not be read", ["topic"], registry=REGISTRY
+)
+SUBSCRIPTIONS = Gauge("candlewright_relay_subscriptions", "Subscriptions that are open", registry=REGISTRY)
+INDEXED = Gauge("candlewright_relay_indexed_finals", "Finals of client topics ready for replay", registry=REGISTRY)
+WAITING = Gauge("candlewright_relay_waiting_reads", "OHLCRequests that wait for their final", registry=REGISTRY)
+ROUND_SECONDS = Histogram(
+    "candlewright_relay_round_seconds", "Time from a batch of client messages to its answers", registry=REGISTRY
+)

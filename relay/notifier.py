@@ -1,0 +1,94 @@
+"""The notifications socket: one thread that owns the XPUB, takes subscriptions and sends what the others hand over.
+
+XPUB_MANUAL shows every subscription before it holds, so that a kept final is either sent live after it or replayed.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+import zmq
+
+from core.log import get_logger
+from protobuf.frames import VERSION
+from relay import metrics
+from relay.inbox import Inbox
+from relay.settings import RelayLimits
+from relay.topics import Wanted, wanted_finals
+
+#: (topic, body) pairs that are sent in order.
+Batch = Sequence[tuple[bytes, bytes]]
+
+_MAX_SUBSCRIPTION_FRAME = 4_096
+_SUBSCRIBE, _UNSUBSCRIBE = 1, 0
+_PER_ROUND = 1_000
+log = get_logger()
+
+
+class Notifier:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", limits: RelayLimits) -> None:
+        self._limits = limits
+        self._inbox: Inbox[Batch] = Inbox(64)
+        self._socket = context.socket(zmq.XPUB)
+        self._socket.setsockopt(zmq.XPUB_MANUAL, 1)
+        # Not dropping makes a full queue visible: the send is then repeated with dropping, and counted.
+        self._socket.setsockopt(zmq.XPUB_NODROP, 1)
+        self._socket.setsockopt(zmq.SNDHWM, limits.subscriber_queue)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, _MAX_SUBSCRIPTION_FRAME)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+
+    def bind(self, address: str) -> str:
+        """Raises ZMQError; returns the address with the port that was chosen."""
+        self._socket.bind(address)
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def publish(self, batch: Batch, timeout_seconds: float) -> bool:
+        """From any thread. False when the socket's thread did not keep up in time: nothing was taken over then."""
+        return self._inbox.put(batch, timeout_seconds)
+
+    def run(self, stop: threading.Event, on_wanted: Callable[[Wanted], None]) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)
+        while not stop.is_set():
+            poller.poll(250)
+            self._take_subscriptions(on_wanted)
+            for batch in self._inbox.take():
+                self._send(batch)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._inbox.close()
+
+    def _take_subscriptions(self, on_wanted: Callable[[Wanted], None]) -> None:
+        for _ in range(_PER_ROUND):
+            try:
+                frame = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            is_part = bool(self._socket.getsockopt(zmq.RCVMORE))
+            topic = frame[1:]
+            if is_part or not frame or frame[0] > _SUBSCRIBE or len(topic) > self._limits.max_topic_bytes:
+                metrics.REFUSED_SUBSCRIPTIONS.inc()
+                continue
+            if frame[0] == _UNSUBSCRIBE:
+                self._socket.setsockopt(zmq.UNSUBSCRIBE, topic)
+                metrics.SUBSCRIPTIONS.dec()
+                continue
+            self._socket.setsockopt(zmq.SUBSCRIBE, topic)
+            metrics.SUBSCRIPTIONS.inc()
+            wanted = wanted_finals(topic)
+            if wanted is not None:
+                on_wanted(wanted)
+
+    def _send(self, batch: Batch) -> None:
+        send, nowait = self._socket.send_multipart, zmq.NOBLOCK
+        for topic, body in batch:
+            try:
+                send((topic, VERSION, body), nowait)
+            except zmq.Again:
+                metrics.OVERFLOWS.inc()
+                self._socket.setsockopt(zmq.XPUB_NODROP, 0)
+                send((topic, VERSION, body), nowait)
+                self._socket.setsockopt(zmq.XPUB_NODROP, 1)

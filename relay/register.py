@@ -1,0 +1,138 @@
+"""What the relay reads and writes on the bus. All methods raise BusError."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from bus import topics as bus_topics
+from bus.api import Bus, Record, StoredRecord
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
+from protobuf.frames import type_id_of
+from relay import metrics
+from relay.settings import RelayConfig
+from relay.state import Enqueue, Enqueued, LookedUp, LookUp, PublishControl
+from relay.venue_book import ALL_VENUES
+
+FINAL_TYPE = bytes((type_id_of(ing.HistoryReadyNotification),))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFinal:
+    """A final as it is published: `body` is the type id and the message."""
+
+    request_id: str
+    client_id: str
+    body: bytes
+    record: StoredRecord
+
+
+class Register:
+    def __init__(self, bus: Bus, config: RelayConfig) -> None:
+        self._bus = bus
+        self._config = config
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Make the topics whose number of partitions matters; cheap when done before."""
+        if not self._is_prepared:
+            self._bus.create_topic(bus_topics.REQUESTS, 1)
+            self._bus.create_topic(bus_topics.NOTIFICATIONS)
+            self._bus.create_topic(bus_topics.SNAPSHOTS)
+            self._is_prepared = True
+
+    def forget_preparation(self) -> None:
+        """After an outage the store may be a new one."""
+        self._is_prepared = False
+
+    # ---- requests
+
+    def enqueue(self, command: Enqueue) -> Enqueued:
+        """One atomic step decides whether this request id is new; what stood there is what is compared."""
+        self.prepare()
+        submission = command.submission
+        request_id = submission.body.request_id
+        once = self._bus.publish_once(
+            bus_topics.REQUESTS,
+            Record(command.record.SerializeToString(), key=request_id.encode()),
+            registry=bus_topics.REGISTRY_REQUESTS,
+            name=request_id,
+            content=submission.request.SerializeToString(deterministic=True),
+            keep_seconds=self._config.registry_seconds,
+        )
+        known = submission.request if once.is_first else rec.Request.FromString(once.content)
+        return Enqueued(submission, once.is_first, known)
+
+    def publish_control(self, command: PublishControl) -> None:
+        self.prepare()
+        key = command.control.request_id.encode()
+        self._bus.publish(bus_topics.REQUESTS, [Record(command.record.SerializeToString(), key=key)])
+
+    def look_up(self, commands: Sequence[LookUp]) -> list[LookedUp]:
+        """Three calls for any number of requests."""
+        ids = [command.request_id for command in commands]
+        requests = self._bus.recall(bus_topics.REGISTRY_REQUESTS, ids)
+        finals = self._bus.recall(bus_topics.REGISTRY_FINALS, ids)
+        states = self._bus.get(bus_topics.TABLE_REQUEST_STATES, ids)
+        return [
+            LookedUp(
+                command.purpose,
+                command.request_id,
+                None if request is None else rec.Request.FromString(request),
+                None if progress is None else cw.RequestState.FromString(progress),
+                None if final is None else ing.HistoryReadyNotification.FromString(final),
+            )
+            for command, request, progress, final in zip(commands, requests, states, finals, strict=True)
+        ]
+
+    def client_ids(self, request_ids: Sequence[str]) -> list[str | None]:
+        """The client of each request: empty without one, None for a request that nobody knows (any more)."""
+        found = self._bus.recall(bus_topics.REGISTRY_REQUESTS, request_ids)
+        return [None if content is None else _client_id(rec.Request.FromString(content)) for content in found]
+
+    # ---- finals
+
+    def finals_of(self, records: Iterable[StoredRecord]) -> list[StoredFinal]:
+        """The finals in these records of `notifications`, each with the client whose request it ends."""
+        readable = []
+        for record in records:
+            try:
+                readable.append((record, ing.HistoryReadyNotification.FromString(record.value).request_id))
+            except DecodeError:
+                metrics.BAD_RECORDS.labels(bus_topics.NOTIFICATIONS).inc()
+        clients = self.client_ids([request_id for _, request_id in readable]) if readable else []
+        return [
+            StoredFinal(request_id, client_id or "", FINAL_TYPE + record.value, record)
+            for (record, request_id), client_id in zip(readable, clients, strict=True)
+        ]
+
+    def recall_finals(self, request_ids: Sequence[str]) -> dict[str, bytes]:
+        """Bodies of the finals that there are."""
+        found = self._bus.recall(bus_topics.REGISTRY_FINALS, request_ids)
+        return {
+            request_id: FINAL_TYPE + content
+            for request_id, content in zip(request_ids, found, strict=True)
+            if content is not None
+        }
+
+    # ---- venues
+
+    def venues(self, names: Sequence[str]) -> dict[str, cw.Venue | None]:
+        found = self._bus.get(bus_topics.TABLE_VENUES, names)
+        return {
+            name: None if content is None else cw.Venue.FromString(content)
+            for name, content in zip(names, found, strict=True)
+        }
+
+    def venues_for(self, wanted: str) -> Mapping[str, cw.Venue]:
+        """The record of one venue, or of all when `wanted` is empty."""
+        if wanted:
+            return {name: record for name, record in self.venues([wanted]).items() if record is not None}
+        items = self._bus.items(bus_topics.TABLE_VENUES)
+        return {name: cw.Venue.FromString(content) for name, content in items.items() if name != ALL_VENUES}
+
+
+def _client_id(request: rec.Request) -> str:
+    return request.data.client_id if request.HasField("data") else request.historical.client_id

@@ -1,0 +1,376 @@
+"""The loop of the relay: the requests socket, and the threads around it.
+
+requests thread       ROUTER; the state; short bus calls
+notifications thread  XPUB (relay.notifier)
+feed thread           reads `notifications` and `snapshots` (relay.feed)
+replays thread        reads kept finals for late subscribers (relay.replays)
+two task threads      TopicReplay and legacy reads, which may be long
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import zmq
+from google.protobuf.message import Message
+
+from bus.api import Bus
+from core.errors import BusError, BusFull, CandlewrightError, InvalidRequest
+from core.http import Status
+from core.log import get_logger
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from protobuf.frames import MAX_FRAME_BYTES
+from relay import metrics, topic_replay
+from relay import state as st
+from relay.envelope import open_envelope, receive, seal
+from relay.feed import Feed
+from relay.finals import FinalIndex
+from relay.inbox import Inbox
+from relay.notifier import Notifier
+from relay.outbox import Outbox, PeerStalled, send_nowait
+from relay.pages import ReadRows, pages
+from relay.register import FINAL_TYPE, Register, StoredFinal
+from relay.replays import Replays
+from relay.settings import RelayConfig
+from relay.venue_book import ALL_VENUES
+
+_POLL_MILLISECONDS = 250
+_STALLED_POLL_MILLISECONDS = 10
+_FAIL_FAST_SECONDS = 0.5
+_STREAM_SECONDS = 30.0
+_FROZEN_SECONDS = 30.0
+_UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
+_BUSY = "The platform has more work than it can store; try again later."
+log = get_logger()
+Result = TypeVar("Result")
+
+
+class Relay:
+    """`start` binds and returns; `close` stops all threads. `failed` is set when a thread of it died."""
+
+    def __init__(self, config: RelayConfig, bus: Bus, read_rows: ReadRows) -> None:
+        self._config = config
+        self._read_rows = read_rows
+        self._bus = bus
+        self._register = Register(bus, config)
+        self._state = st.RelayState(config)
+        self._context = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._notifier = Notifier(self._context, config.limits)
+        self._outbox = Outbox(lambda frames: send_nowait(self._router, frames), config.limits.client_backlog)
+        self._arrived: Inbox[StoredFinal] = Inbox(config.limits.max_waiting_reads * 2)
+        index = FinalIndex(config.limits.max_indexed)
+        self._feed = Feed(
+            bus, self._register, config, index, self._notifier.publish, self._state.waiting, self._on_awaited
+        )
+        self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
+        self._tasks = ThreadPoolExecutor(2, thread_name_prefix="relay-task")
+        self._running_tasks = threading.BoundedSemaphore(config.limits.max_running_tasks)
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._bus_down_until = 0.0
+        self._seen_at = time.monotonic()
+        self.failed = threading.Event()
+        self.requests_address = ""
+        self.notifications_address = ""
+
+    # ---- life
+
+    def start(self) -> None:
+        """Bind both sockets; raises ZMQError when an address is taken.
+
+        Subscriptions are taken only after the kept finals are indexed, so that none of them misses a replay.
+        """
+        limits = self._config.limits
+        for option, value in (
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.ROUTER_HANDOVER, 1),
+            (zmq.MAXMSGSIZE, MAX_FRAME_BYTES),
+            (zmq.SNDHWM, limits.client_queue),
+            (zmq.LINGER, 500),
+            (zmq.HEARTBEAT_IVL, 5_000),
+            (zmq.HEARTBEAT_TIMEOUT, 15_000),
+        ):
+            self._router.setsockopt(option, value)
+        self._router.bind(self._config.requests_bind)
+        self.requests_address = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.notifications_address = self._notifier.bind(self._config.notifications_bind)
+        for name, run in (
+            ("relay-requests", self._serve),
+            ("relay-notifications", self._notify),
+            ("relay-feed", lambda: self._feed.run(self._stop)),
+            ("relay-replays", lambda: self._replays.run(self._stop)),
+        ):
+            thread = threading.Thread(target=self._guard, args=(name, run), name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        log.info("relay_started", requests=self.requests_address, notifications=self.notifications_address)
+
+    def close(self, grace_seconds: float = 2.0) -> None:
+        """Stop. Threads that wait for a bus that does not answer lose it after the grace."""
+        self._stop.set()
+        self._outbox.abandon()
+        until = time.monotonic() + grace_seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self._bus.close()
+        for thread in self._threads:
+            thread.join()
+        self._tasks.shutdown(wait=True, cancel_futures=True)
+        self._router.close()
+        self._notifier.close()
+        self._context.term()
+        self._outbox.close()
+        self._arrived.close()
+
+    def status(self) -> Status:
+        problems = [f"thread {thread.name} has ended" for thread in self._threads if not thread.is_alive()]
+        if self._feed.problem:
+            problems.append(self._feed.problem)
+        now = time.monotonic()
+        for name, seen_at in (("requests", self._seen_at), ("feed", self._feed.seen_at)):
+            if now - seen_at > _FROZEN_SECONDS:
+                problems.append(f"the {name} thread has not moved for {now - seen_at:.0f} seconds")
+        is_ready = bool(self._threads) and self._feed.is_caught_up.is_set() and not problems
+        details = {
+            "requests": self.requests_address,
+            "notifications": self.notifications_address,
+            "waiting_reads": len(self._state.waiting),
+        }
+        return Status("relay", is_ready, tuple(problems), details)
+
+    def _guard(self, name: str, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except Exception:
+            log.exception("thread_failed", thread=name)
+            metrics.FAILURES.labels(name).inc()
+            self.failed.set()
+
+    def _notify(self) -> None:
+        while not self._stop.is_set() and not self._feed.is_caught_up.wait(0.1):
+            pass
+        self._notifier.run(self._stop, self._replays.ask)
+
+    def _on_awaited(self, final: StoredFinal) -> None:
+        if not self._arrived.put(final, 1.0):
+            metrics.DROPPED_ANSWERS.labels("awaited").inc()
+
+    # ---- requests
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._outbox.wakeup.fileno(), zmq.POLLIN)
+        poller.register(self._arrived.wakeup.fileno(), zmq.POLLIN)
+        is_stalled = False
+        while not self._stop.is_set():
+            poller.poll(_STALLED_POLL_MILLISECONDS if is_stalled else _POLL_MILLISECONDS)
+            self._seen_at = time.monotonic()
+            try:
+                self._round()
+            except Exception:
+                log.exception("round_failed")
+                metrics.FAILURES.labels("round").inc()
+            is_stalled = self._outbox.flush()
+
+    def _round(self) -> None:
+        at_ns = time.time_ns()
+        events: list[st.Event] = [st.TimePassed(at_ns)]
+        for final in self._arrived.take():
+            events.append(st.FinalArrived(ing.HistoryReadyNotification.FromString(final.body[1:])))
+        started = time.perf_counter()
+        messages = self._receive(at_ns)
+        if messages:
+            self._refresh_venues(messages)
+        self._carry_out([*events, *messages])
+        metrics.WAITING.set(len(self._state.waiting))
+        if messages:
+            metrics.ROUND_SECONDS.observe(time.perf_counter() - started)
+
+    def _receive(self, at_ns: int) -> list[st.Event]:
+        events: list[st.Event] = []
+        while len(events) < self._config.limits.round_messages:
+            try:
+                parts, count = receive(self._router)
+            except zmq.Again:
+                break
+            event = open_envelope(parts, count, at_ns)
+            if isinstance(event, st.FrameRefused):
+                metrics.BAD_FRAMES.labels(event.code).inc()
+            else:
+                metrics.MESSAGES.labels(type(event.message).DESCRIPTOR.name).inc()
+            events.append(event)
+        return events
+
+    def _refresh_venues(self, events: Sequence[st.Event]) -> None:
+        venues, now = self._state.venues, time.monotonic()
+        named = {
+            event.message.ticker.rpartition(".")[2][:100]
+            for event in events
+            if isinstance(event, st.MessageReceived)
+            and isinstance(event.message, ing.SubmitHistoricalRequest | ing.DataRequest | ing.OHLCRequest)
+        }
+        refresh_seconds = self._config.limits.venue_refresh_seconds
+        stale = [name for name in named if venues.is_stale(name, now, refresh_seconds)]
+        if not stale:
+            return
+        try:
+            venues.learn(self._ask_bus(lambda: self._register.venues([*stale, ALL_VENUES])), now)
+        except BusError:
+            venues.is_blind = True
+
+    def _carry_out(self, events: Sequence[st.Event]) -> None:
+        """New requests first, then questions about them, so that a cancellation finds what came just before it; the
+        answers leave in the order of the messages.
+        """
+        replies: list[tuple[int, st.Reply]] = []
+        todo = [(order, command) for order, event in enumerate(events) for command in self._state.handle(event)]
+        while todo:
+            replies += [(order, command) for order, command in todo if isinstance(command, st.Reply)]
+            todo = [(order, command) for order, command in todo if not isinstance(command, st.Reply)]
+            kind = next((kind for kind in (st.Enqueue, st.LookUp) if any(isinstance(c, kind) for _, c in todo)), None)
+            now = [entry for entry in todo if kind is None or isinstance(entry[1], kind)]
+            later = [entry for entry in todo if kind is not None and not isinstance(entry[1], kind)]
+            outcomes = self._do_all(now)
+            todo = [(order, command) for order, event in outcomes for command in self._state.handle(event)] + later
+        for _, reply in sorted(replies, key=lambda entry: entry[0]):
+            self._reply(reply)
+
+    def _do_all(self, entries: Sequence[tuple[int, st.Command]]) -> list[tuple[int, st.Event]]:
+        lookups = [(order, command) for order, command in entries if isinstance(command, st.LookUp)]
+        if lookups:
+            found = self._look_up([command for _, command in lookups])
+            return [(order, event) for (order, _), event in zip(lookups, found, strict=True)]
+        return [(order, event) for order, command in entries for event in self._carry_out_one(command)]
+
+    def _carry_out_one(self, command: st.Command) -> list[st.Event]:
+        match command:
+            case st.Enqueue():
+                return [self._do(command, lambda: self._register.enqueue(command))]
+            case st.PublishControl():
+                return [self._do(command, lambda: self._publish_control(command))]
+            case st.ListVenues():
+                return [self._do(command, lambda: self._list_venues(command))]
+            case st.Announce():
+                body = FINAL_TYPE + command.final.SerializeToString()
+                batch = [(topic.encode(), body) for topic in command.topics]
+                if self._notifier.publish(batch, 1.0):
+                    metrics.PUBLISHED.labels("repeated").inc(len(batch))
+                else:
+                    metrics.DROPPED_REPLAYS.inc()
+            case st.ReplayTopic():
+                return self._start(command, lambda: self._replay_topic(command))
+            case st.ReadRows():
+                return self._start(command, lambda: self._answer_from_table(command))
+        return []
+
+    def _publish_control(self, command: st.PublishControl) -> st.Event:
+        self._register.publish_control(command)
+        return st.ControlPublished(command.peer, command.control)
+
+    def _list_venues(self, command: st.ListVenues) -> st.Event:
+        records = self._register.venues_for(command.query.venue.upper()[:100])
+        return st.VenuesListed(command.peer, command.query, records)
+
+    # ---- the bus
+
+    def _do(self, command: st.Command, call: Callable[[], st.Event]) -> st.Event:
+        try:
+            return self._ask_bus(call)
+        except BusFull as error:
+            log.warning("bus_full", error=str(error))
+            return st.CommandFailed(command, "BUSY", _BUSY)
+        except BusError:
+            return st.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE)
+
+    def _look_up(self, commands: list[st.LookUp]) -> list[st.Event]:
+        try:
+            return list(self._ask_bus(lambda: self._register.look_up(commands)))
+        except BusError:
+            return [st.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE) for command in commands]
+
+    def _ask_bus(self, call: Callable[[], Result]) -> Result:
+        """After a failed call the next ones fail at once for a moment, so that a full queue is answered in time."""
+        if time.monotonic() < self._bus_down_until:
+            raise BusError("the bus was not reachable a moment ago")
+        try:
+            return call()
+        except BusFull:
+            raise
+        except BusError as error:
+            log.warning("bus_unavailable", error=str(error))
+            metrics.BUS_FAILURES.labels("requests").inc()
+            self._bus_down_until = time.monotonic() + _FAIL_FAST_SECONDS
+            self._register.forget_preparation()
+            raise
+
+    # ---- long answers
+
+    def _start(self, command: st.ReplayTopic | st.ReadRows, task: Callable[[], None]) -> list[st.Event]:
+        if not self._running_tasks.acquire(blocking=False):
+            return [st.CommandFailed(command, "BUSY", "Too many long answers are under way; try again later.")]
+        self._tasks.submit(self._run_task, command, task)
+        return []
+
+    def _run_task(self, command: st.ReplayTopic | st.ReadRows, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except PeerStalled:
+            log.info("client_stalled")
+        except topic_replay.NotKept as error:
+            self._fail(command, "NOT_KEPT", str(error))
+        except InvalidRequest as error:
+            self._fail(command, "INVALID", str(error))
+        except BusError:
+            metrics.BUS_FAILURES.labels("task").inc()
+            self._fail(command, "UNAVAILABLE", _UNAVAILABLE)
+        except Exception as error:
+            reason = str(error) if isinstance(error, CandlewrightError) else type(error).__name__
+            log.exception("task_failed")
+            metrics.FAILURES.labels("task").inc()
+            self._fail(command, "FAILED", f"The stored data cannot be read now ({reason}); try again later.")
+        finally:
+            self._running_tasks.release()
+
+    def _fail(self, command: st.ReplayTopic | st.ReadRows, code: str, text: str) -> None:
+        for reply in self._state.handle(st.CommandFailed(command, code, text)):
+            if isinstance(reply, st.Reply):
+                self._reply(reply)
+
+    def _replay_topic(self, command: st.ReplayTopic) -> None:
+        records = topic_replay.replay(self._bus, command.query, self._config.limits)
+        self._stream(command.peer, records)
+
+    def _answer_from_table(self, command: st.ReadRows) -> None:
+        request = command.request
+        limit = request.limit if request.HasField("limit") else None
+        table = self._read_rows(request.ticker, request.period_seconds, request.start_time, request.end_time, limit)
+        if table.num_rows > self._config.limits.page_rows and command.peer.is_req:
+            self._refuse_several(command.peer, request.request_id)
+            return
+        for page in pages(request.request_id, table, self._config.limits.page_rows):
+            self._outbox.stream(command.peer, seal(command.peer, page), _STREAM_SECONDS)
+
+    def _stream(self, peer: st.Peer, messages: Sequence[Message]) -> None:
+        if len(messages) > 1 and peer.is_req:
+            self._refuse_several(peer, "")
+            return
+        for message in messages:
+            self._outbox.stream(peer, seal(peer, message), _STREAM_SECONDS)
+
+    def _refuse_several(self, peer: st.Peer, request_id: str) -> None:
+        text = "This answer has several frames and a REQ socket takes only one: use DEALER."
+        self._reply(st.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))
+
+    def _reply(self, command: st.Reply) -> None:
+        message = command.message
+        if isinstance(message, cw.Error):
+            metrics.ERRORS.labels(message.code).inc()
+        elif isinstance(message, ing.SubmitResponse):
+            metrics.SUBMISSIONS.labels(ing.SubmitResponse.SubmitStatus.Name(message.status)).inc()
+        self._outbox.post(command.peer, seal(command.peer, message))

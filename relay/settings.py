@@ -1,0 +1,58 @@
+"""The relay's own view of the platform's settings, and the limits that are not for users to change."""
+
+from dataclasses import dataclass
+
+from core.settings import Settings
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """Every queue of the relay is bounded; `docs` of what happens when one is full are in relay/README.md."""
+
+    max_id_bytes: int = 200
+    max_topic_bytes: int = 512
+    #: Messages taken from the requests socket before their answers are sent.
+    round_messages: int = 256
+    #: Messages in the socket's own queue to one client, then answers that wait here for it.
+    client_queue: int = 200
+    client_backlog: int = 20_000
+    #: Messages queued for one subscriber before it starts to lose some.
+    subscriber_queue: int = 50_000
+    #: Newest finals that one subscription is sent again.
+    max_replayed: int = 10_000
+    #: Finals of client topics whose places on the bus are kept in memory.
+    max_indexed: int = 1_000_000
+    max_waiting_reads: int = 1_000
+    max_running_tasks: int = 64
+    max_topic_records: int = 10_000
+    max_topic_bytes_read: int = 64 << 20
+    max_legacy_rows: int = 1_000_000
+    page_rows: int = 1_000
+    venue_refresh_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RelayConfig:
+    requests_bind: str
+    notifications_bind: str
+    keep_seconds: float
+    timeout_ns: int
+    limits: RelayLimits = RelayLimits()
+
+    @property
+    def registry_seconds(self) -> float:
+        """How long a request id is remembered: past its deadline and for as long as its final is kept."""
+        return self.timeout_ns / SECOND_NS + self.keep_seconds + 3_600
+
+    @classmethod
+    def of(cls, settings: Settings, limits: RelayLimits | None = None) -> "RelayConfig":
+        relay = settings.relay
+        return cls(
+            relay.requests_bind,
+            relay.notifications_bind,
+            relay.keep_notifications_hours * 3_600,
+            int(relay.request_timeout_seconds * SECOND_NS),
+            limits or RelayLimits(),
+        )

@@ -1,0 +1,493 @@
+"""The decisions behind the requests socket: events in, commands out. No socket, clock, thread or bus in here.
+
+A message of a client becomes either an answer at once or commands for the bus; what the bus said comes back as another
+event. An event that carries the time has it in nanoseconds of the wall clock.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from google.protobuf.message import Message
+
+from core.errors import InvalidRequest
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
+from relay import topics, validation
+from relay.settings import SECOND_NS, RelayConfig
+from relay.venue_book import VenueBook, list_venues
+from venues.grid import count_opens
+
+#: The client that legacy requests belong to: they wait for their candles on the requests socket.
+LEGACY_CLIENT = "relay.ohlc"
+#: An id is echoed up to this size, so that an answer to an overlong one is still a small frame.
+MAX_ECHOED = 16_384
+NO_TRIGGERS = "The trigger engine is not running on this platform, so triggers can be neither registered nor listed."
+_LEGACY_GRACE_NS = 60 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One client connection. `is_req`: an empty delimiter stood in front of its frames, and it gets one back."""
+
+    identity: bytes
+    is_req: bool
+
+
+class Kind(Enum):
+    HISTORICAL = auto()
+    DATA = auto()
+    LEGACY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A valid request on its way to the bus; `request` has a body and no times, which is what duplicates compare."""
+
+    peer: Peer
+    kind: Kind
+    request: rec.Request
+    at_ns: int
+
+    @property
+    def body(self) -> ing.SubmitHistoricalRequest | ing.DataRequest:
+        return self.request.data if self.kind is Kind.DATA else self.request.historical
+
+    @property
+    def topic(self) -> str:
+        return topics.request_topic(self.body.request_id, self.body.client_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StateAsked:
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    peer: Peer
+    control: ing.IngestorControl
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    submission: Submission
+
+
+#: Why a request is looked up.
+Purpose = StateAsked | CancelAsked | Repeated
+
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    peer: Peer
+    message: Message
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRefused:
+    peer: Peer
+    code: str
+    text: str
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """`known` is what the registry held before; it decides nothing when `is_first`."""
+
+    submission: Submission
+    is_first: bool
+    known: rec.Request
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    purpose: Purpose
+    request_id: str
+    request: rec.Request | None
+    progress: cw.RequestState | None
+    final: ing.HistoryReadyNotification | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPublished:
+    peer: Peer
+    control: ing.IngestorControl
+
+
+@dataclass(frozen=True, slots=True)
+class VenuesListed:
+    peer: Peer
+    query: cw.VenueQuery
+    records: Mapping[str, cw.Venue]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalArrived:
+    final: ing.HistoryReadyNotification
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailed:
+    """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client."""
+
+    command: "Command"
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    at_ns: int
+
+
+Event = (
+    MessageReceived
+    | FrameRefused
+    | Enqueued
+    | LookedUp
+    | ControlPublished
+    | VenuesListed
+    | FinalArrived
+    | CommandFailed
+    | TimePassed
+)
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    peer: Peer
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Put `record` on the bus once for this request id; `Enqueued` says what was there."""
+
+    submission: Submission
+    record: rec.Request
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    purpose: Purpose
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishControl:
+    peer: Peer
+    control: ing.IngestorControl
+    record: rec.Request
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Publish a final (again) on these topics."""
+
+    topics: tuple[str, ...]
+    final: ing.HistoryReadyNotification
+
+
+@dataclass(frozen=True, slots=True)
+class ListVenues:
+    peer: Peer
+    query: cw.VenueQuery
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTopic:
+    peer: Peer
+    query: cw.TopicReplay
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Answer a finished legacy request from the table."""
+
+    peer: Peer
+    request: ing.SubmitHistoricalRequest
+
+
+Command = Reply | Enqueue | LookUp | PublishControl | Announce | ListVenues | ReplayTopic | ReadRows
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    peer: Peer
+    request: ing.SubmitHistoricalRequest
+    expires_ns: int
+
+
+class RelayState:
+    def __init__(self, config: RelayConfig, venues: VenueBook | None = None) -> None:
+        self.config = config
+        self.venues = venues or VenueBook()
+        #: Legacy requests by id; the feed looks here for the finals that somebody waits for.
+        self.waiting: dict[str, list[_Waiter]] = {}
+        self._next_expiry_ns = 0
+        self._on_event: dict[type, Callable[[Any], list[Command]]] = {
+            MessageReceived: self._on_message_received,
+            FrameRefused: self._on_frame_refused,
+            Enqueued: self._on_enqueued,
+            LookedUp: self._on_looked_up,
+            ControlPublished: self._on_control_published,
+            VenuesListed: self._on_venues_listed,
+            FinalArrived: self._on_final_arrived,
+            CommandFailed: self._on_command_failed,
+            TimePassed: self._on_time_passed,
+        }
+        self._on_message: dict[type[Message], Callable[[Peer, Any, int], list[Command]]] = {
+            ing.SubmitHistoricalRequest: self._submit_historical,
+            ing.DataRequest: self._submit_data,
+            ing.OHLCRequest: self._submit_legacy,
+            ing.IngestorControl: self._control,
+            ing.CEPTriggerRequest: self._refuse_trigger,
+            cw.TriggerRemove: self._refuse_trigger,
+            cw.TriggerQuery: lambda peer, query, at_ns: [_error(peer, "UNAVAILABLE", NO_TRIGGERS)],
+            cw.RequestStateQuery: lambda peer, query, at_ns: [LookUp(StateAsked(peer), query.request_id)],
+            cw.TopicReplay: lambda peer, query, at_ns: [ReplayTopic(peer, query)],
+            cw.VenueQuery: lambda peer, query, at_ns: [ListVenues(peer, query)],
+        }
+
+    def handle(self, event: Event) -> list[Command]:
+        return self._on_event[type(event)](event)
+
+    # ---- messages of clients
+
+    def _on_message_received(self, event: MessageReceived) -> list[Command]:
+        act = self._on_message.get(type(event.message))
+        if act is None:
+            name = type(event.message).DESCRIPTOR.name
+            return [_error(event.peer, "UNEXPECTED_TYPE", f"{name} is not accepted here.")]
+        return act(event.peer, event.message, event.at_ns)
+
+    def _on_frame_refused(self, event: FrameRefused) -> list[Command]:
+        return [_error(event.peer, event.code, event.text, event.request_id)]
+
+    def _submit_historical(self, peer: Peer, message: ing.SubmitHistoricalRequest, at_ns: int) -> list[Command]:
+        try:
+            request = validation.historical(message, self.venues)
+        except InvalidRequest as error:
+            return [_submit_response(peer, message.request_id, ing.SubmitResponse.INVALID, error)]
+        return [self._enqueue(Submission(peer, Kind.HISTORICAL, rec.Request(historical=request), at_ns))]
+
+    def _submit_data(self, peer: Peer, message: ing.DataRequest, at_ns: int) -> list[Command]:
+        try:
+            request = validation.data_request(message, self.venues)
+        except InvalidRequest as error:
+            return [_submit_response(peer, message.request_id, ing.SubmitResponse.INVALID, error)]
+        return [self._enqueue(Submission(peer, Kind.DATA, rec.Request(data=request), at_ns))]
+
+    def _submit_legacy(self, peer: Peer, message: ing.OHLCRequest, at_ns: int) -> list[Command]:
+        limits = self.config.limits
+        try:
+            request = validation.legacy(message, LEGACY_CLIENT, self.venues, limits.max_legacy_rows)
+        except InvalidRequest as error:
+            return [_legacy_end(peer, message.request_id, ing.Response.ERROR, str(error))]
+        if sum(map(len, self.waiting.values())) >= limits.max_waiting_reads:
+            busy = f"{limits.max_waiting_reads} OHLCRequests are waiting already; try again later."
+            return [_legacy_end(peer, message.request_id, ing.Response.ERROR, busy)]
+        # It waits from before the request is on the bus, so that no final can slip through between.
+        expires_ns = at_ns + self.config.timeout_ns + _LEGACY_GRACE_NS
+        self.waiting.setdefault(request.request_id, []).append(_Waiter(peer, request, expires_ns))
+        return [self._enqueue(Submission(peer, Kind.LEGACY, rec.Request(historical=request), at_ns))]
+
+    def _enqueue(self, submission: Submission) -> Enqueue:
+        record = rec.Request(accepted_at=submission.at_ns)
+        record.MergeFrom(submission.request)
+        if not (submission.kind is Kind.DATA and submission.request.data.type == ing.DataRequest.REALTIME_TICKS):
+            record.deadline = submission.at_ns + self.config.timeout_ns
+        return Enqueue(submission, record)
+
+    def _control(self, peer: Peer, control: ing.IngestorControl, at_ns: int) -> list[Command]:
+        if control.action == ing.IngestorControl.HEARTBEAT:
+            return [Reply(peer, control)]
+        if control.action != ing.IngestorControl.CANCEL:
+            known = control.action in ing.IngestorControl.ControlAction.values()
+            name = ing.IngestorControl.ControlAction.Name(control.action) if known else str(control.action)
+            text = f"A client may send CANCEL and HEARTBEAT, not {name}."
+            return [_error(peer, "NOT_ALLOWED", text, control.request_id)]
+        return [LookUp(CancelAsked(peer, control, at_ns), control.request_id)]
+
+    def _refuse_trigger(
+        self, peer: Peer, message: ing.CEPTriggerRequest | cw.TriggerRemove, at_ns: int
+    ) -> list[Command]:
+        trigger_id = message.trigger_id[:MAX_ECHOED]
+        status = ing.CEPTriggerAck.ERROR
+        return [Reply(peer, ing.CEPTriggerAck(trigger_id=trigger_id, status=status, error_message=NO_TRIGGERS))]
+
+    # ---- what the bus said
+
+    def _on_enqueued(self, event: Enqueued) -> list[Command]:
+        submission = event.submission
+        request_id = submission.body.request_id
+        if not event.is_first and event.known != submission.request:
+            text = f"The request_id {request_id!r} is taken by a request with other content."
+            if submission.kind is Kind.LEGACY:
+                self._stop_waiting(submission)
+                return [_legacy_end(submission.peer, request_id, ing.Response.ERROR, text)]
+            return [_submit_response(submission.peer, request_id, ing.SubmitResponse.INVALID, text)]
+        again: list[Command] = [] if event.is_first else [LookUp(Repeated(submission), request_id)]
+        if submission.kind is Kind.LEGACY:
+            return again
+        status = ing.SubmitResponse.QUEUED if event.is_first else ing.SubmitResponse.DUPLICATE
+        answer = ing.SubmitResponse(request_id=request_id, status=status, notification_topic=submission.topic)
+        return [Reply(submission.peer, answer), *again]
+
+    def _on_looked_up(self, event: LookedUp) -> list[Command]:
+        purpose = event.purpose
+        if isinstance(purpose, StateAsked):
+            return [Reply(purpose.peer, _request_state(event))]
+        if isinstance(purpose, CancelAsked):
+            return self._cancel(purpose, event)
+        if event.final is None:
+            return []
+        if purpose.submission.kind is Kind.LEGACY:
+            return self._on_final_arrived(FinalArrived(event.final))
+        client_id = purpose.submission.body.client_id
+        return [Announce(topics.final_topics(event.request_id, client_id), event.final)]
+
+    def _cancel(self, asked: CancelAsked, event: LookedUp) -> list[Command]:
+        if event.request is None:
+            text = f"There is no request {event.request_id[:100]!r} to cancel."
+            return [_error(asked.peer, "UNKNOWN_REQUEST", text, event.request_id)]
+        if event.final is None:
+            control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=event.request_id)
+            return [PublishControl(asked.peer, asked.control, rec.Request(control=control, accepted_at=asked.at_ns))]
+        # It is over: the final that there is is the answer.
+        client_id = event.request.historical.client_id
+        echo = self._on_control_published(ControlPublished(asked.peer, asked.control))
+        return [*echo, Announce(topics.final_topics(event.request_id, client_id), event.final)]
+
+    def _on_control_published(self, event: ControlPublished) -> list[Command]:
+        return [Reply(event.peer, event.control)] if event.peer.is_req else []
+
+    def _on_venues_listed(self, event: VenuesListed) -> list[Command]:
+        wanted = event.query.venue.upper()
+        found = list_venues(wanted, event.records)
+        request_id = event.query.request_id
+        if wanted and not found:
+            text = f"The venue {wanted[:100]!r} is not known: no ingestor serves it and ccxt does not have it."
+            return [_error(event.peer, "UNKNOWN_VENUE", text, request_id)]
+        return [Reply(event.peer, cw.VenueList(request_id=request_id, venues=found))]
+
+    def _on_final_arrived(self, event: FinalArrived) -> list[Command]:
+        final = event.final
+        commands: list[Command] = []
+        for waiter in self.waiting.pop(final.request_id, ()):
+            if final.status == ing.HistoryReadyNotification.OK:
+                commands.append(ReadRows(waiter.peer, waiter.request))
+            elif final.status == ing.HistoryReadyNotification.NOT_FOUND:
+                text = final.error_message or "The venue has no candles of this ticker in this range."
+                commands.append(_legacy_end(waiter.peer, final.request_id, ing.Response.NOT_FOUND, text))
+            else:
+                name = ing.HistoryReadyNotification.NotificationStatus.Name(final.status)
+                text = final.error_message or f"The request ended as {name}."
+                commands.append(_legacy_end(waiter.peer, final.request_id, ing.Response.ERROR, text))
+        return commands
+
+    def _on_command_failed(self, event: CommandFailed) -> list[Command]:
+        command = event.command
+        if isinstance(command, Enqueue):
+            submission = command.submission
+            request_id = submission.body.request_id
+            if submission.kind is Kind.LEGACY:
+                self._stop_waiting(submission)
+                return [_legacy_end(submission.peer, request_id, ing.Response.ERROR, event.text)]
+            return [_submit_response(submission.peer, request_id, ing.SubmitResponse.ERROR, event.text)]
+        if isinstance(command, ReadRows):
+            return [_legacy_end(command.peer, command.request.request_id, ing.Response.ERROR, event.text)]
+        if isinstance(command, LookUp):
+            if isinstance(command.purpose, Repeated):
+                return []  # answered already; the final comes with the next try or on its own
+            return [_error(command.purpose.peer, event.code, event.text, command.request_id)]
+        if isinstance(command, PublishControl):
+            return [_error(command.peer, event.code, event.text, command.control.request_id)]
+        if isinstance(command, ListVenues):
+            return [_error(command.peer, event.code, event.text, command.query.request_id)]
+        if isinstance(command, ReplayTopic):
+            return [_error(command.peer, event.code, event.text)]
+        return []
+
+    def _on_time_passed(self, event: TimePassed) -> list[Command]:
+        if event.at_ns < self._next_expiry_ns:
+            return []
+        self._next_expiry_ns = event.at_ns + SECOND_NS
+        commands: list[Command] = []
+        for request_id, waiters in list(self.waiting.items()):
+            late = [waiter for waiter in waiters if waiter.expires_ns <= event.at_ns]
+            text = "No final notification came in time."
+            commands += [_legacy_end(waiter.peer, request_id, ing.Response.ERROR, text) for waiter in late]
+            self._keep_waiting(request_id, [waiter for waiter in waiters if waiter.expires_ns > event.at_ns])
+        return commands
+
+    def _stop_waiting(self, submission: Submission) -> None:
+        request_id = submission.body.request_id
+        waiters = self.waiting.get(request_id, [])
+        kept = [w for w in waiters if w.peer != submission.peer or w.request != submission.request.historical]
+        self._keep_waiting(request_id, kept)
+
+    def _keep_waiting(self, request_id: str, waiters: Sequence[_Waiter]) -> None:
+        if waiters:
+            self.waiting[request_id] = list(waiters)
+        else:
+            self.waiting.pop(request_id, None)
+
+
+def _error(peer: Peer, code: str, text: str, request_id: str = "") -> Reply:
+    return Reply(peer, cw.Error(code=code, text=text, request_id=request_id[:MAX_ECHOED]))
+
+
+def _submit_response(
+    peer: Peer, request_id: str, status: ing.SubmitResponse.SubmitStatus, reason: InvalidRequest | str
+) -> Reply:
+    """A refusal: it names no topic, since nothing will be published there."""
+    message = ing.SubmitResponse(request_id=request_id[:MAX_ECHOED], status=status, error_message=str(reason))
+    return Reply(peer, message)
+
+
+def _legacy_end(peer: Peer, request_id: str, status: ing.Response.ResponseStatus, text: str) -> Reply:
+    message = ing.Response(
+        request_id=request_id[:MAX_ECHOED], status=status, error_message=text, total_records=0, is_final=True
+    )
+    return Reply(peer, message)
+
+
+def _request_state(event: LookedUp) -> cw.RequestState:
+    state = cw.RequestState(request_id=event.request_id[:MAX_ECHOED])
+    if event.progress is not None:
+        state.state = event.progress.state
+        state.done_candles = event.progress.done_candles
+        state.expected_candles = event.progress.expected_candles
+    elif event.request is not None:
+        state.state = "queued"
+        asked = event.request.historical
+        if asked.period_seconds:
+            state.expected_candles = _asked_candles(asked)
+    if event.final is not None:
+        state.state = "done"
+        state.notification.CopyFrom(event.final)
+        if event.progress is None:
+            state.done_candles = event.final.row_count
+            state.expected_candles = max(state.expected_candles, state.done_candles)
+    elif not state.state:
+        state.state = "unknown"
+    return state
+
+
+def _asked_candles(request: ing.SubmitHistoricalRequest) -> int:
+    """An upper bound until the broker has heard the exchange's time."""
+    count = count_opens(request.start_time, request.end_time, request.period_seconds)
+    return min(count, request.limit or count)

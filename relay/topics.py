@@ -1,0 +1,118 @@
+"""Public topics: their names, and which numbered ones lie on which topic of the bus."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from bus import topics as bus_topics
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from protobuf.frames import type_id_of
+
+RESPONSE = "RESPONSE:"
+HISTORY_READY = "HISTORY_READY:"
+_PRIVATE = (RESPONSE, HISTORY_READY)
+
+
+def history_ready(request_id: str) -> str:
+    return HISTORY_READY + request_id
+
+
+def response(client_id: str) -> str:
+    return RESPONSE + client_id
+
+
+def request_topic(request_id: str, client_id: str) -> str:
+    """Where the answer to a request is announced: the client's topic, or the request's own for a client without id."""
+    return response(client_id) if client_id else history_ready(request_id)
+
+
+def final_topics(request_id: str, client_id: str) -> tuple[str, ...]:
+    """A final notification goes to both topics."""
+    own = history_ready(request_id)
+    return (own, response(client_id)) if client_id else (own,)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One kind of numbered topic. `name_of` gives the whole public topic of a message, which is also the name of its
+    sequence on the bus; `count_of` how many numbers it carries.
+    """
+
+    prefix: str
+    bus_topic: str
+    message: type[Message]
+    name_of: Callable[[Any], str]
+    count_of: Callable[[Any], int] = lambda message: 1
+
+    @property
+    def type_id(self) -> int:
+        return type_id_of(self.message)
+
+
+STREAMS = (
+    Stream("SNAPSHOT:", bus_topics.SNAPSHOTS, cw.Snapshot, lambda snapshot: f"SNAPSHOT:{snapshot.ticker}"),
+    Stream(
+        "TICKS:",
+        bus_topics.TICKS,
+        cw.TickBatch,
+        lambda batch: f"TICKS:{batch.ticker}",
+        lambda batch: len(batch.timestamp),
+    ),
+    Stream("OHLC:", bus_topics.OHLC, cw.OHLCV, lambda bar: f"OHLC:{bar.ticker}:{bar.period_seconds}"),
+    Stream("TRIGGER:", bus_topics.TRIGGER_EVENTS, ing.CEPTriggerEvent, lambda event: f"TRIGGER:{event.trigger_id}"),
+)
+SNAPSHOTS = STREAMS[0]
+
+
+def stream_of(topic: str) -> Stream | None:
+    """The kind of a complete numbered topic; None for private topics, bare prefixes and anything else."""
+    for stream in STREAMS:
+        if topic.startswith(stream.prefix) and len(topic) > len(stream.prefix):
+            return stream
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinal:
+    """The subscriber waits for the final of one request."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFinals:
+    """The subscriber waits for the finals of one client."""
+
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllFinals:
+    """The subscriber takes every topic that starts with this bare prefix."""
+
+    prefix: str
+
+
+Wanted = RequestFinal | ClientFinals | AllFinals
+
+
+def wanted_finals(subscription: bytes) -> Wanted | None:
+    """Which kept finals a new subscription is owed.
+
+    A subscription that names an id is served as the complete topic that it looks like: one for `RESPONSE:a` is not
+    owed what was kept for `RESPONSE:ab`.
+    """
+    try:
+        topic = subscription.decode()
+    except UnicodeDecodeError:
+        return None
+    if any(prefix.startswith(topic) for prefix in _PRIVATE):
+        return AllFinals(topic)
+    if topic.startswith(HISTORY_READY):
+        return RequestFinal(topic.removeprefix(HISTORY_READY))
+    if topic.startswith(RESPONSE):
+        return ClientFinals(topic.removeprefix(RESPONSE))
+    return None
