@@ -15,7 +15,8 @@ class LakeRows:
 
     def history(self, wanted: Range, final: Notification) -> History:
         # Loading pyiceberg takes longer than most requests: only those who read rows pay for it.
-        from iceberg.read import read_holes, read_ohlc
+        from iceberg.coverage import read_holes
+        from iceberg.read import read_ohlc
 
         try:
             table = read_ohlc(

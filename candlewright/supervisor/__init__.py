@@ -1,0 +1,1 @@
+"""`candlewright up`: starts, watches, restarts and stops the parts of the platform."""

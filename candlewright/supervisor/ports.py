@@ -1,0 +1,75 @@
+"""Which ports the platform needs, and whether they are free."""
+
+import errno
+import re
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.errors import ConfigurationError
+from core.settings import PREFIX, Settings
+
+_ADDRESS = re.compile(r"^(?:tcp://)?(?P<host>\*|\[[^\]]*\]|[^:/]*):(?P<port>\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """`setting` is the dotted name of what is bound to `address`."""
+
+    setting: str
+    address: str
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.setting.upper().replace(".", "__")
+
+
+def binds_of(settings: Settings, parts: Iterable[str]) -> list[Bind]:
+    """What the named parts, and the supervisor itself, listen on."""
+    of_part = {
+        "broker": [Bind("broker.bind", settings.broker.bind)],
+        "relay": [
+            Bind("relay.requests_bind", settings.relay.requests_bind),
+            Bind("relay.notifications_bind", settings.relay.notifications_bind),
+        ],
+        "flink_replacement_spark": [Bind("spark.connect_bind", settings.spark.connect_bind)],
+    }
+    found = [bind for part in parts for bind in of_part.get(part, [])]
+    return [Bind("http.bind", settings.http.bind), *found]
+
+
+def check(binds: Sequence[Bind], patience_seconds: float) -> None:
+    """Raises ConfigurationError that names the first port which stays taken, and its setting."""
+    give_up = time.monotonic() + patience_seconds
+    for bind in binds:
+        while (reason := _why_not(bind.address)) is not None:
+            if time.monotonic() >= give_up:
+                raise ConfigurationError(
+                    f"{bind.setting} = {bind.address}: {reason}; stop what listens there, or set {bind.variable}"
+                )
+            # The processes of a killed platform let go of their ports when the kernel has buried them.
+            time.sleep(0.1)
+
+
+def _why_not(address: str) -> str | None:
+    match = _ADDRESS.match(address)
+    if match is None or match["port"] == "0":
+        return None
+    host = match["host"].strip("[]")
+    host = "" if host == "*" else host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(match["port"])))
+        except OSError as error:
+            return f"port {match['port']} is taken" if error.errno == errno.EADDRINUSE else str(error.strerror)
+    return None
+
+
+def free_port() -> int:
+    """A TCP port on loopback that was free a moment ago."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

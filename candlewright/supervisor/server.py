@@ -1,0 +1,267 @@
+"""The supervisor's loop: signals, exits and probes become events, commands become processes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from candlewright.supervisor import metrics, processes
+from candlewright.supervisor.logs import PartLog
+from candlewright.supervisor.probes import Probe
+from candlewright.supervisor.state import (
+    AllReady,
+    BecameReady,
+    Begun,
+    Command,
+    Event,
+    Exited,
+    Finish,
+    Kill,
+    Part,
+    PartPlan,
+    Probed,
+    Restarting,
+    Start,
+    Started,
+    StopAsked,
+    Supervision,
+    Terminate,
+    TimePassed,
+)
+from core.http import Status, StatusServer
+from core.metrics import render
+
+PROBE_SECONDS, STARTING_PROBE_SECONDS = 1.0, 0.1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class PartSpec:
+    """`environment` is added to that of the supervisor."""
+
+    plan: PartPlan
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    probe: Probe
+    port_file: Path | None = None
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+
+@dataclass(slots=True)
+class Running:
+    process: "subprocess.Popen[bytes]"
+    log: PartLog
+    prober: "asyncio.Task[None]"
+    output: "_Output"
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Supervisor:
+    """`tell` gets what the operator should read, `ready` is called when every part is ready for the first time."""
+
+    def __init__(
+        self,
+        specs: Sequence[PartSpec],
+        run: str,
+        data_dir: Path,
+        http_bind: str,
+        tell: Callable[[str], None],
+        ready: Callable[[], None],
+    ) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._run_id = run
+        self._data_dir = data_dir
+        self._http_bind = http_bind
+        self._tell = tell
+        self._ready = ready
+        self._state = Supervision([spec.plan for spec in specs])
+        self._running: dict[str, Running] = {}
+        self._logs: dict[str, PartLog] = {}
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._is_finished = False
+        self._page = Status("supervisor", is_ready=False)
+
+    async def run(self) -> None:
+        """Until the parts have stopped after SIGTERM, SIGINT or SIGHUP; a second signal kills what still runs."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._stop_asked)
+        page = StatusServer(self._http_bind, self._status, self._metrics)
+        self._tell(f"status page on http://127.0.0.1:{page.port}/status")
+        try:
+            self._handle(Begun(time.monotonic()))
+            while not self._is_finished:
+                self._handle(await self._next_event())
+        finally:
+            processes.kill_marked(self._run_id)
+            for log in self._logs.values():
+                log.close()
+            page.close()
+            for number in (*_SIGNALS, signal.SIGCHLD):
+                loop.remove_signal_handler(number)
+
+    async def _next_event(self) -> Event:
+        deadline = self._state.next_deadline()
+        wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            return await asyncio.wait_for(self._events.get(), wait)
+        except TimeoutError:
+            return TimePassed(time.monotonic())
+
+    def _handle(self, event: Event) -> None:
+        for command in self._state.handle(event):
+            self._carry_out(command)
+        self._page = self._compose_page()
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Start(part):
+                self._start(self._specs[part])
+            case Terminate(part):
+                self._tell(f"stopping {part}")
+                processes.terminate(self._running[part].process)
+            case Kill(part, reason):
+                self._tell(f"killing {part}: {reason}")
+                processes.kill(self._running[part].process, self._mark(part))
+            case Restarting(part, code, pause):
+                metrics.RESTARTS.labels(part).inc()
+                self._tell(f"{part} exited with code {code}, starting it again in {pause:g} s; it wrote last:")
+                for line in list(self._logs[part].last_lines)[-5:] if part in self._logs else []:
+                    self._tell(f"  {part}: {line}")
+            case BecameReady(part):
+                took = time.monotonic() - self._state.parts[part].started_at
+                self._tell(f"{part} is ready ({took:.1f} s)")
+            case AllReady():
+                self._ready()
+            case Finish():
+                self._is_finished = True
+
+    def _mark(self, part: str) -> str:
+        return f"{self._run_id}/{part}"
+
+    def _start(self, spec: PartSpec) -> None:
+        # A part may have children that outlive it for a while: the JVM, Spark's workers.
+        processes.kill_marked(self._mark(spec.name))
+        if spec.port_file is not None:
+            spec.port_file.unlink(missing_ok=True)
+        self._tell(f"starting {spec.name}")
+        if spec.name not in self._logs:
+            self._logs[spec.name] = PartLog(
+                self._data_dir / "logs", spec.name, lambda line: self._tell(f"{spec.name}: {line}")
+            )
+        log = self._logs[spec.name]
+        try:
+            process = processes.spawn(spec.command, spec.environment, self._mark(spec.name), Path.cwd())
+        except OSError as error:
+            self._tell(f"{spec.name} cannot be started: {error}")
+            self._events.put_nowait(Exited(spec.name, 127, time.monotonic()))
+            return
+        self._state.handle(Started(spec.name, time.monotonic()))
+        prober = asyncio.create_task(self._probe(spec), name=f"probe-{spec.name}")
+        output = _Output(process, log)
+        self._running[spec.name] = Running(process, log, prober, output)
+
+    async def _probe(self, spec: PartSpec) -> None:
+        while True:
+            answer = await spec.probe.ask()
+            if answer.answered and spec.name in self._running:
+                self._running[spec.name].details = answer.details
+            self._events.put_nowait(
+                Probed(spec.name, answer.answered, answer.is_ready, answer.problems, time.monotonic())
+            )
+            is_settled = self._state.parts[spec.name].is_ready
+            await asyncio.sleep(PROBE_SECONDS if is_settled else STARTING_PROBE_SECONDS)
+
+    def _reap(self) -> None:
+        for name, running in list(self._running.items()):
+            code = running.process.poll()
+            if code is not None:
+                running.prober.cancel()
+                running.output.drain()
+                del self._running[name]
+                self._events.put_nowait(Exited(name, code, time.monotonic()))
+
+    def _stop_asked(self) -> None:
+        if not self._state.is_stopping:
+            self._events.put_nowait(StopAsked(time.monotonic()))
+            return
+        self._tell("asked twice: killing what still runs")
+        for name, running in self._running.items():
+            processes.kill(running.process, self._mark(name))
+
+    # ---- the page; these are called by the page's own threads
+    def _compose_page(self) -> Status:
+        parts = {name: self._describe(name, part) for name, part in self._state.parts.items()}
+        problems = [
+            f"{name}: {problem}"
+            for name, part in self._state.parts.items()
+            for problem in (part.problems or (() if part.is_alive else ("not running",)))
+        ]
+        is_starting = not self._state.is_announced
+        return Status(
+            "supervisor",
+            is_ready=self._state.is_ready,
+            problems=() if is_starting and not problems else tuple(problems),
+            details={"data_dir": str(self._data_dir), "parts": parts},
+        )
+
+    def _describe(self, name: str, part: Part) -> dict[str, Any]:
+        running = self._running.get(name)
+        return {
+            "pid": running.process.pid if running else None,
+            "phase": part.phase.value,
+            "ready": part.is_ready,
+            "healthy": part.is_alive and not part.problems,
+            "restarts": part.restarts,
+            "problems": list(part.problems),
+            "status": dict(running.details) if running else {},
+        }
+
+    def _status(self) -> Status:
+        return self._page
+
+    def _metrics(self) -> bytes:
+        ports = {name: port for name, spec in self._specs.items() if (port := spec.probe.port()) is not None}
+        for name in self._specs:
+            pids = processes.marked(self._mark(name))
+            metrics.RESIDENT.labels(name).set(processes.resident_bytes(pids))
+            metrics.OPEN_FILES.labels(name).set(processes.open_files(pids))
+        return metrics.merge({"supervisor": render().decode(), **metrics.fetch(ports)})
+
+
+class _Output:
+    """Moves what a part writes into its log, as it comes; children of the part may write on after its end."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: PartLog) -> None:
+        assert process.stdout is not None
+        self._pipe = process.stdout
+        self._log = log
+        os.set_blocking(self._pipe.fileno(), False)
+        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._read)
+
+    def drain(self) -> None:
+        while self._read():
+            pass
+
+    def _read(self) -> bool:
+        if self._pipe.closed:
+            return False
+        try:
+            data = os.read(self._pipe.fileno(), 64 << 10)
+        except BlockingIOError:
+            return False
+        if data:
+            self._log.feed(data)
+            return True
+        asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+        self._pipe.close()
+        return False

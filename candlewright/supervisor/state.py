@@ -1,0 +1,280 @@
+"""What to start, restart and stop, and when. Pure: events in, commands out; times are monotonic seconds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+FIRST_BACKOFF_SECONDS = 0.2
+MAX_BACKOFF_SECONDS = 10.0
+#: A part that ran this long without trouble starts with the shortest pause again.
+QUIET_SECONDS = 60.0
+#: No answer from the status page for this long: the process hangs and is replaced.
+DEAD_SECONDS = 30.0
+#: A status page that reports a problem for this long: a fresh process may do better.
+SICK_SECONDS = 180.0
+#: Parts of a lower stage must be ready before those of this stage and later ones start.
+FIRST_DEPENDENT_STAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """`stage` orders starting (upwards) and stopping (downwards); `start_seconds`: patience for the first answer."""
+
+    name: str
+    stage: int
+    start_seconds: float = 60.0
+    stop_seconds: float = 10.0
+
+
+# ---- events
+@dataclass(frozen=True, slots=True)
+class Begun:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    part: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    part: str
+    code: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """`answered` False: the status page did not answer in time."""
+
+    part: str
+    answered: bool
+    is_ready: bool
+    problems: tuple[str, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    at: float
+
+
+Event = Begun | Started | Exited | Probed | TimePassed | StopAsked
+
+
+# ---- commands
+@dataclass(frozen=True, slots=True)
+class Start:
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    part: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """To be told to the operator: the part died with `code` and starts again after `pause_seconds`."""
+
+    part: str
+    code: int
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BecameReady:
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllReady:
+    """Every part is ready for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    pass
+
+
+Command = Start | Terminate | Kill | Restarting | BecameReady | AllReady | Finish
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Part:
+    plan: PartPlan
+    phase: Phase = Phase.WAITING
+    start_at: float | None = None
+    started_at: float = 0.0
+    answered_at: float = 0.0
+    well_at: float = 0.0
+    has_answered: bool = False
+    is_ready: bool = False
+    was_ready: bool = False
+    problems: tuple[str, ...] = ()
+    failures: int = 0
+    restarts: int = 0
+    kill_at: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.phase in (Phase.STARTING, Phase.RUNNING)
+
+
+@dataclass(slots=True)
+class Supervision:
+    plans: Sequence[PartPlan]
+    parts: dict[str, Part] = field(init=False)
+    is_stopping: bool = False
+    is_announced: bool = False
+    _stopping_stage: int | None = None
+    _is_finished: bool = False
+
+    def __post_init__(self) -> None:
+        self.parts = {plan.name: Part(plan) for plan in self.plans}
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.is_stopping and all(part.is_ready for part in self.parts.values())
+
+    def handle(self, event: Event) -> list[Command]:
+        match event:
+            case Begun(at):
+                for part in self.parts.values():
+                    part.start_at = at
+                return self._start_due(at)
+            case Started(name, at):
+                self._started(self.parts[name], at)
+                return []
+            case Exited(name, code, at):
+                return self._exited(self.parts[name], code, at)
+            case Probed():
+                return self._probed(self.parts[event.part], event)
+            case TimePassed(at):
+                return self._time_passed(at)
+            case StopAsked(at):
+                if self.is_stopping:
+                    return []
+                self.is_stopping = True
+                return self._stop_next(at)
+
+    def next_deadline(self) -> float | None:
+        """When TimePassed has something to do next."""
+        times = [part.start_at for part in self.parts.values() if part.start_at is not None and self._may_start(part)]
+        times += [part.kill_at for part in self.parts.values() if part.kill_at is not None and part.is_alive]
+        return min(times, default=None)
+
+    def _started(self, part: Part, at: float) -> None:
+        part.phase, part.start_at, part.kill_at = Phase.STARTING, None, None
+        part.started_at = part.answered_at = part.well_at = at
+        part.has_answered, part.is_ready, part.problems = False, False, ()
+
+    def _exited(self, part: Part, code: int, at: float) -> list[Command]:
+        ran_quietly = part.is_alive and at - part.started_at >= QUIET_SECONDS
+        part.phase, part.is_ready, part.kill_at = Phase.STOPPED, False, None
+        part.problems = (f"exited with code {code}",)
+        if self.is_stopping:
+            return self._stop_next(at)
+        part.failures = 0 if ran_quietly else part.failures
+        pause = min(FIRST_BACKOFF_SECONDS * 2 ** min(part.failures, 16), MAX_BACKOFF_SECONDS)
+        part.failures += 1
+        part.restarts += 1
+        part.start_at = at + pause
+        return [Restarting(part.plan.name, code, pause)]
+
+    def _probed(self, part: Part, event: Probed) -> list[Command]:
+        if not part.is_alive:
+            return []
+        commands: list[Command] = []
+        if event.answered:
+            part.phase, part.has_answered, part.answered_at = Phase.RUNNING, True, event.at
+            part.problems = event.problems
+            if not event.problems:
+                part.well_at = event.at
+            if event.is_ready and not part.is_ready:
+                commands.append(BecameReady(part.plan.name))
+            part.is_ready = event.is_ready
+            part.was_ready = part.was_ready or event.is_ready
+        elif part.has_answered:
+            part.problems = ("the status page does not answer",)
+            part.is_ready = False
+        if self.is_ready and not self.is_announced:
+            self.is_announced = True
+            commands.append(AllReady())
+        return commands + self._start_due(event.at) + self._replace_if_dead(part, event.at)
+
+    def _replace_if_dead(self, part: Part, at: float) -> list[Command]:
+        if self.is_stopping or part.kill_at is not None:
+            return []
+        patience = DEAD_SECONDS if part.has_answered else part.plan.start_seconds
+        if at - part.answered_at >= patience:
+            reason = f"its status page has not answered for {patience:g} s"
+        elif part.has_answered and part.was_ready and at - part.well_at >= SICK_SECONDS:
+            reason = f"it has reported a problem for {SICK_SECONDS:g} s: {'; '.join(part.problems)}"
+        else:
+            return []
+        # Asked again, should the kill itself get lost.
+        part.kill_at = at + DEAD_SECONDS
+        return [Kill(part.plan.name, reason)]
+
+    def _time_passed(self, at: float) -> list[Command]:
+        commands = self._start_due(at)
+        for part in self.parts.values():
+            if part.is_alive and part.kill_at is not None and at >= part.kill_at:
+                part.kill_at = at + 1.0
+                commands.append(Kill(part.plan.name, "it did not stop in time"))
+        return commands
+
+    def _may_start(self, part: Part) -> bool:
+        if self.is_stopping or part.is_alive:
+            return False
+        if part.plan.stage < FIRST_DEPENDENT_STAGE or part.restarts:
+            return True
+        return all(each.was_ready for each in self.parts.values() if each.plan.stage < FIRST_DEPENDENT_STAGE)
+
+    def _start_due(self, at: float) -> list[Command]:
+        due: list[Command] = []
+        for part in self.parts.values():
+            if part.start_at is not None and part.start_at <= at and self._may_start(part):
+                part.start_at = None
+                due.append(Start(part.plan.name))
+        return due
+
+    def _stop_next(self, at: float) -> list[Command]:
+        """Stop the highest stage that still lives; the next one when that is gone."""
+        alive = [part for part in self.parts.values() if part.is_alive]
+        if not alive:
+            if self._is_finished:
+                return []
+            self._is_finished = True
+            return [Finish()]
+        stage = max(part.plan.stage for part in alive)
+        if stage == self._stopping_stage:
+            return []
+        self._stopping_stage = stage
+        commands: list[Command] = []
+        for part in alive:
+            if part.plan.stage == stage:
+                part.kill_at = at + part.plan.stop_seconds
+                commands.append(Terminate(part.plan.name))
+        return commands

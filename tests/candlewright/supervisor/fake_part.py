@@ -1,0 +1,34 @@
+"""A part of a few lines for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--deaf]`."""
+# ruff: noqa: T201
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from core.http import Status, StatusServer
+
+
+def main() -> None:
+    stop = threading.Event()
+    if "--stubborn" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if "--child" in sys.argv:
+        # A grandchild that left the process group, as Spark's workers do.
+        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], process_group=0)
+    name = sys.argv[1]
+    page = StatusServer(
+        "127.0.0.1:0", lambda: Status(name, is_ready=True), port_file=Path(os.environ["CANDLEWRIGHT_HTTP_PORT_FILE"])
+    )
+    print(f"{name} runs", flush=True)
+    stop.wait()
+    print(f"{name} stops", flush=True)
+    page.close()
+
+
+if __name__ == "__main__":
+    main()

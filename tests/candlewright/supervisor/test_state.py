@@ -1,0 +1,222 @@
+"""Decisions of the supervisor, without a process."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from candlewright.supervisor.state import (
+    DEAD_SECONDS,
+    MAX_BACKOFF_SECONDS,
+    QUIET_SECONDS,
+    SICK_SECONDS,
+    AllReady,
+    BecameReady,
+    Begun,
+    Command,
+    Exited,
+    Finish,
+    Kill,
+    PartPlan,
+    Probed,
+    Restarting,
+    Start,
+    Started,
+    StopAsked,
+    Supervision,
+    Terminate,
+    TimePassed,
+)
+
+PLANS = (PartPlan("redis", 0), PartPlan("broker", 2), PartPlan("spark", 2, stop_seconds=20.0), PartPlan("ingestor", 3))
+
+
+def ready(part: str, at: float, is_ready: bool = True, problems: tuple[str, ...] = ()) -> Probed:
+    return Probed(part, answered=True, is_ready=is_ready, problems=problems, at=at)
+
+
+def silent(part: str, at: float) -> Probed:
+    return Probed(part, answered=False, is_ready=False, problems=(), at=at)
+
+
+def running() -> Supervision:
+    """All parts started at 0 and ready at 1."""
+    supervision = Supervision(PLANS)
+    supervision.handle(Begun(0.0))
+    for plan in PLANS:
+        supervision.handle(Started(plan.name, 0.0))
+        supervision.handle(ready(plan.name, 1.0))
+    return supervision
+
+
+def starts(commands: list[Command]) -> list[str]:
+    return [command.part for command in commands if isinstance(command, Start)]
+
+
+def test_only_the_bus_starts_first() -> None:
+    assert Supervision(PLANS).handle(Begun(0.0)) == [Start("redis")]
+
+
+def test_the_others_start_when_the_bus_is_ready() -> None:
+    supervision = Supervision(PLANS)
+    supervision.handle(Begun(0.0))
+    supervision.handle(Started("redis", 0.0))
+    assert starts(supervision.handle(ready("redis", 0.5, is_ready=False))) == []
+    assert starts(supervision.handle(ready("redis", 1.0))) == ["broker", "spark", "ingestor"]
+
+
+def test_parts_without_a_bus_of_their_own_start_at_once() -> None:
+    assert starts(Supervision([PartPlan("relay", 2)]).handle(Begun(0.0))) == ["relay"]
+
+
+def test_ready_is_said_once_when_all_are() -> None:
+    supervision = Supervision(PLANS)
+    supervision.handle(Begun(0.0))
+    said: list[Command] = []
+    for at in (1.0, 2.0):
+        for plan in PLANS:
+            supervision.handle(Started(plan.name, at))
+            said += supervision.handle(ready(plan.name, at))
+    assert said.count(AllReady()) == 1
+    assert said.index(AllReady()) > said.index(BecameReady("ingestor"))
+
+
+def test_a_dead_part_starts_again_after_a_short_pause() -> None:
+    supervision = running()
+    assert supervision.handle(Exited("broker", -9, 5.0)) == [Restarting("broker", -9, 0.2)]
+    assert not supervision.is_ready
+    assert supervision.next_deadline() == 5.2
+    assert supervision.handle(TimePassed(5.1)) == []
+    assert supervision.handle(TimePassed(5.2)) == [Start("broker")]
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    supervision = running()
+    pauses = []
+    at = 5.0
+    for _ in range(9):
+        (restarting,) = supervision.handle(Exited("broker", 1, at))
+        assert isinstance(restarting, Restarting)
+        pauses.append(restarting.pause_seconds)
+        at += restarting.pause_seconds
+        supervision.handle(TimePassed(at))
+        supervision.handle(Started("broker", at))
+    assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
+    assert pauses[-1] == MAX_BACKOFF_SECONDS
+
+
+def test_a_quiet_minute_forgets_earlier_failures() -> None:
+    supervision = running()
+    for at in (2.0, 4.0, 6.0):
+        supervision.handle(Exited("broker", 1, at))
+        supervision.handle(Started("broker", at + 1))
+    (restarting,) = supervision.handle(Exited("broker", 1, 7.0 + QUIET_SECONDS))
+    assert restarting == Restarting("broker", 1, 0.2)
+
+
+def test_a_bus_that_died_later_does_not_hold_back_others() -> None:
+    supervision = running()
+    supervision.handle(Exited("redis", -9, 5.0))
+    supervision.handle(Exited("broker", 1, 5.0))
+    assert sorted(starts(supervision.handle(TimePassed(5.3)))) == ["broker", "redis"]
+
+
+def test_a_part_that_stops_answering_is_killed() -> None:
+    supervision = running()
+    assert supervision.handle(silent("broker", DEAD_SECONDS)) == []
+    (kill,) = supervision.handle(silent("broker", 1.0 + DEAD_SECONDS))
+    assert isinstance(kill, Kill)
+    assert kill.part == "broker"
+
+
+def test_an_answer_in_between_saves_it() -> None:
+    supervision = running()
+    supervision.handle(ready("broker", 20.0))
+    assert supervision.handle(silent("broker", 2.0 + DEAD_SECONDS)) == []
+
+
+def test_a_slow_starter_has_its_own_patience() -> None:
+    supervision = Supervision([PartPlan("spark", 2, start_seconds=300.0)])
+    supervision.handle(Begun(0.0))
+    supervision.handle(Started("spark", 0.0))
+    assert supervision.handle(silent("spark", 299.0)) == []
+    assert [type(command) for command in supervision.handle(silent("spark", 300.0))] == [Kill]
+
+
+def test_a_lasting_problem_is_cured_by_a_restart() -> None:
+    supervision = running()
+    assert supervision.handle(ready("broker", SICK_SECONDS, problems=("loop stands",))) == []
+    (kill,) = supervision.handle(ready("broker", 1.0 + SICK_SECONDS, problems=("loop stands",)))
+    assert isinstance(kill, Kill)
+    assert "loop stands" in kill.reason
+
+
+def test_stopping_goes_from_the_last_stage_to_the_first() -> None:
+    supervision = running()
+    assert supervision.handle(StopAsked(10.0)) == [Terminate("ingestor")]
+    assert supervision.handle(Exited("ingestor", 0, 11.0)) == [Terminate("broker"), Terminate("spark")]
+    assert supervision.handle(Exited("broker", 0, 12.0)) == []
+    assert supervision.handle(Exited("spark", 0, 13.0)) == [Terminate("redis")]
+    assert supervision.handle(Exited("redis", 0, 14.0)) == [Finish()]
+
+
+def test_what_does_not_stop_in_time_is_killed() -> None:
+    supervision = running()
+    supervision.handle(StopAsked(10.0))
+    assert supervision.handle(TimePassed(19.9)) == []
+    (kill,) = supervision.handle(TimePassed(20.0))
+    assert isinstance(kill, Kill)
+
+
+def test_stopping_while_nothing_runs_finishes_at_once() -> None:
+    assert Supervision(PLANS).handle(StopAsked(0.0)) == [Finish()]
+
+
+def test_nothing_starts_after_a_stop() -> None:
+    supervision = running()
+    supervision.handle(Exited("broker", 1, 5.0))
+    supervision.handle(StopAsked(5.1))
+    assert starts(supervision.handle(TimePassed(100.0))) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["exit", "ready", "silent", "pass", "stop"]), st.sampled_from(PLANS)), max_size=60
+    )
+)
+def test_every_stop_ends_and_no_living_part_is_started(script: list[tuple[str, PartPlan]]) -> None:
+    supervision = Supervision(PLANS)
+    alive: set[str] = set()
+    finished = 0
+
+    def obey(commands: list[Command], at: float) -> None:
+        nonlocal finished
+        for command in commands:
+            match command:
+                case Start(part):
+                    assert part not in alive
+                    assert not supervision.is_stopping
+                    alive.add(part)
+                    supervision.handle(Started(part, at))
+                case Finish():
+                    finished += 1
+                    assert not alive
+
+    at = 0.0
+    obey(supervision.handle(Begun(at)), at)
+    for what, plan in [*script, ("stop", PLANS[0])]:
+        at += 7.0
+        match what:
+            case "exit" if plan.name in alive:
+                alive.discard(plan.name)
+                obey(supervision.handle(Exited(plan.name, 1, at)), at)
+            case "ready":
+                obey(supervision.handle(ready(plan.name, at)), at)
+            case "silent":
+                obey(supervision.handle(silent(plan.name, at)), at)
+            case "pass":
+                obey(supervision.handle(TimePassed(at)), at)
+            case "stop":
+                obey(supervision.handle(StopAsked(at)), at)
+    for name in sorted(alive):
+        alive.discard(name)
+        obey(supervision.handle(Exited(name, 0, at)), at)
+    assert finished == 1
