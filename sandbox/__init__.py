@@ -2,6 +2,7 @@
 
 from sandbox.clock import ExchangeClock
 from sandbox.faults import Fault
-from sandbox.server import Sandbox, SandboxThread
+from sandbox.server import Sandbox
+from sandbox.thread import SandboxThread
 
 __all__ = ["ExchangeClock", "Fault", "Sandbox", "SandboxThread"]

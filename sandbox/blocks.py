@@ -9,6 +9,7 @@ the other, to the close), so that volume and quote amount are known without list
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def _intraday_season() -> Ints:
     knots = [(0, 900), (180, 760), (420, 860), (480, 1120), (780, 1180), (870, 1900), (960, 1500), (1200, 1000)]
     knots.append((_MINUTES_A_DAY, knots[0][1]))
     season = np.zeros(_MINUTES_A_DAY, dtype=np.int64)
-    for (left, low), (right, high) in zip(knots, knots[1:], strict=False):
+    for (left, low), (right, high) in pairwise(knots):
         for minute in range(left, right):
             season[minute] = low + (high - low) * (minute - left) // (right - left)
     return season
@@ -193,8 +194,9 @@ class BlockMaker:
         quarter = np.arange(256) / 256.0
         hourly = hours[:-1, None] + (hours[1:] - hours[:-1])[:, None] * quarter
         factor = factor * (0.7 + 0.6 * hourly.reshape(BLOCK_MINUTES))
-        season: Floats = _SEASON[minutes % _MINUTES_A_DAY] * (1.0 / 1024.0)
-        return factor * season
+        season = _SEASON[minutes % _MINUTES_A_DAY] * (1.0 / 1024.0)
+        volatility: Floats = factor * season
+        return volatility
 
     def _path(self, block: int, volatility: Floats) -> Ints:
         """Prices in ticks at the block's minute boundaries, BLOCK_MINUTES + 1 of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from email.utils import formatdate
 
 
 class ExchangeClock:
@@ -69,3 +70,8 @@ def _checked(speed: float) -> float:
     if not 0 <= speed <= 1_000_000:
         raise ValueError(f"a clock's speed is 0 to 1,000,000, not {speed}")
     return speed
+
+
+def http_date(now_ms: int) -> str:
+    """The text of a Date header."""
+    return formatdate(now_ms / 1000, usegmt=True)

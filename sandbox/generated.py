@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from sandbox import wire
 from sandbox.blocks import BLOCK_BITS, BLOCK_MINUTES, BlockMaker, FillNumbers, MinuteBlock
+from sandbox.cache import Recent
 from sandbox.candles import Candles, concat, merge
 from sandbox.instruments import Instrument
 from sandbox.intervals import DAY, INTERVALS, MINUTE, SECOND, Interval
@@ -34,10 +34,19 @@ class _Hole:
     stop_fill: int
 
 
+class Kept:
+    """What generated markets keep of their computations: about 150 MB at most, for all of them together."""
+
+    def __init__(self) -> None:
+        self.blocks: Recent[MinuteBlock] = Recent(64)
+        self.rows: Recent[tuple[bytes, Ints]] = Recent(128)
+        self.segments: Recent[Orders] = Recent(384)
+
+
 class GeneratedMarket:
     """Implements `market.Market` for one instrument and seed."""
 
-    def __init__(self, instrument: Instrument, seed: int, cached_blocks: int = 96) -> None:
+    def __init__(self, instrument: Instrument, seed: int, kept: Kept | None = None) -> None:
         self.instrument = instrument
         self._maker = BlockMaker(instrument, seed)
         self._numbers = FillNumbers(seed, instrument.symbol)
@@ -45,13 +54,10 @@ class GeneratedMarket:
         self._first_minute = instrument.listed_ms // MINUTE
         delisted = instrument.delisted_ms
         self._stop_minute = _NEVER if delisted is None else delisted // MINUTE
-        self._block = lru_cache(cached_blocks)(self._make_block)
-        self._rows = lru_cache(cached_blocks)(self._encode_block)
-        self._segment = lru_cache(cached_blocks * 4)(self._list_segment)
-        self._days = lru_cache(None)(self._merge_days)
-        self._origin = 0
-        self._origin = self._first_order(self._first_minute)
-        self._block.cache_clear()  # blocks made so far numbered their fills from another order
+        self._kept = kept or Kept()
+        self._days: dict[int, Candles] = {}
+        listing = self._maker.make(self._first_minute >> BLOCK_BITS, 0)
+        self._origin = int(listing.first_order[self._first_minute & (BLOCK_MINUTES - 1)])
         self._holes: list[_Hole] = []
 
     @property
@@ -153,12 +159,16 @@ class GeneratedMarket:
     def _encode(self, candles: Candles) -> bytes:
         return wire.encode_candles(candles, self.price_decimals, self.lot_decimals)[0] if len(candles) else b""
 
-    def _make_block(self, block: int) -> MinuteBlock:
-        return self._maker.make(block, self._origin)
+    def _block(self, block: int) -> MinuteBlock:
+        return self._kept.blocks.get((self, block), lambda: self._maker.make(block, self._origin))
 
-    def _encode_block(self, block: int) -> tuple[bytes, list[int]]:
-        rows, offsets = wire.encode_candles(self._block(block).candles, self.price_decimals, self.lot_decimals)
-        return rows, offsets.tolist()
+    def _rows(self, block: int) -> tuple[bytes, Ints]:
+        """The block's candles as JSON rows, and where each starts."""
+
+        def encode() -> tuple[bytes, Ints]:
+            return wire.encode_candles(self._block(block).candles, self.price_decimals, self.lot_decimals)
+
+        return self._kept.rows.get((self, block), encode)
 
     def _closed_minutes(self, first: int, stop: int) -> Candles:
         """Minutes [first, stop) that exist, whole, whatever the time is."""
@@ -193,7 +203,9 @@ class GeneratedMarket:
         while day < closed:
             chunk = day // _DAYS_A_CHUNK
             upto = min(closed, (chunk + 1) * _DAYS_A_CHUNK)
-            days = self._days(chunk)
+            if chunk not in self._days:
+                self._days[chunk] = self._merge_days(chunk)
+            days = self._days[chunk]
             rows = np.searchsorted(days.open_time, (day * DAY, upto * DAY))
             parts.append(days.slice(int(rows[0]), int(rows[1])))
             day = upto
@@ -250,9 +262,14 @@ class GeneratedMarket:
         block = self._block(minute >> BLOCK_BITS)
         return int(block.first_order[minute & (BLOCK_MINUTES - 1)])
 
-    def _list_segment(self, segment: int) -> Orders:
+    def _segment(self, segment: int) -> Orders:
+        """The orders of 16 minutes."""
         first = segment % _SEGMENTS * _SEGMENT_MINUTES
-        return self._prints.orders(self._block(segment // _SEGMENTS), first, first + _SEGMENT_MINUTES)
+
+        def list_orders() -> Orders:
+            return self._prints.orders(self._block(segment // _SEGMENTS), first, first + _SEGMENT_MINUTES)
+
+        return self._kept.segments.get((self, segment), list_orders)
 
     def _order_at(self, time_ms: int) -> int:
         """The number of the first order at or after the time."""
@@ -386,12 +403,12 @@ class GeneratedMarket:
             else:
                 merged.append((low, high))
         self._holes = [self._hole(low, high) for low, high in merged if low < high]
-        self._days.cache_clear()
+        self._days.clear()
 
     def clear_holes(self) -> None:
         """See Market."""
         self._holes = []
-        self._days.cache_clear()
+        self._days.clear()
 
     def _hole(self, start: int, stop: int) -> _Hole:
         orders = (self._first_order(start), self._first_order(stop))

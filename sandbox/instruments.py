@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 QUOTES = ("USDT", "USDC", "FDUSD", "TUSD", "BUSD", "USD", "EUR", "BTC", "ETH", "BNB")
+_DOLLARS = ("USDC", "FDUSD", "TUSD", "BUSD", "USD", "EUR")  # near enough to a dollar to keep the price of the USDT pair
 
 
 def utc_ms(text: str) -> int:
@@ -67,7 +68,7 @@ DEFAULT_INSTRUMENTS: tuple[Instrument, ...] = (
 
 
 def make_instrument(pair: str, listed_ms: int = _2019) -> Instrument:
-    """An instrument for any pair named BASE/QUOTE, with a price drawn from its name.
+    """An instrument for any pair named BASE/QUOTE, with the price of its USDT pair or one drawn from its name.
 
     Raises ValueError when the text is not BASE/QUOTE.
     """
@@ -77,6 +78,9 @@ def make_instrument(pair: str, listed_ms: int = _2019) -> Instrument:
     for known in DEFAULT_INSTRUMENTS:
         if (known.base, known.quote) == (base, quote):
             return known
+    for known in DEFAULT_INSTRUMENTS:
+        if known.base == base and known.quote == "USDT" and quote in _DOLLARS:
+            return replace(known, quote=quote)
     draw = int.from_bytes(hashlib.blake2b(f"{base}/{quote}".encode(), digest_size=4).digest(), "little")
     price = 10.0 ** (draw % 400 / 100.0 - 1.0)
     price_decimals = 2 if price >= 20 else 4

@@ -18,6 +18,7 @@ from sandbox.wire import amount
 
 Parameters = Mapping[str, str]
 _MAX_TIME = 1 << 53
+_LONG = frozenset({"4h", "6h", "8h", "12h", "1d", "3d", "1w", "1M"})
 _DEPTHS = ((100, 5), (500, 25), (1000, 50), (5000, 250))
 
 
@@ -212,6 +213,11 @@ def weight(path: str, parameters: Parameters) -> int:
         return 2 if single else 4
     costs = {"klines": 2, "aggTrades": 4, "trades": 25, "historicalTrades": 25, "exchangeInfo": 20}
     return costs.get(path.rpartition("/")[2], 1)
+
+
+def is_heavy(path: str, parameters: Parameters) -> bool:
+    """Whether the answer may take so long that others would wait for it: pages over months of minutes."""
+    return path == "/api/v3/klines" and parameters.get("interval") in _LONG
 
 
 def day_ticker(market: Market, now: int, *, mini: bool = False) -> dict[str, Any]:

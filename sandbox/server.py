@@ -1,33 +1,30 @@
-"""The sandbox exchange on a loopback port, for `async with`, a thread, or a process of its own."""
+"""The sandbox exchange on a loopback port."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
 
-import orjson
 from aiohttp import web
 
 from sandbox import control
-from sandbox.clock import ExchangeClock
+from sandbox.clock import ExchangeClock, http_date
 from sandbox.faults import Fault
-from sandbox.generated import GeneratedMarket
+from sandbox.files import Trade, read_candles, read_trades
+from sandbox.generated import GeneratedMarket, Kept
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
 from sandbox.market import Market
-from sandbox.rest import ApiError, Request, RestApi, weight
+from sandbox.misbehaviour import SPOILING, misbehave, spoil
+from sandbox.recording import RecordedCandles, RecordedTrades, WireRow
+from sandbox.rest import ApiError, Request, RestApi, is_heavy, weight
 from sandbox.sockets import StreamConnection
 from sandbox.state import ExchangeState, Refuse, RequestArrived
 
 _JSON = "application/json"
-_WEB_PAGE = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body>Please wait.</body></html>"
-_HANG_SECONDS = 24 * 3600.0
-_Result = TypeVar("_Result")
 
 
 class Sandbox:
@@ -35,7 +32,9 @@ class Sandbox:
 
     `port` 0 takes a free one. `symbols` are pairs (BASE/QUOTE) listed besides the built-in ones. `clock` is the
     exchange's time at the start, as ISO text or ms (None: the real time), `speed` how fast it runs. Equal `seed`,
-    symbol and time give equal data in every process. Raises ValueError for a malformed symbol, time or speed.
+    symbol and time give equal data in every process. `candles` are recordings to serve, each PAIR:INTERVAL=FILE;
+    `trades` are files of recorded frames to replay, which drive the clock when none is given.
+    Raises ValueError for a malformed symbol, time, speed or file, OSError for a file that cannot be read.
     """
 
     def __init__(
@@ -48,13 +47,16 @@ class Sandbox:
         clock: str | int | None = None,
         speed: float = 1.0,
         rate_limit: bool = True,
+        candles: Sequence[str] = (),
+        trades: Sequence[str] = (),
     ) -> None:
         self._host = host
         self._port = port
         self._seed = seed
         self.markets: dict[str, Market] = {}
+        kept = Kept()
         for instrument in (*DEFAULT_INSTRUMENTS, *map(make_instrument, symbols)):
-            self.markets.setdefault(instrument.symbol, GeneratedMarket(instrument, seed))
+            self.markets.setdefault(instrument.symbol, GeneratedMarket(instrument, seed, kept))
         self.clock = ExchangeClock(utc_ms(clock) if isinstance(clock, str) else clock, speed)
         self.state = ExchangeState(rate_limit=rate_limit, seed=seed)
         self.stream_counters: Counter[str] = Counter()
@@ -63,6 +65,7 @@ class Sandbox:
         self._last_bodies: dict[tuple[str, str | None], bytes] = {}
         self._runner: web.AppRunner | None = None
         self._stopping = asyncio.Event()
+        self._load(candles, trades, drive=clock is None)
 
     @property
     def port(self) -> int:
@@ -78,6 +81,26 @@ class Sandbox:
     def ws_url(self) -> str:
         """The base URL of the websocket."""
         return f"ws://{self._host}:{self._port}"
+
+    def add_candles(self, symbol: str, interval: str, rows: Iterable[WireRow]) -> None:
+        """Serve these candles for a pair (BASE/QUOTE) instead of generated data; see RecordedCandles.add."""
+        market = RecordedCandles(symbol)
+        present = self.markets.get(market.symbol)
+        market = present if isinstance(present, RecordedCandles) else market
+        market.add(interval, rows)
+        self.markets[market.symbol] = market
+
+    def add_trades(self, symbol: str, trades: Iterable[Trade], *, drive: bool = True) -> None:
+        """Serve these trades for a pair and all that follows from them; see RecordedTrades.
+
+        With `drive` the clock stands just before the first trade and moves on as fast as websocket clients read
+        trades; after the last one it runs on in real time.
+        """
+        market = RecordedTrades(symbol, trades)
+        self.markets[market.symbol] = market
+        if drive:
+            self.clock.driven = True
+            self.clock.set(market.first_time - 1, 0.0)
 
     def add_fault(self, fault: Fault) -> int:
         """Put a fault rule in force; returns its id."""
@@ -95,6 +118,16 @@ class Sandbox:
         """Forget all downtimes."""
         for market in self.markets.values():
             market.clear_holes()
+
+    def _load(self, candles: Sequence[str], trades: Sequence[str], *, drive: bool) -> None:
+        for source in candles:
+            name, equals, path = source.partition("=")
+            pair, colon, interval = name.partition(":")
+            if not equals or not colon:
+                raise ValueError(f"{source!r} is not of the form BASE/QUOTE:INTERVAL=FILE")
+            self.add_candles(pair, interval, read_candles(Path(path)))
+        for symbol, found in read_trades(map(Path, trades)).items():
+            self.add_trades(symbol, found, drive=drive)
 
     async def start(self) -> None:
         """Listen. Raises OSError when the port is taken."""
@@ -129,7 +162,7 @@ class Sandbox:
         verdict = self.state.handle(RequestArrived(request.path, None, 2, time.monotonic()))
         fault = verdict.fault if not isinstance(verdict, Refuse) else None
         if fault is not None and fault.kind != "delay":
-            return await self._misbehave(request, fault, {})
+            return await misbehave(request, fault, {}, self._stopping)
         tail = request.match_info.get("streams", "")
         streams = [] if tail.isdecimal() else [name for name in tail.split("/") if name]
         streams += [name for name in request.query.get("streams", "").split("/") if name]
@@ -148,20 +181,24 @@ class Sandbox:
         symbol = parameters.get("symbol")
         arrived = RequestArrived(request.path, symbol, weight(request.path, parameters), time.monotonic())
         verdict = self.state.handle(arrived)
-        headers = {"X-MBX-USED-WEIGHT": str(verdict.used_weight), "X-MBX-USED-WEIGHT-1M": str(verdict.used_weight)}
+        used = str(verdict.used_weight)
+        headers = {"Date": http_date(self.clock.now()), "X-MBX-USED-WEIGHT": used, "X-MBX-USED-WEIGHT-1M": used}
         if isinstance(verdict, Refuse):
             return self._refuse(verdict, headers)
         fault = verdict.fault
-        if fault is not None and fault.kind not in ("truncate", "short", "none", "repeat", "delay"):
-            return await self._misbehave(request, fault, headers)
+        if fault is not None and fault.kind not in SPOILING:
+            return await misbehave(request, fault, headers, self._stopping)
         if fault is not None and fault.kind == "delay":
             await asyncio.sleep(fault.seconds)
         try:
-            body = self._answer(request, parameters)
+            if is_heavy(request.path, parameters):
+                body = await asyncio.to_thread(self._answer, request, parameters)
+            else:
+                body = self._answer(request, parameters)
         except ApiError as error:
             return web.Response(status=error.status, body=error.body(), content_type=_JSON, headers=headers)
         if fault is not None:
-            body = _spoil(body, fault, self._last_bodies.get((request.path, symbol)))
+            body = spoil(body, fault, self._last_bodies.get((request.path, symbol)))
         self._last_bodies[request.path, symbol] = body
         return web.Response(body=body, content_type=_JSON, headers=headers)
 
@@ -181,119 +218,3 @@ class Sandbox:
         body = ApiError(refusal.status, -1003, message).body()
         headers["Retry-After"] = str(refusal.retry_after_seconds)
         return web.Response(status=refusal.status, body=body, content_type=_JSON, headers=headers)
-
-    async def _misbehave(self, request: web.Request, fault: Fault, headers: dict[str, str]) -> web.StreamResponse:
-        """Faults that need no answer to spoil."""
-        if fault.kind == "hang":
-            await self._hang()
-        if fault.kind in ("reset", "hang"):
-            if request.transport is not None:
-                request.transport.abort()
-            raise asyncio.CancelledError
-        if fault.kind == "html":
-            return web.Response(body=_WEB_PAGE, content_type="text/html", headers=headers)
-        if fault.kind == "empty":
-            return web.Response(body=b"", content_type=_JSON, headers=headers)
-        headers |= fault.headers
-        if fault.retry_after is not None:
-            headers["Retry-After"] = f"{fault.retry_after:g}"
-        is_text = isinstance(fault.body, str)
-        body = fault.body.encode() if is_text else orjson.dumps(fault.body)
-        return web.Response(
-            status=fault.status, body=body, content_type="text/plain" if is_text else _JSON, headers=headers
-        )
-
-    async def _hang(self) -> None:
-        try:
-            await asyncio.wait_for(self._stopping.wait(), _HANG_SECONDS)
-        except TimeoutError:
-            return
-
-
-def _spoil(body: bytes, fault: Fault, previous: bytes | None) -> bytes:
-    """The reply as the fault leaves it."""
-    if fault.kind == "truncate":
-        return body[: max(1, len(body) // 2)]
-    if fault.kind == "none":
-        return b"[]"
-    if fault.kind == "repeat":
-        return body if previous is None else previous
-    if fault.kind == "short":
-        rows: Any = orjson.loads(body)
-        if isinstance(rows, list):
-            return orjson.dumps(rows[: len(rows) // 2 if fault.rows is None else fault.rows])
-    return body
-
-
-class SandboxThread:
-    """A Sandbox in a thread with a loop of its own, for tests and programs without asyncio.
-
-    Takes the arguments of Sandbox. `call` runs a function with the Sandbox in that thread.
-    """
-
-    def __init__(self, **arguments: Any) -> None:
-        self._arguments = arguments
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._sandbox: Sandbox | None = None
-
-    @property
-    def url(self) -> str:
-        """See Sandbox."""
-        return self._running().url
-
-    @property
-    def ws_url(self) -> str:
-        """See Sandbox."""
-        return self._running().ws_url
-
-    def call(self, function: Callable[[Sandbox], _Result]) -> _Result:
-        """Run the function with the Sandbox, in its thread, and return the result."""
-        sandbox = self._running()
-
-        async def run() -> _Result:
-            return function(sandbox)
-
-        if self._loop is None:
-            raise RuntimeError("the sandbox is not running")
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
-
-    def add_fault(self, fault: Fault) -> int:
-        """See Sandbox."""
-        return self.call(lambda sandbox: sandbox.add_fault(fault))
-
-    def clear_faults(self) -> None:
-        """See Sandbox."""
-        self.call(lambda sandbox: sandbox.clear_faults())
-
-    def __enter__(self) -> Self:
-        started: Future[Sandbox] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), name="sandbox", daemon=True)
-        self._thread.start()
-        self._sandbox = started.result(30)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._finish)
-            self._thread.join(10)
-
-    def _running(self) -> Sandbox:
-        if self._sandbox is None:
-            raise RuntimeError("the sandbox is not running")
-        return self._sandbox
-
-    def _finish(self) -> None:
-        self._finished.set()
-
-    async def _run(self, started: Future[Sandbox]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._finished = asyncio.Event()
-        try:
-            async with Sandbox(**self._arguments) as sandbox:
-                started.set_result(sandbox)
-                await self._finished.wait()
-        except (OSError, ValueError) as error:
-            started.set_exception(error)

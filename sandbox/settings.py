@@ -21,6 +21,8 @@ class SandboxSettings(BaseSettings):
     clock: str | None = None
     speed: float = Field(default=1.0, ge=0)
     rate_limit: bool = True
+    candles: tuple[str, ...] = ()
+    trades: tuple[str, ...] = ()
 
 
 def read_settings(arguments: Sequence[str] | None = None) -> SandboxSettings:
@@ -33,6 +35,8 @@ def read_settings(arguments: Sequence[str] | None = None) -> SandboxSettings:
     parser.add_argument("--clock", metavar="ISO", help="the exchange's time at the start (default: the real time)")
     parser.add_argument("--speed", type=float, help="how many times faster than real time the exchange's time runs")
     parser.add_argument("--no-rate-limit", dest="rate_limit", action="store_false", default=None)
+    parser.add_argument("--candles", action="append", metavar="PAIR:INTERVAL=FILE", help="recorded candles to serve")
+    parser.add_argument("--trades", action="append", metavar="FILE", help="recorded trade frames to replay")
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
         return SandboxSettings(**given)

@@ -20,9 +20,11 @@ _Text: TypeAlias = npt.NDArray[np.uint8]
 
 
 def amount(value: int, decimals: int) -> str:
-    """`value` times 10**-decimals with eight decimals or, when there are more, all of them."""
+    """`value` times 10**-decimals with eight decimals; finer ones are cut off."""
     if decimals == 0:
         return f"{value}.00000000"
+    if decimals > _DECIMALS:
+        value, decimals = value // 10 ** (decimals - _DECIMALS), _DECIMALS
     sign = "-" if value < 0 else ""
     whole, part = divmod(abs(value), 10**decimals)
     return f"{sign}{whole}.{part:0{decimals}d}" + "0" * (_DECIMALS - decimals)
@@ -63,6 +65,8 @@ class _RowWriter:
         self._masks.append(mask)
 
     def fixed(self, values: Ints, decimals: int) -> None:
+        if decimals > _DECIMALS:
+            values, decimals = values // 10 ** (decimals - _DECIMALS), _DECIMALS
         whole = values // 10**decimals
         part = (values - whole * 10**decimals) * 10 ** (_DECIMALS - decimals)
         self.integer(whole)
