@@ -1,0 +1,64 @@
+"""Which trades of a ticker were counted already.
+
+Ids that are dense numbers need one interval however many there are; sparse ones need one each, and the oldest are
+forgotten beyond `limit`. What is forgotten is remembered as a floor: an id at or below it is neither new nor known, and
+the caller must not count it.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SeenIds"]
+
+
+@dataclass(slots=True)
+class SeenIds:
+    """A set of int64 ids as sorted, disjoint, inclusive intervals."""
+
+    limit: int = 10_000
+    floor: int = -1
+    first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __len__(self) -> int:
+        """How many ids are held (the forgotten ones not counted)."""
+        return int((self.last - self.first + 1).sum())
+
+    def add(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
+        """Add `ids`, in any order, repeated or not.
+
+        Returns a mask of those that were new (of equal ones the first), and how many lay at or below the floor.
+        """
+        if len(ids) and (len(self.last) == 0 or ids[0] > self.last[-1]) and np.all(ids[1:] > ids[:-1]):
+            fresh = ids > self.floor
+            self._join(ids[fresh])
+            return fresh, int(len(ids) - fresh.sum())
+        below = ids <= self.floor
+        at = np.searchsorted(self.first, ids, side="right") - 1
+        known = (at >= 0) & (ids <= self.last[at]) if len(self.last) else np.zeros(len(ids), bool)
+        _, index = np.unique(ids, return_index=True)
+        fresh = np.zeros(len(ids), bool)
+        fresh[index] = True
+        fresh &= ~known & ~below
+        self._join(np.sort(ids[fresh]))
+        return fresh, int(below.sum())
+
+    def _join(self, ids: NDArray[np.int64]) -> None:
+        """Add sorted, unique ids that are not held."""
+        if len(ids) == 0:
+            return
+        breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+        starts = ids[np.concatenate(([0], breaks))]
+        ends = ids[np.concatenate((breaks - 1, [len(ids) - 1]))]
+        first = np.concatenate((self.first, starts))
+        last = np.concatenate((self.last, ends))
+        order = np.argsort(first, kind="stable")
+        first, last = first[order], last[order]
+        separate = first[1:] != last[:-1] + 1
+        self.first = first[np.concatenate(([True], separate))]
+        self.last = last[np.concatenate((separate, [True]))]
+        if len(self.first) > self.limit:
+            self.floor = int(self.last[-self.limit - 1])
+            self.first, self.last = self.first[-self.limit :], self.last[-self.limit :]

@@ -1,0 +1,168 @@
+import random
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bars import exact
+from bars.maker import BarMaker, MadeBars, Trades
+from venues.grid import SECOND
+
+T0 = 1_700_000_100 * SECOND  # a multiple of 300 s
+Row = tuple[int, int, float, float]  # time (ns), id, price, size
+
+
+def _trades(ticker: str, rows: list[Row]) -> Trades:
+    time, order, price, size = zip(*rows, strict=True) if rows else ([], [], [], [])
+    return Trades(
+        ticker, np.array(time, np.int64), np.array(order, np.int64), np.array(price, float), np.array(size, float)
+    )
+
+
+def _rows(maker: BarMaker, made: list[MadeBars]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for part in made:
+        b = part.bars
+        volumes = exact.to_doubles(b.volume)
+        for i in range(len(b)):
+            rows.append(
+                (maker.tickers[b.group[i]], b.period_seconds, int(b.open_time[i]) - T0, float(b.open[i]),
+                 float(b.high[i]), float(b.low[i]), float(b.close[i]), float(volumes[i]), int(b.trade_count[i]),
+                 int(part.revision[i]), bool(part.complete[i]))
+            )  # fmt: skip
+    return rows
+
+
+def _at(second: float, number: int, price: float = 1.0) -> Row:
+    return T0 + int(second * SECOND), number, price, 0.1
+
+
+def test_a_bar_is_published_once_when_a_later_trade_closes_it() -> None:
+    maker = BarMaker([60])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(59, 2, 3.0)])])
+    assert maker.take() == []
+    maker.add([_trades("A/B.C", [_at(60, 3)])])
+    assert _rows(maker, maker.take()) == [("A/B.C", 60, 0, 1.0, 3.0, 1.0, 3.0, 0.2, 2, 0, True)]
+    assert maker.take() == []
+
+
+def test_the_exchanges_clock_closes_an_idle_bar_after_the_lateness() -> None:
+    maker = BarMaker([60], lateness_ns=2 * SECOND)
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(5, 1)])])
+    maker.advance({"A/B.C": T0 + 61 * SECOND})
+    assert maker.take() == []
+    maker.advance({"A/B.C": T0 + 62 * SECOND})
+    assert len(_rows(maker, maker.take())) == 1
+
+
+def test_a_fast_ticker_closes_no_bar_of_a_slow_one() -> None:
+    maker = BarMaker([60])
+    maker.add([_trades("A/B.FAST", [_at(0, 1), _at(600, 2)]), _trades("A/B.SLOW", [_at(0, 1)])])
+    assert {row[0] for row in _rows(maker, maker.take())} == {"A/B.FAST"}
+
+
+def test_a_late_trade_revises_the_bar_and_a_doubled_one_does_not() -> None:
+    maker = BarMaker([60, 300])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(70, 3)])])
+    maker.take()
+    maker.add([_trades("A/B.C", [_at(30, 2, 9.0), _at(70, 3)])])
+    assert _rows(maker, maker.take()) == [("A/B.C", 60, 0, 1.0, 9.0, 1.0, 9.0, 0.2, 2, 1, True)]
+    assert maker.duplicates == 1
+
+
+def test_a_trade_past_the_horizon_is_counted_and_changes_nothing() -> None:
+    maker = BarMaker([60], horizon_ns=300 * SECOND)
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(1_000, 3)])])
+    maker.take()
+    maker.add([_trades("A/B.C", [_at(30, 2)])])
+    assert maker.take() == []
+    assert maker.too_late == 1
+
+
+def test_a_bar_over_a_gap_is_not_complete_until_the_gap_is_closed() -> None:
+    maker = BarMaker([60])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(50, 5)])])
+    maker.mark_gap("A/B.C", T0 + 10 * SECOND, T0 + 40 * SECOND)
+    maker.advance({"A/B.C": T0 + 60 * SECOND})
+    assert [row[-2:] for row in _rows(maker, maker.take())] == [(0, False)]
+    maker.clear_gap("A/B.C", T0 + 10 * SECOND, T0 + 40 * SECOND)
+    assert [row[-2:] for row in _rows(maker, maker.take())] == [(1, True)]
+
+
+def test_a_bar_that_began_before_the_first_trade_is_complete_only_with_a_seed() -> None:
+    maker = BarMaker([60])
+    maker.start("A/B.C", T0 + 30 * SECOND)
+    maker.add([_trades("A/B.C", [_at(40, 5), _at(60, 6)])])
+    assert [row[-1] for row in _rows(maker, maker.take())] == [False]
+
+    earlier = BarMaker([60])
+    earlier.add([_trades("A/B.C", [_at(0, 1, 7.0), _at(20, 2)])])
+    seeded = BarMaker([60])
+    seeded.start("A/B.C", T0 + 30 * SECOND)
+    bars = earlier._levels[0].bars
+    assert bars is not None
+    seeded.seed("A/B.C", bars)
+    seeded.add([_trades("A/B.C", [_at(40, 5), _at(60, 6)])])
+    assert _rows(seeded, seeded.take()) == [("A/B.C", 60, 0, 7.0, 7.0, 1.0, 1.0, 0.3, 3, 0, True)]
+
+
+def test_periods_that_do_not_nest_are_refused() -> None:
+    with pytest.raises(ValueError, match="90 s"):
+        BarMaker([60, 90])
+
+
+_STREAM = st.lists(
+    st.tuples(
+        st.sampled_from(["A/B.X", "A/B.Y", "C/D.X"]),
+        st.integers(0, 900),
+        st.decimals(1, 9, places=2).map(float),
+        st.decimals(0, 1, places=6).map(float),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=60)
+@given(_STREAM, st.integers(1, 7), st.integers(0, 2**32), st.integers(0, 3))
+def test_batches_disorder_and_repeats_do_not_change_the_last_revision(
+    stream: list[tuple[str, int, float, float]], batch: int, seed: int, repeats: int
+) -> None:
+    rows = [(ticker, (T0 + s * SECOND, i, p, v)) for i, (ticker, s, p, v) in enumerate(stream)]
+    plain = BarMaker([1, 60, 300])
+    by_ticker: dict[str, list[Row]] = defaultdict(list)
+    for ticker, row in rows:
+        by_ticker[ticker].append(row)
+    for ticker, own in by_ticker.items():
+        plain.start(ticker, T0)
+        plain.add([_trades(ticker, own)])
+    end = dict.fromkeys(by_ticker, T0 + 2000 * SECOND)
+    plain.advance(end)
+    expected = {row[:3]: row[3:9] for row in _rows(plain, plain.take())}
+
+    maker = BarMaker([1, 60, 300])
+    for ticker in by_ticker:
+        maker.start(ticker, T0)
+    shuffled = rows + random.Random(seed).sample(rows, min(repeats, len(rows)))
+    random.Random(seed).shuffle(shuffled)
+    last: dict[tuple[object, ...], tuple[object, ...]] = {}
+    revisions: dict[tuple[object, ...], int] = {}
+    made: list[MadeBars] = []
+    for start in range(0, len(shuffled), batch):
+        maker.add([_trades(ticker, [row]) for ticker, row in shuffled[start : start + batch]])
+        made += maker.take()
+    maker.advance(end)
+    made += maker.take()
+    for row in _rows(maker, made):
+        assert row[9] == revisions.get(row[:3], -1) + 1
+        revisions[row[:3]] = int(str(row[9]))
+        last[row[:3]] = row[3:9]
+    assert last == expected
+    assert maker.duplicates == min(repeats, len(rows))
+    assert maker.too_late == 0
