@@ -1,15 +1,20 @@
 """Writing without Spark: what is new or changed, and appends that can be recognised after a crash."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
+from pyiceberg.expressions import In
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.errors import CommitConflict, CommitUnknown
+from iceberg.tables import TableDefinition
 
 _ALWAYS_KNOWN = ("open", "high", "low", "close", "volume")
 _SOMETIMES_KNOWN = ("quote_volume", "trade_count")
@@ -75,7 +80,7 @@ def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
         table.append(rows, snapshot_properties=dict(summary))
     except (CommitFailedException, ValidationException) as error:
         raise CommitConflict(str(error)) from error
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, RESTError) as error:
         raise CommitUnknown(f"{'.'.join(table.name())}: {error}") from error
 
 
@@ -87,3 +92,39 @@ def append_or_find(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> 
         table.refresh()
         if not is_committed(table, summary):
             raise CommitConflict(str(error)) from error
+
+
+def load_table(catalog: Catalog, definition: TableDefinition) -> Table:
+    """The newest state of a table; raises OSError when catalog or warehouse cannot be read."""
+    with catalog_errors(definition.name):
+        return catalog.load_table(definition.identifier)
+
+
+@contextmanager
+def catalog_errors(name: str) -> Iterator[None]:
+    """Translates what a catalog raises when it cannot be reached into OSError."""
+    try:
+        yield
+    except (SQLAlchemyError, RESTError, NoSuchTableError) as error:
+        raise OSError(f"table {name}: {error}") from error
+
+
+def written_requests(table: Table, request_ids: Sequence[str]) -> set[str]:
+    """Which of these requests have a row in `market.coverage`."""
+    found = table.scan(row_filter=In("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
+    return set(found["request_id"].to_pylist())
+
+
+def drop_old_snapshots(table: Table, *, keep: int, min_age_seconds: float) -> int:
+    """Forget all but the newest `keep` snapshots, never one younger than `min_age_seconds`; returns how many went.
+
+    Their files stay until orphans are removed, so a reader that is under way is not disturbed. Every snapshot that a
+    table remembers makes its next commit slower.
+    """
+    youngest_ms = (time.time() - min_age_seconds) * 1_000
+    current = table.metadata.current_snapshot_id
+    by_age = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)[: -keep or None]
+    old = [s.snapshot_id for s in by_age if s.timestamp_ms < youngest_ms and s.snapshot_id != current]
+    if old:
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+    return len(old)

@@ -67,3 +67,9 @@ def _collect(table: Table, wanted: BooleanExpression, schema: pa.Schema) -> pa.T
 
 def _iso(microseconds: int) -> str:
     return f"{np.datetime64(microseconds, 'us')}+00:00"
+
+
+def has_files_in(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> bool:
+    """False only where no row can be in the range, by the statistics of the data files; reads none of them."""
+    wanted = range_filter(ticker, period_seconds, start_ns, end_ns)
+    return any(True for _ in table.scan(row_filter=wanted).plan_files())

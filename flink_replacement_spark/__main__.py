@@ -1,0 +1,36 @@
+"""`python -m flink_replacement_spark`: Spark, its queries and Spark Connect, until SIGTERM."""
+
+import os
+import signal
+import sys
+
+from py4j.protocol import Py4JError
+
+from core.errors import CandlewrightError
+from core.log import configure_logging, get_logger
+from core.settings import load_settings
+from flink_replacement_spark.server import PART, Driver, serve_status
+
+
+def main() -> int:
+    try:
+        settings = load_settings()
+        configure_logging(PART, settings.log.level)
+        driver = Driver(settings)
+        status = serve_status(driver, os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE"))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: driver.stop())
+        try:
+            driver.start()
+            driver.run()
+        finally:
+            driver.close()
+            status.close()
+    except (CandlewrightError, Py4JError, OSError) as error:
+        get_logger().error("driver_failed", error=str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

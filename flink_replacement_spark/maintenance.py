@@ -1,0 +1,115 @@
+"""Keeps the tables quick: compaction, snapshot expiry, orphan files. The only owner of these tasks.
+
+Each step takes the driver's table lock for itself, so that the history writer waits for one step at most.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JError
+from pyiceberg.catalog import Catalog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from core import metrics
+from core.errors import CandlewrightError
+from core.log import get_logger
+from iceberg import SPARK_CATALOG, TABLES, TableDefinition, drop_old_snapshots, load_table
+
+log = get_logger()
+
+#: A table with more snapshots is trimmed at the next look: each makes the next commit slower.
+MANY_SNAPSHOTS = 150
+KEPT_SNAPSHOTS = 20
+#: A scan that began this long ago may still need the files of its snapshot.
+MIN_SNAPSHOT_AGE_SECONDS = 600.0
+_MANY_SMALL_FILES = 5
+_LOOK_SECONDS = 5.0
+
+_STEPS = metrics.Counter(
+    "candlewright_spark_maintenance_total",
+    "Maintenance steps.",
+    ["table", "step", "result"],
+    registry=metrics.REGISTRY,
+)
+
+
+@dataclass
+class Maintenance:
+    """`minutes` 0 switches all but the trimming of snapshots off."""
+
+    session: SparkSession
+    catalog: Catalog
+    table_lock: threading.Lock
+    minutes: float
+    min_snapshot_age_seconds: float = MIN_SNAPSHOT_AGE_SECONDS
+    last_run_at: float = field(default_factory=time.monotonic)
+    last_problem: str = ""
+
+    def run_until(self, stopping: threading.Event) -> None:
+        """The maintenance thread's loop."""
+        while not stopping.wait(_LOOK_SECONDS):
+            self._guarded("trim", self.trim_snapshots)
+            if self.minutes and time.monotonic() - self.last_run_at > self.minutes * 60:
+                self.run_all(stopping)
+
+    def run_all(self, stopping: threading.Event) -> None:
+        """Every step on every table; a step that fails is counted and told, the others go on."""
+        for definition in TABLES:
+            for step in (self.compact, self.expire, self.remove_orphans):
+                if stopping.is_set():
+                    return
+                self._guarded(step.__name__, lambda step=step, definition=definition: step(definition), definition.name)
+        self.last_run_at = time.monotonic()
+
+    def _guarded(self, name: str, step: Callable[[], None], table: str = "") -> None:
+        try:
+            with self.table_lock:
+                step()
+        except (PySparkException, Py4JError, OSError, CandlewrightError) as error:
+            self.last_problem = f"maintenance ({name} {table}): {str(error).splitlines()[0]}"
+            _STEPS.labels(table, name, "failed").inc()
+            log.warning("maintenance_failed", table=table, step=name, error=str(error).splitlines()[0])
+        else:
+            self.last_problem = ""
+            _STEPS.labels(table, name, "done").inc()
+
+    def trim_snapshots(self) -> None:
+        """Forget snapshots of tables that have very many, between the full runs."""
+        for definition in TABLES:
+            table = load_table(self.catalog, definition)
+            if len(table.metadata.snapshots) > MANY_SNAPSHOTS:
+                drop_old_snapshots(table, keep=KEPT_SNAPSHOTS, min_age_seconds=self.min_snapshot_age_seconds)
+
+    def compact(self, definition: TableDefinition) -> None:
+        """Merge small files into few sorted ones."""
+        if not load_table(self.catalog, definition).current_snapshot():
+            return
+        self._call(
+            "rewrite_data_files",
+            definition,
+            f"strategy => 'sort', options => map('min-input-files', '{_MANY_SMALL_FILES}', "
+            "'partial-progress.enabled', 'false')",
+        )
+        self._call("rewrite_manifests", definition)
+
+    def expire(self, definition: TableDefinition) -> None:
+        """Drop old snapshots and the files that only they name."""
+        if not load_table(self.catalog, definition).current_snapshot():
+            return
+        oldest_ms = int((time.time() - self.min_snapshot_age_seconds) * 1_000)
+        self._call(
+            "expire_snapshots",
+            definition,
+            f"older_than => TIMESTAMP_MILLIS({oldest_ms}), retain_last => {KEPT_SNAPSHOTS}",
+        )
+
+    def remove_orphans(self, definition: TableDefinition) -> None:
+        """Delete files that no snapshot names and that are over three days old: an unknown commit is long decided."""
+        self._call("remove_orphan_files", definition)
+
+    def _call(self, procedure: str, definition: TableDefinition, arguments: str = "") -> None:
+        table = f"table => '{'.'.join(definition.identifier)}'"
+        self.session.sql(f"CALL {SPARK_CATALOG}.system.{procedure}({', '.join(filter(None, (table, arguments)))})")

@@ -1,0 +1,172 @@
+"""Upserts that need Spark: MERGE where rows change, and whole pieces read, checked and written by the executors."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyiceberg.catalog import Catalog
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from bus import topics as bus_topics
+from core.errors import CommitConflict
+from flink_replacement_spark.history_writer import PieceFault, checked_candles, faults_of, pages_of_job
+from flink_replacement_spark.state import runs
+from iceberg import OHLC, SPARK_CATALOG, has_files_in, load_table
+from protobuf import records_pb2 as records
+
+TABLE = f"{SPARK_CATALOG}.{'.'.join(OHLC.identifier)}"
+_KEY = ("ticker", "period_seconds", "open_time")
+_COLUMNS = (
+    "ticker string, period_seconds int, open_time timestamp, open double, high double, low double, close double, "
+    "volume double, quote_volume double, trade_count bigint, source string, complete boolean, updated_at timestamp"
+)
+_CHECKED = "tag int, fault string"
+_SUMMARY_PREFIX = "spark.sql.iceberg.snapshot-property."
+
+#: The same decision as iceberg.compare_candles, in SQL.
+_IS_CHANGED = """
+    NOT (t.source = 'exchange' AND s.source <> 'exchange')
+    AND (t.open <> s.open OR t.high <> s.high OR t.low <> s.low OR t.close <> s.close OR t.volume <> s.volume
+         OR (s.quote_volume IS NOT NULL AND NOT t.quote_volume <=> s.quote_volume)
+         OR (s.trade_count IS NOT NULL AND NOT t.trade_count <=> s.trade_count)
+         OR t.source <> s.source OR t.complete <> s.complete)
+"""
+
+
+class SparkMerger:
+    """One thread at a time, under the driver's table lock."""
+
+    def __init__(self, session: SparkSession, catalog: Catalog, bus_url: str) -> None:
+        self._session = session
+        self._catalog = catalog
+        self._bus_url = bus_url
+
+    def merge(self, rows: pa.Table, summary: dict[str, str]) -> None:
+        """Upsert `rows` (of `market.ohlc`) by key; raises CommitConflict, after which the table must be compared anew."""
+        with _spark_errors():
+            self._merge(self._session.createDataFrame(rows), rows["ticker"].unique().to_pylist(), summary)
+
+    def write_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
+        """Pieces that do not overlap, one task each; the faulty ones are left out and returned by their index."""
+        with _spark_errors():
+            checked = self._read(pieces, range(len(pieces))).mapInArrow(_check(pieces), _CHECKED).collect()
+            faults = {row.tag: row.fault for row in checked if row.fault}
+            seen = {row.tag for row in checked}
+            faults |= {
+                index: f"Piece {piece.piece} was reported with {piece.rows} candles, but none are on the bus."
+                for index, piece in enumerate(pieces)
+                if piece.rows and index not in seen
+            }
+            sound = [index for index, piece in enumerate(pieces) if piece.rows and index not in faults]
+            if sound:
+                frame = self._read(pieces, sound).mapInArrow(_decode(pieces), _COLUMNS)
+                chosen = [pieces[index] for index in sound]
+                if self._is_untouched(chosen):
+                    with self._summary(summary):
+                        frame.writeTo(TABLE).append()
+                else:
+                    self._merge(frame, sorted({piece.ticker for piece in chosen}), summary)
+        return faults
+
+    def _read(self, pieces: Sequence[records.PieceDone], indices: Sequence[int]) -> DataFrame:
+        ranges = [
+            (bus_topics.HISTORY, pieces[index].partition, span.first_offset, span.last_offset, index)
+            for index in indices
+            for span in pieces[index].spans
+        ]
+        reader = self._session.read.format("bus").option("url", self._bus_url)
+        return reader.option("ranges", json.dumps(ranges)).load()
+
+    def _is_untouched(self, pieces: Sequence[records.PieceDone]) -> bool:
+        table = load_table(self._catalog, OHLC)
+        return not any(
+            has_files_in(table, run[0].ticker, run[0].period_seconds, run[0].start_time, run[-1].end_time)
+            for run in runs(pieces)
+        )
+
+    def _merge(self, rows: DataFrame, tickers: Sequence[str], summary: dict[str, str]) -> None:
+        names = {f"ticker{number}": ticker for number, ticker in enumerate(tickers)}
+        matching = " AND ".join(f"t.{column} = s.{column}" for column in _KEY)
+        # The literal list lets Iceberg leave out the files of other tickers.
+        wanted = ", ".join(f":{name}" for name in names)
+        view = f"incoming_{time.monotonic_ns()}"
+        rows.createOrReplaceTempView(view)
+        try:
+            with self._summary(summary):
+                self._session.sql(
+                    f"MERGE INTO {TABLE} t USING {view} s ON {matching} AND t.ticker IN ({wanted}) "
+                    f"WHEN MATCHED AND {_IS_CHANGED} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+                    args=names,
+                )
+        finally:
+            self._session.catalog.dropTempView(view)
+
+    @contextmanager
+    def _summary(self, summary: dict[str, str]) -> Iterator[None]:
+        keys = {f"{_SUMMARY_PREFIX}{key}": value for key, value in summary.items()}
+        for key, value in keys.items():
+            self._session.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key in keys:
+                self._session.conf.unset(key)
+
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def _decode(pieces: Sequence[records.PieceDone]) -> Callable[[Batches], Batches]:
+    """A task's function: the records of one piece in, its rows out."""
+    encoded = [piece.SerializeToString() for piece in pieces]
+    updated_at_us = time.time_ns() // 1_000
+
+    def decode(batches: Batches) -> Batches:
+        for piece, values in _by_piece(batches, encoded):
+            found = list(pages_of_job(values, piece))
+            yield from checked_candles(found, piece, updated_at_us).combine_chunks().to_batches()
+
+    return decode
+
+
+def _check(pieces: Sequence[records.PieceDone]) -> Callable[[Batches], Batches]:
+    encoded = [piece.SerializeToString() for piece in pieces]
+    index_of = {content: index for index, content in enumerate(encoded)}
+
+    def check(batches: Batches) -> Batches:
+        for piece, values in _by_piece(batches, encoded):
+            fault = None
+            try:
+                with faults_of(piece):
+                    checked_candles(list(pages_of_job(values, piece)), piece, 0)
+            except PieceFault as refused:
+                fault = str(refused)
+            tag = pa.array([index_of[piece.SerializeToString()]], pa.int32())
+            yield pa.RecordBatch.from_arrays([tag, pa.array([fault], pa.string())], names=["tag", "fault"])
+
+    return check
+
+
+def _by_piece(batches: Batches, encoded: Sequence[bytes]) -> Iterator[tuple[records.PieceDone, Iterator[bytes]]]:
+    """A task holds the records of one piece, which their tag names."""
+    values: list[bytes] = []
+    tag = -1
+    for batch in batches:
+        if batch.num_rows:
+            tag = batch.column("tag")[0].as_py()
+            values += batch.column("value").to_pylist()
+    if tag >= 0:
+        yield records.PieceDone.FromString(encoded[tag]), iter(values)
+
+
+@contextmanager
+def _spark_errors() -> Iterator[None]:
+    """Whatever Spark raises, the next attempt compares with the table first, so it may be tried again."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise CommitConflict(f"Spark: {str(error).splitlines()[0]}") from error
