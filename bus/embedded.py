@@ -97,6 +97,25 @@ class EmbeddedRedis:
         """
         if self.is_running:
             return self
+        command = self.command()
+        with (self.data_dir / "redis.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_loaded()
+        except BaseException:
+            self.stop()
+            raise
+        log.info("redis_started", port=self.port, pid=self._process.pid, fsync=self._fsync)
+        return self
+
+    def command(self) -> list[str]:
+        """Write the configuration, and return what serves it: for a supervisor that starts the process itself."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if self._chooses_port and not self.port:
             self.port = _free_port(self.host)
@@ -111,21 +130,7 @@ class EmbeddedRedis:
                 fsync=self._fsync,
             )
         )
-        with (self.data_dir / "redis.log").open("ab") as output:
-            self._process = subprocess.Popen(
-                [str(find_redis_server()), str(configuration.absolute())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_loaded()
-        except BaseException:
-            self.stop()
-            raise
-        log.info("redis_started", port=self.port, pid=self._process.pid, fsync=self._fsync)
-        return self
+        return [str(find_redis_server()), str(configuration.absolute())]
 
     def stop(self, timeout_seconds: float = 30.0) -> None:
         """End the server; it writes what it holds first. Killed when that takes longer than `timeout_seconds`."""
