@@ -65,13 +65,15 @@ class RedisPing:
     """A redis-server that answers PING; while it loads its file it is there, but not ready."""
 
     at: int
+    password: str = field(repr=False, default="")
 
     def port(self) -> int | None:
         return None
 
     async def ask(self) -> Answer:
-        body = await _exchange(self.at, b"PING\r\nQUIT\r\n")
-        return Answer(answered=bool(body), is_ready=body.startswith(b"+PONG"))
+        login = f"AUTH {self.password}\r\n" if self.password else ""
+        body = await _exchange(self.at, f"{login}PING\r\nQUIT\r\n".encode())
+        return Answer(answered=bool(body), is_ready=b"+PONG" in body)
 
 
 @dataclass(frozen=True, slots=True)

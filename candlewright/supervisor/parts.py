@@ -1,0 +1,135 @@
+"""Which parts there are, and how each is started."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from candlewright.supervisor.ports import free_port
+from candlewright.supervisor.probes import HttpPing, RedisPing, StatusPage
+from candlewright.supervisor.server import PartSpec
+from candlewright.supervisor.state import PartPlan
+from core.errors import ConfigurationError
+from core.settings import PREFIX, IngestorSettings, Settings
+
+REDIS = "redis"
+SANDBOX = "sandbox"
+BROKER = "broker"
+RELAY = "relay"
+SPARK = "flink_replacement_spark"
+INGESTOR = "ingestor"
+
+#: In the order of starting; stages stop the other way round.
+STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2, INGESTOR: 3}
+#: What `--parts` may also say.
+ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
+#: A first start may fetch Spark's jars, and a large log takes Redis a while to load.
+START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
+STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0}
+SANDBOX_VENUE = "BINANCE"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of the platform to start; `parts` None means all that are needed."""
+
+    parts: tuple[str, ...] | None = None
+    sandbox: bool = False
+    ingestors: int = 1
+    config: Path | None = None
+    sandbox_arguments: tuple[str, ...] = ()
+
+    def names(self, settings: Settings) -> list[str]:
+        """Raises ConfigurationError for an unknown part, or a bus that nobody provides."""
+        wanted = set(STAGES) - {SANDBOX} if self.parts is None else {ALIASES.get(part, part) for part in self.parts}
+        unknown = wanted - set(STAGES)
+        if unknown:
+            raise ConfigurationError(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
+        if settings.bus.url:
+            wanted.discard(REDIS)
+        elif REDIS not in wanted:
+            raise ConfigurationError("bus.url must name a running Redis when the parts do not include redis")
+        if self.sandbox:
+            wanted.add(SANDBOX)
+        if self.ingestors == 0:
+            wanted.discard(INGESTOR)
+        return [part for part in STAGES if part in wanted]
+
+
+def specs_of(settings: Settings, choice: Choice) -> list[PartSpec]:
+    """The processes to run. The embedded Redis and the sandbox get free ports that stay theirs over restarts.
+
+    Raises ConfigurationError.
+    """
+    builder = _Builder(settings, choice)
+    return [spec for name in choice.names(settings) for spec in builder.specs(name)]
+
+
+class _Builder:
+    def __init__(self, settings: Settings, choice: Choice) -> None:
+        self._settings = settings
+        self._choice = choice
+        self._run_dir = settings.data_dir / "run"
+        self._environment = {"DATA_DIR": str(settings.data_dir), "HTTP__BIND": "127.0.0.1:0"}
+        if choice.config is not None:
+            self._environment["CONFIG"] = str(choice.config.absolute())
+        if settings.bus.url:
+            self._environment["BUS__URL"] = settings.bus.url
+        for venue, exchange in settings.exchange.items():
+            self._environment[f"EXCHANGE__{venue}__URL"] = exchange.url
+
+    def specs(self, name: str) -> list[PartSpec]:
+        if name == REDIS:
+            return [self._redis()]
+        if name == SANDBOX:
+            return [self._sandbox()]
+        if name == INGESTOR:
+            return [self._server(INGESTOR, f"{INGESTOR}-{number}") for number in range(1, self._choice.ingestors + 1)]
+        return [self._server(name, name)]
+
+    def _server(self, folder: str, name: str) -> PartSpec:
+        port_file = self._run_dir / f"{name}.http"
+        return PartSpec(
+            plan=_plan(folder, name),
+            command=(sys.executable, "-m", folder),
+            environment=merged(os.environ, {**self._environment, "HTTP_PORT_FILE": str(port_file)}),
+            probe=StatusPage(port_file),
+            port_file=port_file,
+        )
+
+    def _redis(self) -> PartSpec:
+        from bus.embedded import EmbeddedRedis
+
+        port = free_port()
+        server = EmbeddedRedis(self._settings.data_dir / "redis", self._settings.bus.fsync, port)
+        command = tuple(server.command())
+        self._environment["BUS__URL"] = server.url
+        password = server.url.partition("://:")[2].partition("@")[0]
+        return PartSpec(_plan(REDIS, REDIS), command, merged(os.environ, {}), RedisPing(port, password))
+
+    def _sandbox(self) -> PartSpec:
+        port = free_port()
+        self._environment[f"EXCHANGE__{SANDBOX_VENUE}__URL"] = f"http://127.0.0.1:{port}"
+        if self._settings.ingestor.venues == IngestorSettings().venues:
+            # The real exchanges are not asked when somebody wants to work offline.
+            self._environment["INGESTOR__VENUES"] = json.dumps([SANDBOX_VENUE])
+        command = (sys.executable, "-m", SANDBOX, "--port", str(port), *self._choice.sandbox_arguments)
+        probe = HttpPing(port, "/api/v3/ping")
+        return PartSpec(_plan(SANDBOX, SANDBOX), command, merged(os.environ, self._environment), probe)
+
+
+def _plan(folder: str, name: str) -> PartPlan:
+    return PartPlan(name, STAGES[folder], START_SECONDS.get(folder, 60.0), STOP_SECONDS.get(folder, 10.0))
+
+
+def merged(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """`inherited` with `own` under the product's prefix; a variable that differs in case only is replaced."""
+    added = {PREFIX + name: value for name, value in own.items()}
+    kept = {name: value for name, value in inherited.items() if name.upper() not in added}
+    return kept | added
+
+
+def describe(specs: Iterable[PartSpec]) -> str:
+    return ", ".join(spec.name for spec in specs)

@@ -1,0 +1,55 @@
+"""`candlewright up` as a function: settings in, exit code out."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable
+
+from candlewright.supervisor import ports, processes
+from candlewright.supervisor.lock import DataDirectoryLock
+from candlewright.supervisor.parts import Choice, describe, specs_of
+from candlewright.supervisor.server import Supervisor
+from core.settings import Settings
+
+#: How long ports of a platform that was just killed may stay taken.
+PORT_PATIENCE_SECONDS = 5.0
+
+
+def tell(line: str) -> None:
+    """One line for the operator; a closed terminal stops nobody."""
+    try:
+        print(f"up: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def say_ready() -> None:
+    try:
+        print("ready", flush=True)
+    except OSError:
+        return
+
+
+def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_ready) -> int:
+    """Start the parts, keep them running until SIGTERM or Ctrl-C, stop them. Must run in the main thread.
+
+    Raises ConfigurationError when the data directory is in use, a port is taken, or the choice makes no sense.
+    """
+    names = choice.names(settings)
+    lock = DataDirectoryLock.acquire(settings.data_dir)
+    try:
+        if lock.previous_run:
+            left = processes.kill_marked(lock.previous_run)
+            if left:
+                tell(f"removed {left} processes that a killed platform left behind")
+        run = secrets.token_hex(8)
+        lock.announce(run)
+        ports.check(ports.binds_of(settings, names), PORT_PATIENCE_SECONDS)
+        specs = specs_of(settings, choice)
+        tell(f"data in {settings.data_dir}; parts: {describe(specs)}")
+        supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, ready)
+        asyncio.run(supervisor.run())
+        tell("stopped")
+    finally:
+        lock.release()
+    return 0
