@@ -1,0 +1,38 @@
+"""`python -m broker`: hand jobs to ingestors until SIGTERM or Ctrl-C."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from broker.server import BrokerServer
+from bus.connect import connect
+from core.errors import CandlewrightError
+from core.http import StatusServer
+from core.log import configure_logging, get_logger
+from core.settings import load_settings
+
+
+def main() -> int:
+    settings = load_settings()
+    configure_logging("broker", settings.log.level)
+    bus = connect(settings.bus)
+    broker = BrokerServer(settings.broker, bus)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: broker.stop())
+    port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
+    http = StatusServer(settings.http.bind, broker.status, port_file=Path(port_file) if port_file else None)
+    try:
+        broker.start()
+        broker.run()
+    except CandlewrightError as error:
+        get_logger().error("broker_failed", error=str(error))
+        return 1
+    finally:
+        http.close()
+        bus.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

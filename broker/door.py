@@ -1,0 +1,215 @@
+"""Frames of ingestors to events, commands to frames. Raises BadFrame, and nothing else, whatever came."""
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from broker.events import (
+    CancelWork,
+    Candle,
+    CandlesReceived,
+    Connection,
+    Dispatch,
+    Event,
+    HeartbeatHeard,
+    HistoryEnded,
+    JobCompleted,
+    JobFailed,
+    JobProgressed,
+    JobRejected,
+    Kind,
+    PieceResult,
+    SlotOffered,
+    SnapshotReceived,
+    StopWork,
+    TicksReceived,
+)
+from core.errors import BadFrame
+from core.failures import Failure
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+
+MAX_VENUES_PER_SLOT = 64
+MAX_NAME_BYTES = 300
+
+_KINDS = {
+    ing.ANY: (Kind.HISTORICAL, Kind.REALTIME),
+    ing.HISTORICAL: (Kind.HISTORICAL,),
+    ing.REALTIME: (Kind.REALTIME,),
+}
+
+
+def event_of(connection: Connection, parts: Sequence[bytes], at: float, wall_ns: int) -> Event:
+    """The event that a message of an ingestor is."""
+    message = frames.decode(parts, frames.INGESTOR_TO_BROKER)
+    return _EVENTS[type(message)](connection, message, at, wall_ns)
+
+
+def _slot(connection: Connection, message: ing.WorkerReady, at: float, wall_ns: int) -> Event:
+    venues = tuple(message.exchanges)
+    kinds = _KINDS.get(message.job_type)
+    if kinds is None:
+        raise BadFrame("INVALID", f"{message.job_type} is no SlotType")
+    if not 1 <= len(venues) <= MAX_VENUES_PER_SLOT or not all(0 < len(venue) <= 64 for venue in venues):
+        raise BadFrame("INVALID", f"a slot is for 1 to {MAX_VENUES_PER_SLOT} exchanges")
+    if len(venues) > 1:
+        venues = tuple(sorted(set(venues)))
+    return SlotOffered(connection, venues, kinds, at)
+
+
+def _complete(connection: Connection, message: ing.WorkComplete, at: float, wall_ns: int) -> Event:
+    if message.success:
+        return JobCompleted(connection, message.job_id, at)
+    return JobFailed(connection, message.job_id, Failure.parse(message.error_message), at)
+
+
+def _heartbeat(connection: Connection, message: ing.WorkHeartbeat, at: float, wall_ns: int) -> Event:
+    return HeartbeatHeard(connection, message.job_id, at)
+
+
+def _reject(connection: Connection, message: ing.WorkReject, at: float, wall_ns: int) -> Event:
+    return JobRejected(connection, message.job_id, Failure.parse(message.reason), at)
+
+
+def _progress(connection: Connection, message: cw.WorkProgress, at: float, wall_ns: int) -> Event:
+    return JobProgressed(connection, message.job_id, message.done_candles, at)
+
+
+def _history_end(connection: Connection, message: cw.HistoryEnd, at: float, wall_ns: int) -> Event:
+    spans = tuple((span.first_offset, span.last_offset) for span in message.spans)
+    holes = tuple((hole.start_time, hole.end_time) for hole in message.holes)
+    if any(first > last for first, last in spans) or any(start >= end for start, end in holes):
+        raise BadFrame("INVALID", "a span or hole ends before it begins")
+    if bool(message.rows) != bool(spans):
+        raise BadFrame("INVALID", f"{message.rows} rows in {len(spans)} spans")
+    result = PieceResult(
+        message.partition, spans, message.rows, message.expected, holes, message.exchange_time, message.reason
+    )
+    return HistoryEnded(connection, message.job_id, result, at)
+
+
+def _data_response(connection: Connection, message: ing.DataResponse, at: float, wall_ns: int) -> Event:
+    candles: list[Candle] = []
+    periods: set[int] = set()
+    tickers: set[str] = set()
+    problem = ""
+    if message.status == ing.DataResponse.ERROR:
+        problem = message.error_message or "the ingestor answered with status ERROR"
+    for index, entry in enumerate(message.ohlc_data):
+        try:
+            row = cw.OHLCV.FromString(entry)
+        except DecodeError:
+            problem = problem or f"entry {index} of ohlc_data is no OHLCV"
+            break
+        candles.append(_candle(row))
+        periods.add(row.period_seconds)
+        tickers.add(row.ticker)
+    return CandlesReceived(
+        connection,
+        message.request_id,
+        tuple(candles),
+        frozenset(periods - {0}),
+        frozenset(tickers - {""}),
+        message.total_records,
+        problem,
+        at,
+    )
+
+
+def _candle(row: cw.OHLCV) -> Candle:
+    return Candle(
+        row.open_time,
+        row.open,
+        row.high,
+        row.low,
+        row.close,
+        row.volume,
+        row.quote_volume if row.HasField("quote_volume") else None,
+        row.trade_count if row.HasField("trade_count") else None,
+    )
+
+
+def _snapshot(connection: Connection, message: cw.Snapshot, at: float, wall_ns: int) -> Event:
+    message.ClearField("sequence")
+    return SnapshotReceived(connection, message, at)
+
+
+def _tick(connection: Connection, message: cw.Tick, at: float, wall_ns: int) -> Event:
+    batch = cw.TickBatch(
+        ticker=message.ticker,
+        timestamp=[message.timestamp],
+        price=[message.price],
+        size=[message.size],
+        side=[message.side],
+        trade_id=[message.trade_id],
+        received_at=[message.received_at],
+    )
+    return _tick_batch(connection, batch, at, wall_ns)
+
+
+def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_ns: int) -> Event:
+    ticks = len(message.timestamp)
+    if not message.side:
+        message.side.extend([cw.UNKNOWN] * ticks)
+    if not message.received_at:
+        message.received_at.extend([wall_ns] * ticks)
+    columns = (message.price, message.size, message.trade_id, message.side, message.received_at)
+    if not ticks or any(len(column) != ticks for column in columns):
+        raise BadFrame("INVALID", "the columns of a TickBatch have the same length, which is not 0")
+    if not all(map(isfinite, message.price)) or not all(map(isfinite, message.size)):
+        raise BadFrame("INVALID", "a price or size is not finite")
+    if not all(message.trade_id):
+        raise BadFrame("INVALID", "a tick without a trade_id cannot be told from another")
+    message.ClearField("first_sequence")
+    return TicksReceived(connection, message, at)
+
+
+_EVENTS: dict[type[Message], Callable[[Connection, Any, float, int], Event]] = {
+    ing.WorkerReady: _slot,
+    ing.WorkComplete: _complete,
+    ing.WorkHeartbeat: _heartbeat,
+    ing.WorkReject: _reject,
+    ing.DataResponse: _data_response,
+    cw.WorkProgress: _progress,
+    cw.HistoryEnd: _history_end,
+    cw.Snapshot: _snapshot,
+    cw.Tick: _tick,
+    cw.TickBatch: _tick_batch,
+}
+
+
+def dispatch_body(command: Dispatch) -> bytes:
+    """The body of the frame that gives a job to an ingestor."""
+    asked = command.request
+    message = ing.DataRequest(
+        request_id=command.note.dispatched_id, type=asked.type, ticker=asked.ticker, job_id=command.job_id
+    )
+    if asked.client_id:
+        message.client_id = asked.client_id
+    if asked.type == ing.DataRequest.HISTORICAL_OHLC:
+        historical = message.historical
+        historical.start_time = asked.start
+        historical.end_time = asked.end
+        historical.period_seconds = asked.period_seconds
+        if asked.limit is not None:
+            historical.limit = asked.limit
+    elif asked.type == ing.DataRequest.REALTIME_TICKS:
+        # Bars are made from the ticks, so that these are wanted in any case.
+        message.realtime.include_ticks = True
+        message.realtime.include_ohlc = asked.include_ohlc
+        message.realtime.ohlc_period_seconds.extend(asked.ohlc_period_seconds)
+    return frames.encode_body(message, frames.DISPATCH)
+
+
+def stop_body(command: StopWork) -> bytes:
+    return frames.encode_body(ing.WorkStop(job_id=command.job_id))
+
+
+def cancel_body(command: CancelWork) -> bytes:
+    return frames.encode_body(ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=command.dispatched_id))
+
+
+HEARTBEAT_BODY = frames.encode_body(ing.IngestorControl(action=ing.IngestorControl.HEARTBEAT))

@@ -1,0 +1,484 @@
+"""What the broker's state machine is told (events) and what it wants done (commands).
+
+`at` is monotonic seconds; names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch.
+A connection is the ROUTER's identity of a peer, which the state only compares.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from core.failures import Failure
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+
+Connection = bytes
+Range = tuple[int, int]
+
+
+class Kind(Enum):
+    HISTORICAL = "historical"
+    REALTIME = "realtime"
+
+
+class Final(Enum):
+    OK = "OK"
+    NOT_FOUND = "NOT_FOUND"
+    ERROR = "ERROR"
+    TIMEOUT = "TIMEOUT"
+
+
+class Candle(NamedTuple):
+    open_time: int
+    open: float
+    high: float
+    low: float
+    close: float
+    volume: float
+    quote_volume: float | None
+    trade_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PieceResult:
+    """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included."""
+
+    partition: int
+    spans: tuple[tuple[int, int], ...]
+    rows: int
+    expected: int
+    holes: tuple[Range, ...]
+    exchange_time: int = 0
+    reason: str = ""
+
+
+EMPTY_RESULT = PieceResult(0, (), 0, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedPiece:
+    """A piece that an earlier run of the broker accepted, as its journal tells."""
+
+    number: int
+    start: int
+    end: int
+    rows: int
+    expected: int
+    holes: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseNote:
+    """What stands beside a lease on the bus, enough to take the job over after a restart."""
+
+    request_id: str
+    number: int
+    start: int
+    end: int
+    attempts: int
+    dispatched_id: str
+    realtime_ticker: str = ""
+
+
+# ---- events: from the bus
+
+
+@dataclass(frozen=True, slots=True)
+class HistoricalAccepted:
+    request_id: str
+    ticker: str
+    venue: str
+    period_seconds: int
+    start: int
+    end: int
+    limit: int | None
+    client_id: str
+    deadline_ns: int
+    offset: int
+    accepted: tuple[AcceptedPiece, ...] = ()
+    is_decided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAccepted:
+    request_id: str
+    ticker: str
+    venue: str
+    client_id: str
+    deadline_ns: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeAccepted:
+    request_id: str
+    ticker: str
+    venue: str
+    client_id: str
+    include_ohlc: bool
+    ohlc_period_seconds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAsked:
+    """SHUTDOWN or CONFIG_UPDATE, to be passed on to every ingestor."""
+
+    control: ing.IngestorControl
+
+
+@dataclass(frozen=True, slots=True)
+class FinalSeen:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class VenueLearned:
+    """`depth_candles` > 0: the venue keeps only so many of the newest candles, and its ranges stay uncut."""
+
+    venue: str
+    candles_per_page: int
+    depth_candles: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFound:
+    job_id: str
+    note: LeaseNote | None
+    at: float
+
+
+# ---- events: from ingestors
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOffered:
+    connection: Connection
+    venues: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatHeard:
+    connection: Connection
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgressed:
+    connection: Connection
+    job_id: str
+    done_candles: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEnded:
+    connection: Connection
+    job_id: str
+    result: PieceResult
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CandlesReceived:
+    """One DataResponse of a foreign ingestor; `problem` is set where it cannot be used.
+
+    `period_seconds` and `tickers` are those that its candles name, which they need not.
+    """
+
+    connection: Connection
+    dispatched_id: str
+    candles: tuple[Candle, ...]
+    period_seconds: frozenset[int]
+    tickers: frozenset[str]
+    total_records: int
+    problem: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReceived:
+    connection: Connection
+    snapshot: cw.Snapshot
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TicksReceived:
+    connection: Connection
+    batch: cw.TickBatch
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobCompleted:
+    connection: Connection
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    connection: Connection
+    job_id: str
+    failure: Failure
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRejected:
+    connection: Connection
+    job_id: str
+    failure: Failure
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    """A frame could not be delivered; `job_id` names the dispatch in it, if that is what it was."""
+
+    connection: Connection
+    job_id: str = ""
+
+
+# ---- events: from the broker's own writes and clock
+
+
+@dataclass(frozen=True, slots=True)
+class PagesPublished:
+    job_id: str
+    partition: int
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPublished:
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRefused:
+    """The bus did not take what a job delivered: it is full, or the job has no lease there."""
+
+    job_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTicked:
+    at: float
+    wall_ns: int
+
+
+Event = (
+    HistoricalAccepted
+    | SnapshotAccepted
+    | RealtimeAccepted
+    | CancelAsked
+    | ControlAsked
+    | FinalSeen
+    | VenueLearned
+    | LeaseFound
+    | SlotOffered
+    | HeartbeatHeard
+    | JobProgressed
+    | HistoryEnded
+    | CandlesReceived
+    | SnapshotReceived
+    | TicksReceived
+    | JobCompleted
+    | JobFailed
+    | JobRejected
+    | ConnectionLost
+    | PagesPublished
+    | SnapshotPublished
+    | PublishRefused
+    | ClockTicked
+)
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Grant the lease, then send the job."""
+
+    connection: Connection
+    job_id: str
+    note: LeaseNote
+    request: "DispatchedRequest"
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchedRequest:
+    """The fields of the DataRequest; historical ones are 0 for the other types."""
+
+    type: ing.DataRequest.RequestType
+    ticker: str
+    client_id: str
+    start: int = 0
+    end: int = 0
+    period_seconds: int = 0
+    limit: int | None = None
+    include_ohlc: bool = False
+    ohlc_period_seconds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopWork:
+    connection: Connection
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelWork:
+    connection: Connection
+    dispatched_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPages:
+    job_id: str
+    request_id: str
+    ticker: str
+    period_seconds: int
+    candles: tuple[Candle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPieceDone:
+    request_id: str
+    number: int
+    job_id: str
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    result: PieceResult
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequestDone:
+    request_id: str
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    status: Final
+    error_message: str
+    rows: int
+    expected: int
+    holes: tuple[Range, ...]
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSnapshot:
+    job_id: str
+    request_id: str
+    snapshot: cw.Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTicks:
+    job_id: str
+    batch: cw.TickBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRealtime:
+    """Remember a request that runs until it is cancelled, so that the journal need not be kept for it."""
+
+    request: RealtimeAccepted
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRealtime:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutState:
+    """`failure` is set for a snapshot or realtime request that ended without its result."""
+
+    request_id: str
+    state: str
+    done_candles: int = 0
+    expected_candles: int = 0
+    ticker: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropState:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpVenue:
+    venue: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendControl:
+    connection: Connection
+    control: ing.IngestorControl
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeats:
+    connections: tuple[Connection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer a peer with an Error frame."""
+
+    connection: Connection
+    code: str
+    text: str
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to count and to log: `what` is one of `broker.instruments.NOTES`."""
+
+    what: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+Command = (
+    Dispatch
+    | Revoke
+    | StopWork
+    | CancelWork
+    | PublishPages
+    | PublishPieceDone
+    | PublishRequestDone
+    | PublishSnapshot
+    | PublishTicks
+    | SaveRealtime
+    | ForgetRealtime
+    | PutState
+    | DropState
+    | LookUpVenue
+    | SendControl
+    | SendHeartbeats
+    | Refuse
+    | Note
+)

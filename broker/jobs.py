@@ -1,0 +1,97 @@
+"""A piece in the hands of an ingestor, and the candles that a foreign ingestor sent for it so far."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isfinite
+
+from broker.events import Candle, Connection, PieceResult, Range
+from broker.requests import Piece
+from protobuf import candlewright_pb2 as cw
+from venues import grid
+
+MAX_ROWS_PER_JOB = 1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """`connection` None: taken over from an earlier run of the broker, nobody has named it since.
+
+    `is_adopted`: frames of this job may have been lost with that earlier run.
+    `is_publishing`: the ingestor is done, the bus is not yet.
+    """
+
+    job_id: str
+    piece: Piece
+    connection: Connection | None
+    lease_until: float
+    is_adopted: bool = False
+    is_publishing: bool = False
+    is_proven: bool = False
+    progress: int = 0
+    result: PieceResult | None = None
+    collected: "Collected | None" = None
+    snapshot: cw.Snapshot | None = None
+
+
+@dataclass(slots=True)
+class Collected:
+    """Candles by open time. After the first problem everything else is ignored."""
+
+    candles: dict[int, Candle] = field(default_factory=dict)
+    received: int = 0
+    claimed: int = 0
+    problem: str = ""
+
+    def add(self, candles: tuple[Candle, ...], start: int, end: int, period_seconds: int) -> int:
+        """Take candles of one frame, checked against the piece; returns by how many rows this grew."""
+        before = len(self.candles)
+        period = period_seconds * grid.SECOND
+        origin = grid.origin_of(period_seconds)
+        for candle in candles:
+            self.received += 1
+            if not start <= candle.open_time < end or (candle.open_time - origin) % period:
+                self.problem = f"open time {candle.open_time} is not one of the asked range and period"
+            elif not _is_sound(candle):
+                self.problem = f"the candle at {candle.open_time} has impossible prices or volume"
+            elif self.candles.setdefault(candle.open_time, candle) != candle:
+                self.problem = f"two different candles at {candle.open_time}"
+            elif len(self.candles) > MAX_ROWS_PER_JOB:
+                self.problem = f"more than {MAX_ROWS_PER_JOB} candles in one job"
+            if self.problem:
+                break
+        return len(self.candles) - before
+
+    def closed(self, period_seconds: int, wall_ns: int, limit: int | None) -> tuple[Candle, ...]:
+        """Ascending, without the unfinished one, the first `limit`."""
+        newest = grid.open_containing(wall_ns, period_seconds)
+        ordered = sorted(candle for candle in self.candles.values() if candle.open_time < newest)
+        return tuple(ordered[:limit])
+
+
+def _is_sound(candle: Candle) -> bool:
+    low, high = candle.low, candle.high
+    return (
+        isfinite(low)
+        and isfinite(high)
+        and low <= candle.open <= high
+        and low <= candle.close <= high
+        and 0 <= candle.volume < float("inf")
+        and (candle.quote_volume is None or isfinite(candle.quote_volume))
+    )
+
+
+def coverage(
+    opens: list[int], start: int, end: int, period_seconds: int, wall_ns: int, limit: int | None
+) -> tuple[int, tuple[Range, ...]]:
+    """Expected candles and holes of [start, end), by our own clock; a reached limit ends the range at the last one."""
+    period = period_seconds * grid.SECOND
+    if limit is not None and opens and len(opens) >= limit:
+        end = opens[-1] + period
+    end = grid.closed_end(end, period_seconds, wall_ns)
+    first = grid.first_open_from(start, period_seconds)
+    if first >= end:
+        return 0, ()
+    end = first + grid.count_opens(first, end, period_seconds) * period
+    edges = [first - period, *opens, end]
+    holes = tuple((left + period, right) for left, right in pairwise(edges) if right - left > period)
+    return (end - first) // period, holes

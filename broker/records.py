@@ -1,0 +1,231 @@
+"""The broker's journal on the bus: requests in, outcomes out, and the notes beside leases."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+import orjson
+from google.protobuf.message import DecodeError
+
+from broker.events import (
+    AcceptedPiece,
+    CancelAsked,
+    Candle,
+    ControlAsked,
+    Event,
+    Final,
+    HistoricalAccepted,
+    LeaseNote,
+    PublishPages,
+    PublishPieceDone,
+    PublishRequestDone,
+    RealtimeAccepted,
+    SnapshotAccepted,
+)
+from bus.api import Position, Record, StoredRecord
+from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
+
+ROWS_PER_PAGE = 1_000
+#: A request without a deadline of its own gets this one.
+DEFAULT_DEADLINE_NS = 3_600 * 1_000_000_000
+
+_STATUS = {
+    Final.OK: ing.HistoryReadyNotification.OK,
+    Final.NOT_FOUND: ing.HistoryReadyNotification.NOT_FOUND,
+    Final.ERROR: ing.HistoryReadyNotification.ERROR,
+    Final.TIMEOUT: ing.HistoryReadyNotification.TIMEOUT,
+}
+
+
+def venue_of(ticker: str) -> str:
+    return ticker.rpartition(".")[2]
+
+
+def event_of(record: StoredRecord) -> Event | None:
+    """The event that a record of topic `requests` is; None for one that says nothing to the broker."""
+    message = rec.Request()
+    try:
+        message.ParseFromString(record.value)
+    except DecodeError:
+        return None
+    deadline = message.deadline or (message.accepted_at or record.timestamp_ms * 1_000_000) + DEFAULT_DEADLINE_NS
+    body = message.WhichOneof("body")
+    if body == "historical":
+        asked = message.historical
+        return HistoricalAccepted(
+            asked.request_id,
+            asked.ticker,
+            venue_of(asked.ticker),
+            asked.period_seconds,
+            asked.start_time,
+            asked.end_time,
+            asked.limit if asked.HasField("limit") else None,
+            asked.client_id,
+            deadline,
+            record.offset,
+        )
+    if body == "data":
+        return _data_event(message.data, deadline, record.offset)
+    if body == "control":
+        if message.control.action == ing.IngestorControl.CANCEL:
+            return CancelAsked(message.control.request_id)
+        return ControlAsked(message.control)
+    return None
+
+
+def _data_event(asked: ing.DataRequest, deadline: int, offset: int) -> Event | None:
+    venue = venue_of(asked.ticker)
+    if asked.type == ing.DataRequest.REALTIME_TICKS:
+        return RealtimeAccepted(
+            asked.request_id,
+            asked.ticker,
+            venue,
+            asked.client_id,
+            asked.realtime.include_ohlc,
+            tuple(asked.realtime.ohlc_period_seconds),
+        )
+    if asked.type == ing.DataRequest.TICKER_SNAPSHOT:
+        return SnapshotAccepted(asked.request_id, asked.ticker, venue, asked.client_id, deadline, offset)
+    if asked.type == ing.DataRequest.HISTORICAL_OHLC:
+        historical = asked.historical
+        return HistoricalAccepted(
+            asked.request_id,
+            asked.ticker,
+            venue,
+            historical.period_seconds,
+            historical.start_time,
+            historical.end_time,
+            historical.limit if historical.HasField("limit") else None,
+            asked.client_id,
+            deadline,
+            offset,
+        )
+    return None
+
+
+def realtime_value(request: RealtimeAccepted) -> bytes:
+    """A realtime request as it is kept while it runs; `realtime_event` reads it."""
+    return ing.DataRequest(
+        request_id=request.request_id,
+        type=ing.DataRequest.REALTIME_TICKS,
+        ticker=request.ticker,
+        client_id=request.client_id,
+        realtime=ing.RealtimeParams(
+            include_ticks=True,
+            include_ohlc=request.include_ohlc,
+            ohlc_period_seconds=request.ohlc_period_seconds,
+        ),
+    ).SerializeToString()
+
+
+def realtime_event(value: bytes) -> Event | None:
+    return _data_event(ing.DataRequest.FromString(value), 0, -1)
+
+
+def piece_record(done: PublishPieceDone) -> Record:
+    outcome = rec.HistoryOutcome()
+    piece = outcome.piece
+    piece.request_id = done.request_id
+    piece.piece = done.number
+    piece.job_id = done.job_id
+    piece.ticker = done.ticker
+    piece.period_seconds = done.period_seconds
+    piece.start_time = done.start
+    piece.end_time = done.end
+    result = done.result
+    piece.partition = result.partition
+    piece.rows = result.rows
+    piece.expected = result.expected
+    piece.reason = result.reason
+    for first, last in result.spans:
+        piece.spans.add(first_offset=first, last_offset=last)
+    for start, end in result.holes:
+        piece.holes.add(start_time=start, end_time=end)
+    return _outcome(outcome, done.ticker)
+
+
+def request_record(done: PublishRequestDone) -> Record:
+    outcome = rec.HistoryOutcome()
+    request = outcome.request
+    request.request_id = done.request_id
+    request.ticker = done.ticker
+    request.period_seconds = done.period_seconds
+    request.start_time = done.start
+    request.end_time = done.end
+    request.status = _STATUS[done.status]
+    request.error_message = done.error_message
+    request.rows = done.rows
+    request.expected = done.expected
+    request.client_id = done.client_id
+    for start, end in done.holes:
+        request.holes.add(start_time=start, end_time=end)
+    return _outcome(outcome, done.ticker)
+
+
+def _outcome(outcome: rec.HistoryOutcome, ticker: str) -> Record:
+    key = ticker.encode()
+    return Record(outcome.SerializeToString(), key=key, partition_key=key)
+
+
+def accepted_piece(done: rec.PieceDone) -> AcceptedPiece:
+    holes = tuple((hole.start_time, hole.end_time) for hole in done.holes)
+    return AcceptedPiece(done.piece, done.start_time, done.end_time, done.rows, done.expected, holes)
+
+
+def page_records(pages: PublishPages) -> Iterator[Record]:
+    """Pages of at most ROWS_PER_PAGE candles. An optional column is there for the whole page or not at all."""
+    key = pages.ticker.encode()
+    for _, group in groupby(pages.candles, key=_optional_columns):
+        candles = list(group)
+        for index in range(0, len(candles), ROWS_PER_PAGE):
+            page = _page(pages, candles[index : index + ROWS_PER_PAGE])
+            yield Record(page.SerializeToString(), key=key, partition_key=key)
+
+
+def _optional_columns(candle: Candle) -> tuple[bool, bool]:
+    return candle.quote_volume is not None, candle.trade_count is not None
+
+
+def _page(pages: PublishPages, candles: list[Candle]) -> rec.HistoryPage:
+    return rec.HistoryPage(
+        request_id=pages.request_id,
+        job_id=pages.job_id,
+        ticker=pages.ticker,
+        period_seconds=pages.period_seconds,
+        source="exchange",
+        open_time=[candle.open_time for candle in candles],
+        open=[candle.open for candle in candles],
+        high=[candle.high for candle in candles],
+        low=[candle.low for candle in candles],
+        close=[candle.close for candle in candles],
+        volume=[candle.volume for candle in candles],
+        quote_volume=[candle.quote_volume for candle in candles if candle.quote_volume is not None],
+        trade_count=[candle.trade_count for candle in candles if candle.trade_count is not None],
+    )
+
+
+def spans_of(positions: Iterable[Position]) -> tuple[tuple[int, int], ...]:
+    """Runs of offsets without a gap, both ends included."""
+    spans: list[tuple[int, int]] = []
+    for position in positions:
+        if spans and spans[-1][1] + 1 == position.offset:
+            spans[-1] = (spans[-1][0], position.offset)
+        else:
+            spans.append((position.offset, position.offset))
+    return tuple(spans)
+
+
+def note_value(note: LeaseNote) -> bytes:
+    return orjson.dumps(
+        [note.request_id, note.number, note.start, note.end, note.attempts, note.dispatched_id, note.realtime_ticker]
+    )
+
+
+def note_of(value: bytes) -> LeaseNote | None:
+    """None where the note is not one of ours."""
+    try:
+        fields = orjson.loads(value)
+        request_id, number, start, end, attempts, dispatched_id, ticker = fields
+        return LeaseNote(str(request_id), int(number), int(start), int(end), int(attempts), dispatched_id, ticker)
+    except (orjson.JSONDecodeError, TypeError, ValueError):
+        return None

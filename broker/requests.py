@@ -1,0 +1,328 @@
+"""Accepted requests and the pieces that they are cut into."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from broker.events import AcceptedPiece, Connection, DispatchedRequest, Final, Kind, LeaseNote, PieceResult, Range
+from core.failures import Failure, FailureCode
+from protobuf import ingestor_pb2 as ing
+from venues import grid
+
+if TYPE_CHECKING:
+    from broker.jobs import Job
+
+PAGES_PER_PIECE = 10
+#: So many pieces may fail for good before the rest of a request is given up.
+MAX_FAILED_PIECES = 10
+_NOBODY: frozenset[Connection] = frozenset()
+
+
+@dataclass(slots=True)
+class VenueFacts:
+    """`ahead_ns`: how far the venue's clock was seen ahead of ours (a sandbox may run fast), never negative."""
+
+    candles_per_page: int = 1_000
+    depth_candles: int = 0
+    ahead_ns: int = 0
+    is_known: bool = False
+    asked_at: float = float("-inf")
+
+    @property
+    def candles_per_piece(self) -> int:
+        return max(1, self.candles_per_page) * PAGES_PER_PIECE
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """One unit of work. `banned` connections never get it again, `avoided` ones only where there is no other."""
+
+    request: "Request"
+    number: int
+    start: int = 0
+    end: int = 0
+    limit: int | None = None
+    is_whole: bool = True
+    attempts: int = 0
+    waits: int = 0
+    banned: frozenset[Connection] = _NOBODY
+    avoided: frozenset[Connection] = _NOBODY
+    failures: list[Failure] = field(default_factory=list)
+    job: "Job | None" = None
+
+    @property
+    def dispatched_id(self) -> str:
+        name = self.request.dispatch_name
+        return name if self.is_whole else f"{name}#{self.number}"
+
+    @property
+    def is_live(self) -> bool:
+        """False once the piece was settled or its request ended, while some queue still names it."""
+        return self.request.outstanding.get(self.number) is self
+
+
+class Request:
+    """What all kinds of requests share: a queue of pieces to hand out, and those that are out."""
+
+    kind = Kind.HISTORICAL
+
+    def __init__(self, request_id: str, ticker: str, venue: str, client_id: str, deadline_ns: int, offset: int) -> None:
+        self.request_id = request_id
+        self.dispatch_name = request_id
+        self.ticker = ticker
+        self.venue = venue
+        self.key = (venue, self.kind)
+        self.client_id = client_id
+        self.deadline_ns = deadline_ns
+        self.offset = offset
+        self.is_queued = False
+        self.was_dispatched = False
+        self.ready: deque[Piece] = deque()
+        #: Every piece that was cut and is not settled: ready, waiting for its time or for another slot, or running.
+        self.outstanding: dict[int, Piece] = {}
+
+    def peek(self, wall_ns: int) -> Piece | None:
+        """The next piece to hand out, or None; stays the next one until `take`."""
+        while self.ready and not self.ready[0].is_live:
+            self.ready.popleft()
+        return self.ready[0] if self.ready else None
+
+    def take(self) -> Piece:
+        return self.ready.popleft()
+
+    def has_more(self, wall_ns: int) -> bool:
+        """Whether a piece could be handed out now."""
+        return bool(self.ready)
+
+    def describe(self, piece: Piece) -> DispatchedRequest:
+        raise TypeError(f"{type(self).__name__} has no dispatch")
+
+    def note_of(self, piece: Piece) -> LeaseNote:
+        return LeaseNote(self.request_id, piece.number, piece.start, piece.end, piece.attempts, piece.dispatched_id)
+
+
+class SnapshotRequest(Request):
+    def __init__(self, request_id: str, ticker: str, venue: str, client_id: str, deadline_ns: int, offset: int) -> None:
+        super().__init__(request_id, ticker, venue, client_id, deadline_ns, offset)
+        piece = Piece(self, 0)
+        self.outstanding[0] = piece
+        self.ready.append(piece)
+
+    def describe(self, piece: Piece) -> DispatchedRequest:
+        return DispatchedRequest(ing.DataRequest.TICKER_SNAPSHOT, self.ticker, self.client_id)
+
+
+class RealtimeRequest(Request):
+    """The one job of a ticker, shared by all requests (`subscribers`) for it."""
+
+    kind = Kind.REALTIME
+
+    def __init__(self, request_id: str, ticker: str, venue: str, client_id: str) -> None:
+        super().__init__(request_id, ticker, venue, client_id, deadline_ns=0, offset=-1)
+        self.subscribers: dict[str, None] = {}
+        self.include_ohlc = False
+        self.ohlc_period_seconds: tuple[int, ...] = ()
+        piece = Piece(self, 0)
+        self.outstanding[0] = piece
+        self.ready.append(piece)
+
+    @property
+    def piece(self) -> Piece:
+        return self.outstanding[0]
+
+    def subscribe(self, request_id: str, include_ohlc: bool, ohlc_period_seconds: Iterable[int]) -> None:
+        self.subscribers[request_id] = None
+        self.include_ohlc |= include_ohlc
+        self.ohlc_period_seconds = tuple(sorted({*self.ohlc_period_seconds, *ohlc_period_seconds}))
+
+    def describe(self, piece: Piece) -> DispatchedRequest:
+        return DispatchedRequest(
+            ing.DataRequest.REALTIME_TICKS,
+            self.ticker,
+            self.client_id,
+            include_ohlc=self.include_ohlc,
+            ohlc_period_seconds=self.ohlc_period_seconds,
+        )
+
+    def note_of(self, piece: Piece) -> LeaseNote:
+        return LeaseNote(self.request_id, 0, 0, 0, piece.attempts, piece.dispatched_id, self.ticker)
+
+
+class HistoricalRequest(Request):
+    """A range of candles: cut lazily on the absolute grid, added up as its pieces are accepted."""
+
+    def __init__(
+        self,
+        request_id: str,
+        ticker: str,
+        venue: str,
+        client_id: str,
+        deadline_ns: int,
+        offset: int,
+        *,
+        period_seconds: int,
+        start: int,
+        end: int,
+        limit: int | None,
+        facts: VenueFacts,
+    ) -> None:
+        super().__init__(request_id, ticker, venue, client_id, deadline_ns, offset)
+        self.period_seconds = period_seconds
+        self.start = start
+        self.end = end
+        self.limit = limit
+        self.facts = facts
+        self.rows = 0
+        self.expected = 0
+        self.holes: list[Range] = []
+        self.failed: list[tuple[int, int, Failure]] = []
+        #: Ranges that were given up without a try.
+        self.abandoned: list[Range] = []
+        self._uncut: list[Range] = [(start, end)]
+        self._next_number = 0
+
+    # ---- cutting
+
+    def peek(self, wall_ns: int) -> Piece | None:
+        piece = super().peek(wall_ns)
+        if piece is None and self._can_cut(wall_ns):
+            piece = self._cut(wall_ns)
+            self.ready.append(piece)
+        return piece
+
+    def has_more(self, wall_ns: int) -> bool:
+        return bool(self.ready) or self._can_cut(wall_ns)
+
+    def is_settled(self, wall_ns: int) -> bool:
+        return not self.outstanding and not self._can_cut(wall_ns)
+
+    def _can_cut(self, wall_ns: int) -> bool:
+        if not self._uncut or (self.limit is not None and (self.outstanding or self.rows >= self.limit)):
+            return False
+        # What starts in the future of every clock we know of needs no asking, except once, by which we learn more.
+        return self._next_number == 0 or self._uncut[0][0] < wall_ns + self.facts.ahead_ns
+
+    def _cut(self, wall_ns: int) -> Piece:
+        start, end = self._uncut[0]
+        if self.facts.depth_candles:
+            span = self.facts.candles_per_piece * self.period_seconds * grid.SECOND
+            cut = min(end, max(start, wall_ns + self.facts.ahead_ns) + span)
+        else:
+            _, cut = next(grid.split(start, end, self.period_seconds, self.facts.candles_per_piece))
+        self._uncut[0:1] = [] if cut >= end else [(cut, end)]
+        limit = None if self.limit is None else self.limit - self.rows
+        piece = Piece(self, self._next_number, start, cut, limit, is_whole=(start, cut) == (self.start, self.end))
+        self._next_number += 1
+        self.outstanding[piece.number] = piece
+        return piece
+
+    # ---- restart
+
+    def restore(self, accepted: Iterable[AcceptedPiece]) -> None:
+        for piece in accepted:
+            self.take_out(piece.start, piece.end, piece.number)
+            self._add_up(piece.rows, piece.expected, piece.holes)
+
+    def take_out(self, start: int, end: int, number: int) -> bool:
+        """Remove [start, end) from what is still to be cut; False when it is not all there."""
+        for index, (low, high) in enumerate(self._uncut):
+            if low <= start and end <= high:
+                rest = [(low, start), (end, high)]
+                self._uncut[index : index + 1] = [part for part in rest if part[0] < part[1]]
+                self._next_number = max(self._next_number, number + 1)
+                return True
+        return False
+
+    def adopt(self, note: LeaseNote) -> Piece | None:
+        """The piece of a job that outlived the broker, or None when it is no longer wanted."""
+        if note.number in self.outstanding or not self.take_out(note.start, note.end, note.number):
+            return None
+        limit = None if self.limit is None else self.limit - self.rows
+        is_whole = note.dispatched_id == self.dispatch_name
+        piece = Piece(self, note.number, note.start, note.end, limit, is_whole, attempts=note.attempts)
+        self.outstanding[piece.number] = piece
+        return piece
+
+    # ---- adding up
+
+    def accept(self, piece: Piece, result: PieceResult) -> None:
+        del self.outstanding[piece.number]
+        self._add_up(result.rows, result.expected, result.holes)
+
+    def _add_up(self, rows: int, expected: int, holes: Iterable[Range]) -> None:
+        self.rows += rows
+        self.expected += expected
+        self.holes.extend(holes)
+
+    def fail(self, piece: Piece, failure: Failure) -> None:
+        """Settle `piece` without its rows, and the rest of the request where trying it makes no sense."""
+        del self.outstanding[piece.number]
+        self.failed.append((piece.start, piece.end, failure))
+        is_hopeless = failure.code.is_final and failure.code is not FailureCode.DEPTH
+        if is_hopeless or self.limit is not None or len(self.failed) >= MAX_FAILED_PIECES:
+            self.abandoned += self._uncut
+            self._uncut = []
+            for other in [other for other in self.outstanding.values() if other.job is None]:
+                del self.outstanding[other.number]
+                self.abandoned.append((other.start, other.end))
+
+    def verdict(self) -> tuple[Final, str]:
+        """Status and error message of a settled request."""
+        if not self.failed:
+            return (Final.OK, "") if self.rows else (Final.NOT_FOUND, "")
+        text = str(self.failed[0][2])
+        if self.rows == 0 and all(failure.code is FailureCode.UNKNOWN_TICKER for _, _, failure in self.failed):
+            return Final.NOT_FOUND, text
+        missing = [(start, end) for start, end, _ in self.failed] + self.abandoned
+        return Final.ERROR, f"{text}; missing {describe_ranges(missing)}"
+
+    def unfinished_ranges(self) -> list[Range]:
+        pieces = [(piece.start, piece.end) for piece in self.outstanding.values()]
+        return pieces + [(start, end) for start, end, _ in self.failed] + self.abandoned + self._uncut
+
+    def merged_holes(self) -> tuple[Range, ...]:
+        return merge(self.holes)
+
+    def done_candles(self) -> int:
+        return self.rows + sum(piece.job.progress for piece in self.outstanding.values() if piece.job is not None)
+
+    def describe(self, piece: Piece) -> DispatchedRequest:
+        return DispatchedRequest(
+            ing.DataRequest.HISTORICAL_OHLC,
+            self.ticker,
+            self.client_id,
+            piece.start,
+            piece.end,
+            self.period_seconds,
+            piece.limit,
+        )
+
+
+def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Sorted, touching and overlapping ones joined."""
+    merged: list[Range] = []
+    for start, end in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def describe_ranges(ranges: Iterable[Range], most: int = 5) -> str:
+    """`[2024-01-01T00:00:00Z, 2024-01-02T00:00:00Z)` and the like, for an error message."""
+    merged = merge(ranges)
+    shown = ", ".join(f"[{_iso(start)}, {_iso(end)})" for start, end in merged[:most])
+    return shown + (f" and {len(merged) - most} more ranges" if len(merged) > most else "")
+
+
+def _iso(time_ns: int) -> str:
+    seconds, rest = divmod(time_ns, grid.SECOND)
+    try:
+        moment = datetime.fromtimestamp(seconds, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ns} ns"
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"

@@ -1,0 +1,22 @@
+"""How long a piece waits before it is tried again; how often is bounded by the state, how long by deadlines."""
+
+from core.failures import Failure, FailureCode
+
+_FIRST_SECONDS = 1.0
+_MOST_SECONDS = 60.0
+_LIMITED_FIRST_SECONDS = 5.0
+
+
+def delay_after(failure: Failure, attempts: int, waits: int, *, moves_on: bool) -> float:
+    """Seconds to wait after `attempts` counted and `waits` uncounted failures.
+
+    `moves_on`: the piece cannot go to the same ingestor again, so that waiting would help nobody.
+    """
+    if failure.code is FailureCode.RATE_LIMITED:
+        return min(_MOST_SECONDS, _LIMITED_FIRST_SECONDS * 2.0 ** min(waits - 1, 8))
+    if moves_on:
+        return 0.0
+    if failure.code is FailureCode.SHUTDOWN:
+        # An ingestor that keeps saying so must not spin with us.
+        return 0.0 if waits < 3 else _FIRST_SECONDS
+    return min(_MOST_SECONDS, _FIRST_SECONDS * 2.0 ** min(attempts - 1, 8))

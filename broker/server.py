@@ -1,0 +1,314 @@
+"""The broker's loop: frames and records in, events to the state, its commands to the bus and to the sockets."""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable
+
+import zmq
+
+from broker import door
+from broker.batch import Batch, Outgoing
+from broker.events import (
+    ClockTicked,
+    Command,
+    Connection,
+    ConnectionLost,
+    Dispatch,
+    Event,
+    Note,
+    PublishPieceDone,
+    PublishRequestDone,
+    Refuse,
+    SendHeartbeats,
+)
+from broker.feed import RECHECK_SECONDS, Feed
+from broker.instruments import DISPATCHED, ENDED, NOTES, PIECES, SIZES
+from broker.journal import Mark, replay
+from broker.state import BrokerState
+from broker.writer import BusWriter, OutcomeLog, WriterThread
+from bus import topics
+from bus.api import Bus
+from core.errors import BadFrame, ConfigurationError
+from core.http import Status
+from core.log import get_logger
+from core.settings import BrokerSettings
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+
+#: Frames read in one round, so that no flood keeps the bus and the clock waiting.
+MAX_FRAMES_PER_ROUND = 1_000
+#: Commands that wait for the bus; past that no frame is read, and ingestors feel it.
+MAX_WAITING_COMMANDS = 50_000
+#: Unfinished requests held in memory; the rest waits on the bus.
+MAX_REQUESTS = 200_000
+TICK_SECONDS = 0.1
+HOLD_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+
+log = get_logger()
+
+
+class Waker:
+    """Makes the loop's poll return, from any thread."""
+
+    def __init__(self) -> None:
+        self.inlet, self._outlet = socket.socketpair()
+        self.inlet.setblocking(False)
+        self._outlet.setblocking(False)
+
+    def __call__(self) -> None:
+        # A full buffer, or a loop that has closed already: it needs no further call.
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._outlet.send(b"w")
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self.inlet.recv(4_096)
+
+    def wait(self, seconds: float) -> None:
+        select.select([self.inlet], [], [], seconds)
+
+    def close(self) -> None:
+        self.inlet.close()
+        self._outlet.close()
+
+
+class BrokerServer:
+    """Serves until `stop`. `address` is where ingestors connect, known once `start` returned."""
+
+    def __init__(self, settings: BrokerSettings, bus: Bus) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._waker = Waker()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._batch = Batch()
+        self._marks: deque[Mark] = deque()
+        self._stopping = threading.Event()
+        self._is_serving = False
+        self._held_at = self._rechecked_at = 0.0
+        self._last_sizes: dict[str, int] = {}
+        self.address = ""
+
+    # ---- life
+
+    def start(self) -> None:
+        """Replay the journal, then open the door. Raises BusUnavailable, ConfigurationError."""
+        at = time.monotonic()
+        replayed = replay(self._bus, at)
+        self.state = BrokerState(self._settings, lambda: uuid.uuid4().hex, at, time.time_ns())
+        self._next_offset = replayed.next_offset
+        self._marks.append(replayed.mark)
+        for event in replayed.events:
+            self._handle(event)
+        outcomes = OutcomeLog(self._bus, replayed.outcome_ends)
+        self._bind()
+        self._outcomes = outcomes
+        self._writer = WriterThread(BusWriter(self._bus, outcomes), self._waker)
+        self._feed = Feed(self._bus, replayed, self._waker)
+        self._is_serving = True
+        log.info("broker_ready", address=self.address, requests=len(self.state.requests))
+
+    def _bind(self) -> None:
+        router = self._router
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        router.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME_BYTES)
+        router.setsockopt(zmq.LINGER, 0)
+        router.setsockopt(zmq.RCVHWM, 10_000)
+        router.setsockopt(zmq.SNDHWM, 10_000)
+        interval = int(self._settings.heartbeat_seconds * 1_000)
+        router.setsockopt(zmq.HEARTBEAT_IVL, interval)
+        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * interval)
+        try:
+            router.bind(self._settings.bind)
+        except zmq.ZMQError as error:
+            raise ConfigurationError(f"broker.bind {self._settings.bind}: {error}") from error
+        self.address = router.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def run(self) -> None:
+        """Serve until `stop` is called, from any thread or a signal handler."""
+        poller = zmq.Poller()
+        poller.register(self._waker.inlet, zmq.POLLIN)
+        poller.register(self._router, zmq.POLLIN)
+        ticked_at = time.monotonic()
+        try:
+            while not self._stopping.is_set():
+                is_open = self._batch.size < MAX_WAITING_COMMANDS
+                poller.modify(self._router, zmq.POLLIN if is_open else 0)
+                poller.poll(max(0, int((ticked_at + TICK_SECONDS - time.monotonic()) * 1_000)))
+                self._waker.drain()
+                self._take_written()
+                if is_open:
+                    self._read_frames()
+                self._take_portions()
+                now = time.monotonic()
+                if now - ticked_at >= TICK_SECONDS:
+                    ticked_at = now
+                    self._tick(now)
+                self._submit()
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _close(self) -> None:
+        self._is_serving = False
+        self._feed.close()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._writer.is_busy and time.monotonic() < deadline:
+            self._waker.wait(0.1)
+            self._waker.drain()
+            self._take_written()
+        self._submit()
+        self._writer.close(max(0.0, deadline - time.monotonic()))
+        self._router.close()
+        self._context.destroy(linger=0)
+        self._waker.close()
+        log.info("broker_stopped")
+
+    # ---- input
+
+    def _read_frames(self) -> None:
+        router = self._router
+        wall_ns = time.time_ns()
+        at = time.monotonic()
+        for _ in range(MAX_FRAMES_PER_ROUND):
+            try:
+                connection, *parts = router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                event = door.event_of(connection, parts, at, wall_ns)
+            except BadFrame as error:
+                NOTES["bad_frame"].inc()
+                log.warning("bad_frame", code=error.code, text=error.text)
+                self._refuse(connection, error.code, error.text, error.request_id)
+                continue
+            self._handle(event)
+
+    def _take_portions(self) -> None:
+        while (portion := self._feed.take()) is not None:
+            if portion.events or self._marks[-1].history != portion.history_ends:
+                self._mark(Mark(self._next_offset, dict(self._outcomes.ends), portion.history_ends))
+            for event in portion.events:
+                self._handle(event)
+            self._next_offset = portion.next_offset
+        self._feed.is_full = len(self.state.requests) >= MAX_REQUESTS
+
+    def _mark(self, mark: Mark) -> None:
+        if self._marks and self._marks[-1].offset == mark.offset:
+            self._marks[-1] = mark
+        else:
+            self._marks.append(mark)
+
+    def _take_written(self) -> None:
+        batch = self._writer.done()
+        if batch is None:
+            return
+        self._send_all(batch.outgoing)
+        for event in batch.events:
+            self._handle(event)
+
+    def _tick(self, now: float) -> None:
+        self._handle(ClockTicked(now, time.time_ns()))
+        state = self.state
+        if now - self._held_at >= HOLD_SECONDS:
+            self._held_at = now
+            self._hold()
+            self._last_sizes = self.sizes()
+            for what, size in self._last_sizes.items():
+                SIZES.labels(what).set(size)
+        if now - self._rechecked_at >= RECHECK_SECONDS:
+            self._rechecked_at = now
+            if state.decided:
+                self._feed.check_finals(list(state.decided))
+
+    # ---- output
+
+    def _handle(self, event: Event) -> None:
+        self._carry_out(self.state.handle(event))
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Note):
+                NOTES[command.what].inc()
+                log.info(command.what, **command.fields)
+            elif isinstance(command, SendHeartbeats):
+                self._send_all([(connection, door.HEARTBEAT_BODY, "") for connection in command.connections])
+            elif isinstance(command, Refuse):
+                self._refuse(command.connection, command.code, command.text, command.request_id)
+            else:
+                if isinstance(command, PublishRequestDone):
+                    ENDED.labels(command.status.value).inc()
+                elif isinstance(command, PublishPieceDone):
+                    PIECES.inc()
+                elif isinstance(command, Dispatch):
+                    DISPATCHED.inc()
+                self._batch.add(command)
+
+    def _submit(self) -> None:
+        if self._batch.size and not self._writer.is_busy:
+            batch, self._batch = self._batch, Batch()
+            self._writer.submit(batch)
+
+    def _refuse(self, connection: Connection, code: str, text: str, request_id: str) -> None:
+        self._send_all([(connection, frames.encode_body(cw.Error(code=code, text=text, request_id=request_id)), "")])
+
+    def _send_all(self, outgoing: Iterable[Outgoing]) -> None:
+        router = self._router
+        lost: list[tuple[Connection, str]] = []
+        for connection, body, job_id in outgoing:
+            try:
+                router.send_multipart((connection, frames.VERSION, body), zmq.NOBLOCK)
+            except zmq.Again:
+                NOTES["frame_dropped"].inc()
+                lost.append((connection, job_id))
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                lost.append((connection, job_id))
+        for connection, job_id in lost:
+            self._handle(ConnectionLost(connection, job_id))
+
+    def _hold(self) -> None:
+        """Let go of what no unfinished request needs any more."""
+        oldest, oldest_historical = self.state.oldest_offsets()
+        needed = self._next_offset if oldest_historical is None else oldest_historical
+        while len(self._marks) > 1 and self._marks[1].offset <= needed:
+            self._marks.popleft()
+        mark = self._marks[0]
+        self._batch.holds = {
+            topics.REQUESTS: {0: self._next_offset if oldest is None else oldest},
+            topics.HISTORY_OUTCOMES: mark.outcomes,
+            topics.HISTORY: mark.history,
+        }
+        self._batch.size += 1
+
+    # ---- what it says of itself
+
+    def sizes(self) -> dict[str, int]:
+        state = self.state
+        return {
+            "requests": len(state.requests),
+            "decided": len(state.decided),
+            "jobs": len(state.jobs),
+            "slots": state.slots.total,
+            "connections": len(state.slots.peers),
+            "queued": sum(map(len, list(state.queues.values()))),
+            "parked": sum(len(pieces) for groups in list(state.parked.values()) for pieces in groups.values()),
+            "backlog": self._batch.size,
+        }
+
+    def status(self) -> Status:
+        """For the status page, whose thread calls it."""
+        if not self._is_serving:
+            return Status("broker", False)
+        problems = tuple(filter(None, (self._writer.problem, self._feed.problem)))
+        return Status("broker", True, problems, {"address": self.address, **self._last_sizes})

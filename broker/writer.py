@@ -1,0 +1,260 @@
+"""Carries batches to the bus, one after the other, in a thread of its own: the loop stays alive while it waits."""
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import tenacity
+
+from broker import records
+from broker.batch import Batch
+from broker.events import Event, PagesPublished, PublishRefused, SnapshotPublished, VenueLearned
+from broker.instruments import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
+from bus import topics
+from bus.api import Bus, Record, SequenceStamp
+from core.errors import BusFull, BusUnavailable, LeaseLost
+from core.log import get_logger
+from protobuf import candlewright_pb2 as cw
+
+#: Realtime requests that run: request id -> DataRequest.
+TABLE_REALTIME = "broker_realtime"
+_STATE_SECONDS = 7 * 86_400.0
+_SNAPSHOT_SEQUENCE_TAG = bytes((cw.Snapshot.SEQUENCE_FIELD_NUMBER << 3,))
+_TICKS_SEQUENCE_TAG = bytes((cw.TickBatch.FIRST_SEQUENCE_FIELD_NUMBER << 3,))
+
+log = get_logger()
+
+
+class OutcomeLog:
+    """The topic `history_outcomes`, whose only writer this is.
+
+    So the known ends tell, after a call whose answer was lost, which records are in the log already.
+    """
+
+    def __init__(self, bus: Bus, ends: dict[int, int]) -> None:
+        self._bus = bus
+        self.ends = ends
+        self._is_uncertain = False
+
+    def publish(self, outcomes: Sequence[Record]) -> None:
+        if self._is_uncertain:
+            outcomes = self._missing(outcomes)
+            self._is_uncertain = False
+        if not outcomes:
+            return
+        try:
+            positions = self._bus.publish(topics.HISTORY_OUTCOMES, outcomes)
+        except BusUnavailable:
+            self._is_uncertain = True
+            raise
+        for position in positions:
+            self.ends[position.partition] = position.offset + 1
+
+    def _missing(self, outcomes: Sequence[Record]) -> list[Record]:
+        found: Counter[bytes] = Counter()
+        for partition, end in self.ends.items():
+            while stored := self._bus.read(topics.HISTORY_OUTCOMES, partition, end):
+                found.update(record.value for record in stored)
+                end = stored[-1].offset + 1
+            self.ends[partition] = end
+        missing = []
+        for record in outcomes:
+            if found[record.value]:
+                found[record.value] -= 1
+            else:
+                missing.append(record)
+        return missing
+
+
+class BusWriter:
+    """Writes batches; every step is harmless when it is done twice."""
+
+    def __init__(self, bus: Bus, outcomes: OutcomeLog) -> None:
+        self._bus = bus
+        self.outcomes = outcomes
+
+    def write(self, batch: Batch) -> None:
+        """Raises BusUnavailable and BusFull; another call goes on where this one stopped."""
+        bus = self._bus
+        while batch.pages:
+            self._publish_pages(batch)
+        while batch.snapshots:
+            self._publish_snapshot(batch)
+        while batch.ticks:
+            self._publish_ticks(batch)
+        if batch.outcomes:
+            self.outcomes.publish(batch.outcomes)
+            batch.outcomes = []
+        if batch.revoke:
+            bus.revoke(list(batch.revoke))
+            batch.revoke = {}
+        if batch.grant:
+            bus.grant(batch.grant)
+            batch.grant = {}
+        self._write_tables(batch)
+        for topic, positions in batch.holds.items():
+            bus.hold(topic, topics.READER_BROKER, positions)
+        batch.holds = {}
+
+    def _write_tables(self, batch: Batch) -> None:
+        bus = self._bus
+        # A request must be seen as done before it is forgotten, or a restart would begin it again.
+        if batch.put_states:
+            bus.put(topics.TABLE_REQUEST_STATES, batch.put_states, keep_seconds=_STATE_SECONDS)
+            batch.put_states = {}
+        if batch.drop_states:
+            bus.delete(topics.TABLE_REQUEST_STATES, list(batch.drop_states))
+            batch.drop_states = {}
+        if batch.save_realtime:
+            bus.put(TABLE_REALTIME, batch.save_realtime)
+            batch.save_realtime = {}
+        if batch.forget_realtime:
+            bus.delete(TABLE_REALTIME, list(batch.forget_realtime))
+            batch.forget_realtime = {}
+        if batch.venues:
+            names = list(batch.venues)
+            for name, value in zip(names, bus.get(topics.TABLE_VENUES, names), strict=True):
+                batch.events.append(_venue_learned(name, value))
+            batch.venues = {}
+
+    def _publish_pages(self, batch: Batch) -> None:
+        pages = batch.pages[0]
+        event: Event
+        try:
+            positions = self._bus.publish(topics.HISTORY, list(records.page_records(pages)), lease=pages.job_id)
+        except (LeaseLost, BusFull) as error:
+            event = _refused(pages.job_id, error)
+        else:
+            spans = records.spans_of(positions)
+            event = PagesPublished(pages.job_id, positions[0].partition, spans)
+        batch.events.append(event)
+        del batch.pages[0]
+
+    def _publish_snapshot(self, batch: Batch) -> None:
+        command = batch.snapshots[0]
+        snapshot = command.snapshot
+        key = snapshot.ticker.encode()
+        stamp = SequenceStamp(f"SNAPSHOT:{snapshot.ticker}", tag=_SNAPSHOT_SEQUENCE_TAG)
+        record = Record(snapshot.SerializeToString(), key=key, partition_key=key, sequence=stamp)
+        try:
+            self._bus.publish(topics.SNAPSHOTS, [record], lease=command.job_id)
+        except (LeaseLost, BusFull) as error:
+            batch.events.append(_refused(command.job_id, error))
+        else:
+            batch.events.append(SnapshotPublished(command.job_id))
+        del batch.snapshots[0]
+
+    def _publish_ticks(self, batch: Batch) -> None:
+        """All batches of the first job in one call, in order."""
+        job_id = batch.ticks[0].job_id
+        mine = [command.batch for command in batch.ticks if command.job_id == job_id]
+        try:
+            self._bus.publish(topics.TICKS, [_ticks_record(ticks) for ticks in mine], lease=job_id)
+        except (LeaseLost, BusFull) as error:
+            batch.events.append(_refused(job_id, error))
+        batch.ticks = [command for command in batch.ticks if command.job_id != job_id]
+
+
+def _ticks_record(ticks: cw.TickBatch) -> Record:
+    key = ticks.ticker.encode()
+    stamp = SequenceStamp(f"TICKS:{ticks.ticker}", len(ticks.timestamp), tag=_TICKS_SEQUENCE_TAG)
+    return Record(ticks.SerializeToString(), key=key, partition_key=key, sequence=stamp)
+
+
+def _refused(job_id: str, error: LeaseLost | BusFull) -> PublishRefused:
+    REFUSED_PUBLISHES.inc()
+    log.warning("publish_refused", job_id=job_id, error=str(error))
+    return PublishRefused(job_id, str(error))
+
+
+def _venue_learned(name: str, value: bytes | None) -> VenueLearned:
+    venue = cw.Venue()
+    if value is not None:
+        venue.ParseFromString(value)
+    return VenueLearned(name, venue.max_candles_per_request or 1_000, venue.depth_candles)
+
+
+class WriterThread:
+    """One batch at a time: `submit`, then `done` gives it back; `wake` is called when it is ready to be taken.
+
+    While the bus cannot be reached the batch is tried again until `close`; `problem` says so meanwhile.
+    """
+
+    def __init__(self, writer: BusWriter, wake: Callable[[], None]) -> None:
+        self._writer = writer
+        self._wake = wake
+        self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[Batch] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self.is_busy = False
+        self.problem = ""
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="bus-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        self.is_busy = True
+        self._inbox.put(batch)
+
+    def done(self) -> Batch | None:
+        """The batch that was written, once."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            batch = self._finished.get_nowait()
+        except queue.Empty:
+            return None
+        self.is_busy = False
+        return batch
+
+    def close(self, patience_seconds: float) -> None:
+        """Let the current batch end, if that works within `patience_seconds`."""
+        self._inbox.put(None)
+        self._thread.join(patience_seconds)
+        self._stopping.set()
+        self._thread.join(patience_seconds)
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._inbox.get()) is not None:
+                started = time.perf_counter()
+                self._write(batch)
+                WRITE_SECONDS.observe(time.perf_counter() - started)
+                self._finished.put(batch)
+                self._wake()
+        except tenacity.RetryError:
+            log.warning("bus_write_abandoned", reason="the broker stops while the bus is unreachable")
+        except BaseException as error:
+            # Told to the main loop, which ends the process: a broker that cannot write must not go on.
+            self.failure = error
+            self._wake()
+
+    def _write(self, batch: Batch) -> None:
+        try:
+            self._writer.write(batch)
+            return
+        except (BusUnavailable, BusFull) as error:
+            self._tell(error)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((BusUnavailable, BusFull)),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=1.0),
+            stop=tenacity.stop_when_event_set(self._stopping),
+            sleep=tenacity.sleep_using_event(self._stopping),
+            before_sleep=self._before_sleep,
+        )
+        retrying(self._writer.write, batch)
+        self.problem = ""
+
+    def _before_sleep(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is not None:
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        BUS_RETRIES.inc()
+        text = f"the bus does not take what the broker decided: {error}"
+        if text != self.problem:
+            log.warning("bus_write_failed", error=str(error))
+        self.problem = text

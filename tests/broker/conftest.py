@@ -1,0 +1,41 @@
+"""Brokers and peers for the tests of this folder; all are closed at the end of each test."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bus.memory_bus import MemoryBus
+from tests.broker.harness import Client, Peer, RunningBroker
+
+
+class Stage:
+    """One memory bus, and the brokers and peers of one test over it."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus()
+        self.client = Client(self.bus)
+        self._brokers: list[RunningBroker] = []
+        self._peers: list[Peer] = []
+
+    def broker(self, **settings: Any) -> RunningBroker:
+        self._brokers.append(RunningBroker(self.bus, **settings))
+        return self._brokers[-1]
+
+    def peer(self, broker: RunningBroker) -> Peer:
+        self._peers.append(Peer(broker.address))
+        return self._peers[-1]
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+        for broker in self._brokers:
+            broker.stop()
+        self.bus.close()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.close()
