@@ -1,0 +1,42 @@
+"""Relays for the tests of this folder."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import zmq
+
+from bus.api import Bus
+from bus.memory_bus import MemoryBus
+from relay.server import Relay
+from tests.relay.harness import Platform, config, no_rows
+
+Start = Callable[..., Platform]
+
+
+@pytest.fixture
+def start_relay() -> Iterator[Start]:
+    with ExitStack() as stack:
+        context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
+
+        def start(bus: Bus | None = None, read_rows: Any = no_rows, **changes: Any) -> Platform:
+            bus = bus or MemoryBus()
+            relay = Relay(config(**changes), bus, read_rows)
+            relay.start()
+            stack.callback(relay.close)
+            return Platform(bus, relay, stack, context)
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Platform]:
+    """One relay for tests that share nothing but it: each uses ids of its own."""
+    with ExitStack() as stack:
+        context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
+        bus = MemoryBus()
+        relay = Relay(config(), bus, no_rows)
+        relay.start()
+        stack.callback(relay.close)
+        yield Platform(bus, relay, stack, context)
