@@ -11,7 +11,7 @@ from bus import topics as bus_topics
 from bus.api import Bus, Record
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from protobuf.frames import ON_TOPIC, RELAY_TO_CLIENT, decode, encode
+from protobuf.frames import CLIENT_TO_RELAY, ON_TOPIC, RELAY_TO_CLIENT, decode, encode
 from relay.server import Relay
 from relay.settings import SECOND_NS, RelayConfig, RelayLimits
 
@@ -71,7 +71,8 @@ class Client:
         return self.answer()
 
     def answer(self) -> Any:
-        return decode(self.socket.recv_multipart(), RELAY_TO_CLIENT)
+        # A control message is echoed as it came.
+        return decode(self.socket.recv_multipart(), (*RELAY_TO_CLIENT, *CLIENT_TO_RELAY))
 
 
 class Subscriber:
