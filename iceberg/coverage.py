@@ -1,7 +1,9 @@
 """What is known of finished requests, read without Spark."""
 
 from datetime import UTC, datetime
+from typing import Any
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import EqualTo
 
 from core.settings import Settings
@@ -9,6 +11,16 @@ from iceberg.catalog import open_catalog
 from iceberg.tables import COVERAGE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def read_coverage(settings: Settings) -> list[dict[str, Any]]:
+    """The rows of finished requests, by start; each request once. Empty where there are no tables yet."""
+    try:
+        table = open_catalog(settings).load_table(COVERAGE.identifier)
+    except NoSuchTableError:
+        return []
+    rows = {row["request_id"]: row for row in table.scan().to_arrow().to_pylist()}
+    return sorted(rows.values(), key=lambda row: (row["start"], row["request_id"]))
 
 
 def read_holes(settings: Settings, request_id: str) -> list[tuple[int, int]]:

@@ -1,6 +1,7 @@
 """Rows through Spark Connect, for a platform whose tables are on another machine."""
 
 import re
+import socket
 from typing import TYPE_CHECKING
 
 from candlewright.client.errors import RowsUnavailable
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+REACH_SECONDS = 5.0
 _ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
 
 
@@ -28,9 +30,12 @@ def open_session(bind: str) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     url = connect_url(bind)
+    # Spark's own client tries for minutes before it says that nobody is there.
+    host, _, port = url.removeprefix("sc://").partition("/")[0].rpartition(":")
     try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
         session: SparkSession = SparkSession.builder.remote(url).create()
-    except (PySparkException, OSError, RuntimeError) as error:
+    except (PySparkException, OSError, RuntimeError, ValueError) as error:
         raise RowsUnavailable(f"Spark Connect at {url} cannot be reached: {error}") from error
     return session
 

@@ -29,6 +29,7 @@ ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
 START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
 STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0}
 SANDBOX_VENUE = "BINANCE"
+BUS_URL_FILE = "bus.url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class _Builder:
         server = EmbeddedRedis(self._settings.data_dir / "redis", self._settings.bus.fsync, port)
         command = tuple(server.command())
         self._environment["BUS__URL"] = server.url
+        _keep_private(self._run_dir / BUS_URL_FILE, server.url)
         password = server.url.partition("://:")[2].partition("@")[0]
         return PartSpec(_plan(REDIS, REDIS), command, merged(os.environ, {}), RedisPing(port, password))
 
@@ -122,6 +124,24 @@ class _Builder:
 
 def _plan(folder: str, name: str) -> PartPlan:
     return PartPlan(name, STAGES[folder], START_SECONDS.get(folder, 60.0), STOP_SECONDS.get(folder, 10.0))
+
+
+def bus_url_of(settings: Settings) -> str:
+    """Where the bus of a platform on this data directory is: as set, or where the embedded one was started last."""
+    if settings.bus.url:
+        return settings.bus.url
+    try:
+        return (settings.data_dir / "run" / BUS_URL_FILE).read_text()
+    except OSError:
+        return ""
+
+
+def _keep_private(file: Path, text: str) -> None:
+    """The address holds a password."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(text)
 
 
 def merged(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,173 @@
+"""The commands. Bodies live in the modules beside this one and are loaded when a command runs: `--help` is quick."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from candlewright.cli.output import FileOutput, Output
+
+app = typer.Typer(
+    name="candlewright",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Market data with exact candles: ingestion, tables, triggers. Exit codes: 0 done, 1 refused, 2 wrong usage.",
+)
+config_app = typer.Typer(no_args_is_help=True, help="The settings in force.", rich_markup_mode=None)
+app.add_typer(config_app, name="config")
+
+Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: candlewright.toml).")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory (default: ./data).")]
+OutputOption = Annotated[Output, typer.Option("--output", help="table, or json: JSON lines and nothing else.")]
+FileOutputOption = Annotated[FileOutput, typer.Option("--output", help="How to write the rows.")]
+FileOption = Annotated[Path | None, typer.Option("--file", help="Write there instead of to stdout.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the platform.")]
+
+
+@app.command()
+def up(
+    data_dir: DataDir = None,
+    config: Config = None,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Start a generated exchange and use it as BINANCE.")
+    ] = False,
+    exchange_url: Annotated[
+        list[str] | None,
+        typer.Option("--exchange-url", metavar="VENUE=URL", help="Another server for a venue; may be repeated."),
+    ] = None,
+    ingestors: Annotated[int, typer.Option("--ingestors", min=0, max=64, help="How many ingestors.")] = 1,
+    parts: Annotated[
+        str | None, typer.Option("--parts", help="Only these, with commas, over the bus that bus.url names.")
+    ] = None,
+) -> None:
+    """Start the platform in the foreground; prints `ready` when all its parts are."""
+    from candlewright.cli import platform
+
+    platform.up(data_dir, config, sandbox, exchange_url or [], ingestors, parts)
+
+
+@app.command()
+def history(
+    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")],
+    start: Annotated[str, typer.Option("--start", help="First open time, ISO 8601 (UTC).")],
+    end: Annotated[str, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")],
+    period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N candles.")] = None,
+    output: FileOutputOption = FileOutput.table,
+    file: FileOption = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Fetch and store candles, and show them as a chart and a table, or write them."""
+    from candlewright.cli import requests
+
+    requests.history(ticker, period, start, end, limit, output, file, data_dir, config, timeout)
+
+
+@app.command("requests")
+def list_requests(
+    request_id: Annotated[str | None, typer.Argument(help="Only this request.")] = None,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """What was asked for, how far it is, and how it ended."""
+    from candlewright.cli import requests
+
+    requests.list_requests(request_id, output, data_dir, config, timeout)
+
+
+@app.command()
+def snapshot(
+    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE.")],
+    output: OutputOption = Output.table,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """The newest prices of a ticker."""
+    from candlewright.cli import requests
+
+    requests.snapshot(ticker, output, config, timeout)
+
+
+@app.command()
+def venues(output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0) -> None:
+    """The venues that the platform's ingestors offer."""
+    from candlewright.cli import requests
+
+    requests.venues(output, config, timeout)
+
+
+@app.command()
+def markets(
+    venue: Annotated[str, typer.Argument(help="Such as BINANCE.")],
+    output: OutputOption = Output.table,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """The markets of a venue."""
+    from candlewright.cli import requests
+
+    requests.markets(venue, output, config, timeout)
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="Spark SQL; the tables are lake.market.ohlc and so on.")],
+    output: FileOutputOption = FileOutput.table,
+    file: FileOption = None,
+    config: Config = None,
+) -> None:
+    """Run Spark SQL on the tables of the running platform."""
+    from candlewright.cli import tables
+
+    tables.sql(statement, output, file, config)
+
+
+@app.command()
+def status(output: OutputOption = Output.table, config: Config = None) -> None:
+    """How the parts of the running platform are. Exit code 1 when one is not well."""
+    from candlewright.cli import platform
+
+    platform.status(output, config)
+
+
+@app.command()
+def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
+    """Check this machine and the settings, and say what to do. Exit code 1 when something is missing."""
+    from candlewright.cli import doctor
+
+    doctor.run(output, data_dir, config)
+
+
+@config_app.command("show")
+def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
+    """All settings in force, secrets hidden."""
+    from candlewright.cli import platform
+
+    platform.config_show(output, data_dir, config)
+
+
+@app.command()
+def demo(
+    keep: Annotated[Path | None, typer.Option("--data-dir", help="Keep the demo's data there.")] = None,
+) -> None:
+    """Start everything with a generated exchange, fetch candles, show them, stop everything."""
+    from candlewright.cli import demo
+
+    demo.run(keep)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def bench(context: typer.Context, name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
+    """Run a benchmark; its own options follow the name. --output json: one line of JSON."""
+    from candlewright.cli import bench
+
+    bench.run(name, context.args)

@@ -1,0 +1,33 @@
+"""`candlewright bench NAME`: each benchmark is a module of `benchmarks/`, run as a process of its own."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from candlewright.cli.output import say
+
+
+def names() -> list[str]:
+    """The benchmarks that there are."""
+    found = find_spec("benchmarks")
+    folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
+    return sorted(
+        file.stem
+        for folder in folders
+        for file in folder.glob("*.py")
+        if not file.stem.startswith("_") and "def main(" in file.read_text()
+    )
+
+
+def run(name: str | None, arguments: Sequence[str]) -> None:
+    known = names()
+    if name in (None, "--help", "-h"):
+        say(f"usage: candlewright bench NAME [options]; NAME is one of: {', '.join(known) or '(none here)'}")
+        raise typer.Exit(0 if name else 2)
+    if name not in known:
+        raise typer.BadParameter(f"no benchmark {name}; there are: {', '.join(known) or 'none here'}")
+    raise typer.Exit(subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *arguments]))

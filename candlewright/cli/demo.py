@@ -1,0 +1,90 @@
+"""`candlewright demo`: the whole way of a request, on a platform of its own that is gone afterwards."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from candlewright.cli import chart
+from candlewright.cli.output import print_arrow_table, say, style_of_stdout
+from candlewright.cli.progress import RequestProgress
+from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS, candles_of
+from candlewright.client import Client, Notification, Outcome, connect
+from candlewright.client.spark_connect import open_session
+from candlewright.client.times import format_nanoseconds
+from candlewright.supervisor.private import PrivatePlatform
+from core.errors import CandlewrightError
+from core.settings import Settings
+
+TICKER, PERIOD_SECONDS = "BTC/USDT.BINANCE", 60
+
+
+@dataclass(slots=True)
+class Stage:
+    """What the steps hand on."""
+
+    client: Client
+    settings: Settings
+    final: Notification | None = None
+
+
+def run(keep: Path | None) -> None:
+    """Raises CandlewrightError when a step fails; everything is stopped then, too."""
+    with tempfile.TemporaryDirectory(prefix="candlewright-demo-") as temporary:
+        platform = PrivatePlatform(keep or Path(temporary), ("--sandbox",), hear=lambda line: say(f"  {line}"))
+        tell(1, "starting the platform on free ports, with a generated exchange in place of Binance")
+        began = time.monotonic()
+        with platform, connect(settings=platform.settings) as client:
+            print(f"ready after {time.monotonic() - began:.1f} s", flush=True)
+            stage = Stage(client, platform.settings)
+            for number, (title, step) in enumerate(STEPS, start=2):
+                tell(number, title)
+                step(stage)
+            tell(len(STEPS) + 2, "stopping everything")
+    print("done", flush=True)
+
+
+def tell(number: int, title: str) -> None:
+    print(f"\n[{number}/{len(STEPS) + 2}] {title}", flush=True)
+
+
+def fetch(stage: Stage) -> None:
+    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    submitted = stage.client.submit(TICKER, PERIOD_SECONDS, start=end - timedelta(days=1), end=end)
+    print(f"request {submitted.request_id} is queued; its notification comes on {submitted.topic}", flush=True)
+    began = time.monotonic()
+    with RequestProgress(TICKER) as progress:
+        stage.final = stage.client.wait(submitted.request_id, progress=progress, timeout=300)
+    if stage.final.status is not Outcome.OK:
+        raise CandlewrightError(f"the request ended as {stage.final.status}: {stage.final.error_message}")
+    took = time.monotonic() - began
+    print(f"HistoryReady: {stage.final.row_count} rows in {stage.final.table} after {took:.2f} s", flush=True)
+
+
+def read(stage: Stage) -> None:
+    assert stage.final is not None
+    session = open_session(stage.settings.spark.connect_bind)
+    try:
+        query = (
+            "SELECT open_time, open, high, low, close, volume, trade_count FROM lake.market.ohlc"
+            f" WHERE ticker = '{TICKER}' AND period_seconds = {PERIOD_SECONDS} ORDER BY open_time"
+        )
+        print(f"{stage.settings.spark.connect_bind}> {query}", flush=True)
+        table = session.sql(query).toArrow()
+    finally:
+        session.stop()
+    if table.num_rows < stage.final.row_count:
+        raise CandlewrightError(f"{stage.final.row_count} rows were confirmed, Spark SQL finds {table.num_rows}")
+    print_arrow_table(table)
+    print(f"\n{TICKER}, one-minute candles from {format_nanoseconds(stage.final.start)}")
+    for line in chart.render(candles_of(table), CHART_COLUMNS, CHART_ROWS, style_of_stdout()):
+        print(line)
+
+
+#: Further steps (live ticks, a trigger) go at the end.
+STEPS: tuple[tuple[str, Callable[[Stage], None]], ...] = (
+    (f"asking for a day of {TICKER} by the minute, and waiting for HistoryReady", fetch),
+    ("reading the rows from Iceberg with Spark SQL, over Spark Connect", read),
+)

@@ -1,0 +1,128 @@
+"""`candlewright doctor`: what this machine has and lacks."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from candlewright.cli.loading import settings_for
+from candlewright.cli.output import Output, print_rows
+from candlewright.cli.platform import fetch_status
+from candlewright.supervisor import ports
+from candlewright.supervisor.parts import STAGES
+from core.errors import CandlewrightError, ConfigurationError
+from core.settings import Settings
+from core.version import VERSION
+
+MIN_FREE_BYTES = 2 << 30
+MIN_MEMORY_BYTES = 3 << 30
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    NOTE = "note"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    verdict: Verdict
+    text: str
+
+
+def run(output: Output, data_dir: Path | None, config: Path | None) -> None:
+    settings = settings_for(config, data_dir)
+    found = [finding for check in CHECKS for finding in check(settings)]
+    print_rows([asdict(finding) for finding in found], output, ["what", "verdict", "text"], "")
+    if any(finding.verdict is Verdict.MISSING for finding in found):
+        raise typer.Exit(1)
+
+
+def _python(settings: Settings) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    is_fine = sys.version_info >= (3, 11)
+    yield Finding("python", Verdict.OK if is_fine else Verdict.MISSING, f"{version}, candlewright {VERSION}")
+
+
+def _java(settings: Settings) -> Iterator[Finding]:
+    from flink_replacement_spark.java import java_home
+
+    try:
+        yield Finding("java", Verdict.OK, str(java_home(os.environ)))
+    except CandlewrightError as error:
+        yield Finding("java", Verdict.MISSING, str(error))
+
+
+def _jars(settings: Settings) -> Iterator[Finding]:
+    if find_spec("pyspark") is None:
+        yield Finding("spark", Verdict.MISSING, "pyspark is not installed: run ./run once")
+        return
+    cache = Path.home() / ".cache" / "candlewright" / "jars"
+    if any(cache.glob("*.json")):
+        yield Finding("spark jars", Verdict.OK, str(cache))
+    else:
+        yield Finding("spark jars", Verdict.NOTE, "not here yet: the first `up` fetches them")
+
+
+def _redis(settings: Settings) -> Iterator[Finding]:
+    if settings.bus.url:
+        yield Finding("bus", Verdict.OK, "an existing Redis, as bus.url says")
+        return
+    from bus.embedded import find_redis_server
+
+    try:
+        yield Finding("bus", Verdict.OK, f"embedded, {find_redis_server()}")
+    except CandlewrightError as error:
+        yield Finding("bus", Verdict.MISSING, str(error))
+
+
+def _data_directory(settings: Settings) -> Iterator[Finding]:
+    folder = settings.data_dir
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not os.access(existing, os.W_OK):
+        yield Finding("data directory", Verdict.MISSING, f"{existing} cannot be written")
+        return
+    free = shutil.disk_usage(existing).free
+    verdict = Verdict.OK if free >= MIN_FREE_BYTES else Verdict.MISSING
+    yield Finding("data directory", verdict, f"{folder}, {free / (1 << 30):.1f} GiB free")
+
+
+def _memory(settings: Settings) -> Iterator[Finding]:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    verdict = Verdict.OK if total >= MIN_MEMORY_BYTES else Verdict.NOTE
+    yield Finding("memory", verdict, f"{total / (1 << 30):.1f} GiB, {os.cpu_count()} processors")
+
+
+def _platform(settings: Settings) -> Iterator[Finding]:
+    """A platform that runs is asked how it is; where none runs, its ports must be free."""
+    try:
+        page = fetch_status(settings)
+    except CandlewrightError:
+        try:
+            ports.check(ports.binds_of(settings, STAGES), 0.0)
+        except ConfigurationError as error:
+            yield Finding("ports", Verdict.MISSING, str(error))
+        else:
+            yield Finding("ports", Verdict.OK, "free; no platform is running")
+        return
+    problems = page.get("problems", [])
+    verdict = Verdict.OK if page.get("ready") and not problems else Verdict.NOTE
+    yield Finding("platform", verdict, "; ".join(problems) or ("ready" if page.get("ready") else "starting"))
+
+
+CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+    _python,
+    _java,
+    _jars,
+    _redis,
+    _data_directory,
+    _memory,
+    _platform,
+)

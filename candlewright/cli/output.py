@@ -1,0 +1,154 @@
+"""Rows on stdout: a table for people, CSV, JSON lines or Parquet for programs. Everything else goes to stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from candlewright.cli.chart import Style
+from core.errors import CandlewrightError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows that a table shows at its begin and at its end; files and JSON hold all.
+SHOWN_ROWS = 10
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+class FileOutput(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One JSON object: times as ISO text, bytes as hex, NULL as null, and what JSON has no number for as text."""
+    return json.dumps(row, default=_plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str], empty: str) -> None:
+    """Rows as JSON lines, or as a table of `columns`."""
+    if output is Output.json:
+        for row in rows:
+            print(json_line(row))
+    elif rows:
+        print_table(columns, ([cell(row.get(column)) for column in columns] for row in rows))
+    else:
+        say(empty)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        *columns, title=title, box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2, title_justify="left"
+    )
+    for row in rows:
+        table.add_row(*row)
+    console = Console(markup=False, highlight=False)
+    # A pipe has no edge: nothing is cut there.
+    console.print(table, width=None if sys.stdout.isatty() else max(console.width, console.measure(table).maximum))
+
+
+def cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell, value))
+    return str(value)
+
+
+def iso(moment: datetime) -> str:
+    text = moment.astimezone(UTC).replace(tzinfo=None).isoformat() if moment.tzinfo else moment.isoformat()
+    return text + ("Z" if moment.tzinfo else "")
+
+
+def print_arrow(table: "pa.Table", output: FileOutput, file: Path | None) -> None:
+    """A whole Arrow table; raises CandlewrightError when `file` cannot be written."""
+    if output is FileOutput.table:
+        if file is not None:
+            raise CandlewrightError("a table is for the terminal: give --output csv, json or parquet with --file")
+        print_arrow_table(table)
+        return
+    try:
+        if file is not None:
+            with file.open("wb") as sink:
+                _write(table, output, sink)
+            say(f"{table.num_rows} rows in {file}")
+        else:
+            sys.stdout.flush()
+            _write(table, output, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # The reader of the pipe (head, say) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise CandlewrightError(f"{file or 'stdout'} cannot be written: {error.strerror}") from error
+
+
+def print_arrow_table(table: "pa.Table") -> None:
+    """The first and the last rows."""
+    names = table.column_names
+    if table.num_rows > 2 * SHOWN_ROWS:
+        parts = [table.slice(0, SHOWN_ROWS), table.slice(table.num_rows - SHOWN_ROWS)]
+        rows = [[cell(row[name]) for name in names] for row in parts[0].to_pylist()]
+        rows.append(["…"] * len(names))
+        rows += [[cell(row[name]) for name in names] for row in parts[1].to_pylist()]
+    else:
+        rows = [[cell(row[name]) for name in names] for row in table.to_pylist()]
+    print_table(names, rows)
+    print(f"{table.num_rows} rows")
+
+
+def _write(table: "pa.Table", output: FileOutput, sink: Any) -> None:
+    if output is FileOutput.csv:
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(table, sink)
+    elif output is FileOutput.parquet:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table, sink)
+    else:
+        for batch in table.to_batches(max_chunksize=10_000):
+            sink.write("".join(json_line(row) + "\n" for row in batch.to_pylist()).encode())
+
+
+def style_of_stdout() -> Style:
+    """Colour on a terminal that wants it; Unicode where it can be written."""
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Style(colour=has_colour, unicode=encoding.startswith("utf"))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"no JSON for {type(value).__name__}")

@@ -1,0 +1,58 @@
+"""How far a long request is: a bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from candlewright.cli.output import say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+#: Requests that end sooner show nothing.
+PATIENCE_SECONDS = 1.0
+LINE_SECONDS = 5.0
+
+
+class RequestProgress:
+    """Call it with (done, expected) candles."""
+
+    def __init__(self, what: str, is_tty: bool | None = None) -> None:
+        self._what = what
+        self._is_tty = sys.stderr.isatty() if is_tty is None else is_tty
+        self._started = time.monotonic()
+        self._next_line = self._started + PATIENCE_SECONDS
+        self._bar: tuple[Progress, TaskID] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+
+    def __call__(self, done: int, expected: int) -> None:
+        now = time.monotonic()
+        if now < self._next_line:
+            return
+        if self._is_tty:
+            self._next_line = now
+            self._draw(done, expected)
+        else:
+            self._next_line = now + LINE_SECONDS
+            say(f"{self._what}: {done} of {expected} candles")
+
+    def _draw(self, done: int, expected: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        if self._bar is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar = progress, progress.add_task(self._what, total=expected)
+            progress.start()
+        progress, task = self._bar
+        progress.update(task, completed=done, total=expected)

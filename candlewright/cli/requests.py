@@ -1,0 +1,195 @@
+"""Commands that talk to the relay."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from candlewright.cli import chart
+from candlewright.cli.loading import settings_for
+from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout
+from candlewright.cli.progress import RequestProgress
+from candlewright.client import Client, History, connect
+from candlewright.client.times import format_nanoseconds, to_nanoseconds
+from core.errors import CandlewrightError, InvalidRequest
+from core.settings import Settings
+from venues.periods import format_period, parse_period
+from venues.ticker import Ticker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHART_COLUMNS, CHART_ROWS = 120, 16
+COLUMNS = ["open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count", "source"]
+
+
+def history(
+    ticker: str,
+    period: str,
+    start: str,
+    end: str,
+    limit: int | None,
+    output: FileOutput,
+    file: Path | None,
+    data_dir: Path | None,
+    config: Path | None,
+    timeout: float,
+) -> None:
+    try:
+        Ticker.parse(ticker)
+        wanted = (to_nanoseconds(start), to_nanoseconds(end), parse_period(period))
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from error
+    if wanted[0] >= wanted[1]:
+        raise typer.BadParameter(f"--start {start} must lie before --end {end}")
+    if output is FileOutput.parquet and file is None and sys.stdout.isatty():
+        raise typer.BadParameter("--output parquet needs --file, or a pipe")
+    if output is FileOutput.table and file is not None:
+        raise typer.BadParameter("--file needs --output csv, json or parquet")
+    settings = settings_for(config, data_dir)
+    with connect(settings=settings, timeout=timeout) as c, RequestProgress(f"{ticker} {period}") as progress:
+        got = c.history(ticker, wanted[2], start=wanted[0], end=wanted[1], limit=limit, progress=progress)
+    if output is FileOutput.table:
+        show(got)
+    else:
+        print_arrow(got.to_arrow(), output, file)
+
+
+def show(got: History) -> None:
+    """A chart and a table on stdout; holes on stderr."""
+    from rich.console import Console
+
+    table = got.to_arrow()
+    final = got.notification
+    print(f"{final.ticker} {format_period(final.period_seconds)}: {got.row_count} candles")
+    for line in chart.render(candles_of(table), min(Console().width, CHART_COLUMNS), CHART_ROWS, style_of_stdout()):
+        print(line)
+    print_arrow(table.select([name for name in COLUMNS if name in table.column_names]), FileOutput.table, None)
+    for first, last in got.holes:
+        say(f"no candles at the venue from {format_nanoseconds(first)} until {format_nanoseconds(last)}")
+
+
+def candles_of(table: "pa.Table") -> list[chart.Candle]:
+    columns = [table[name].to_pylist() for name in ("open_time", "open", "high", "low", "close", "volume")]
+    return [chart.Candle(row[0].timestamp(), *row[1:]) for row in zip(*columns, strict=True)]
+
+
+def venues(output: Output, config: Path | None, timeout: float) -> None:
+    with _client(config, timeout) as c:
+        rows = [asdict(venue) for venue in c.venues()]
+    if output is Output.table:
+        for row in rows:
+            row["periods"] = " ".join(map(format_period, row["period_seconds"]))
+            row["updated"] = format_nanoseconds(row["updated_at"] // 10**9 * 10**9)
+    columns = ["name", "market_count", "is_live", "periods", "updated"]
+    print_rows(rows, output, columns, "no ingestor has announced a venue yet")
+
+
+def markets(venue: str, output: Output, config: Path | None, timeout: float) -> None:
+    with _client(config, timeout) as c:
+        rows = [asdict(market) for market in c.markets(venue)]
+    print_rows(rows, output, ["ticker", "market_id", "is_active"], f"{venue} has no markets")
+
+
+def snapshot(ticker: str, output: Output, config: Path | None, timeout: float) -> None:
+    try:
+        Ticker.parse(ticker)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from error
+    with _client(config, timeout) as c:
+        row = asdict(c.snapshot(ticker))
+    if output is Output.table:
+        row["exchange_time"] = format_nanoseconds(row["exchange_time"])
+        columns = ["ticker", "exchange_time", "last", "bid", "bid_size", "ask", "ask_size", "volume_24h"]
+    else:
+        columns = list(row)
+    print_rows([row], output, columns, "")
+
+
+def list_requests(
+    request_id: str | None, output: Output, data_dir: Path | None, config: Path | None, timeout: float
+) -> None:
+    settings = settings_for(config, data_dir)
+    if request_id is not None:
+        with connect(settings=settings, timeout=timeout) as c:
+            state = asdict(c.state(request_id))
+        if state["state"] == "unknown":
+            raise CandlewrightError(f"the platform knows no request {request_id}")
+        final = state.pop("notification") or {}
+        rows = [{**state, **{key: final.get(key) for key in ("ticker", "status", "row_count", "error_message")}}]
+        columns = ["request_id", "state", "done_candles", "expected_candles", "status", "row_count", "error_message"]
+    else:
+        rows = _unfinished(settings) + _finished(settings)
+        columns = [
+            "request_id",
+            "state",
+            "ticker",
+            "period",
+            "start",
+            "end",
+            "done_candles",
+            "expected_candles",
+            "status",
+        ]
+    print_rows(rows, output, columns, "no requests yet")
+
+
+def _unfinished(settings: Settings) -> list[dict[str, Any]]:
+    """What the broker says of requests that have not ended; nothing when the bus is not to be reached."""
+    from bus import topics
+    from bus.connect import connect as connect_bus
+    from candlewright.supervisor.parts import bus_url_of
+    from core.errors import BusError
+    from protobuf import candlewright_pb2 as cw
+
+    url = bus_url_of(settings)
+    if not url:
+        return []
+    bus = connect_bus(settings.bus.model_copy(update={"url": url}))
+    try:
+        states = [cw.RequestState.FromString(value) for value in bus.items(topics.TABLE_REQUEST_STATES).values()]
+    except BusError as error:
+        say(f"requests in work are not shown: {error}")
+        return []
+    finally:
+        bus.close()
+    return [
+        {
+            "request_id": state.request_id,
+            "state": state.state,
+            "done_candles": state.done_candles,
+            "expected_candles": state.expected_candles,
+        }
+        for state in states
+        if state.state != "done"
+    ]
+
+
+def _finished(settings: Settings) -> list[dict[str, Any]]:
+    if settings.iceberg.catalog == "sqlite" and not (settings.data_dir / "catalog.db").exists():
+        return []
+    from iceberg.coverage import read_coverage
+
+    rows: list[dict[str, Any]] = []
+    for row in read_coverage(settings):
+        rows.append(
+            {
+                "request_id": row["request_id"],
+                "state": "done",
+                "ticker": row["ticker"],
+                "period": format_period(row["period_seconds"]),
+                "start": row["start"],
+                "end": row["end"],
+                "done_candles": row["got"],
+                "expected_candles": row["expected"],
+                "status": row["status"],
+                "holes": len(row["holes"] or ()),
+            }
+        )
+    return rows
+
+
+def _client(config: Path | None, timeout: float) -> Client:
+    return connect(settings=settings_for(config), timeout=timeout)
