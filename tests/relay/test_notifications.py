@@ -48,8 +48,9 @@ def test_a_topic_that_is_a_prefix_of_another_is_replayed_alone(platform: Platfor
     client.ask(submit("prefix-2", client_id="ab"))
     for request_id in ("prefix-1", "prefix-2"):
         finish(platform.bus, request_id)
-    assert platform.subscriber("RESPONSE:ab").drain() == ["RESPONSE:ab"]
-    assert platform.subscriber("RESPONSE:a").drain() == ["RESPONSE:a"]
+    # Each may come twice: live, and as a replay.
+    assert set(platform.subscriber("RESPONSE:ab").drain()) == {"RESPONSE:ab"}
+    assert set(platform.subscriber("RESPONSE:a").drain()) == {"RESPONSE:a"}
 
 
 def test_a_live_final_carries_its_whole_topic_to_those_who_subscribed_to_a_prefix(platform: Platform) -> None:
@@ -63,11 +64,13 @@ def test_a_live_final_carries_its_whole_topic_to_those_who_subscribed_to_a_prefi
 
 
 def test_a_bare_prefix_is_owed_all_kept_finals(start_relay: Start) -> None:
-    platform = start_relay()
-    client = platform.client()
+    first = start_relay()
+    client = first.client()
     for number in range(20):
         client.ask(submit(f"r{number}", client_id=f"c{number % 2}"))
-        finish(platform.bus, f"r{number}")
+        finish(first.bus, f"r{number}")
+    first.relay.close()
+    platform = start_relay(first.bus)
     assert sorted(platform.subscriber("HISTORY_READY:").drain()) == sorted(f"HISTORY_READY:r{n}" for n in range(20))
     assert sorted(platform.subscriber("RESPONSE:").drain()) == ["RESPONSE:c0"] * 10 + ["RESPONSE:c1"] * 10
 
@@ -115,11 +118,13 @@ def test_finals_past_their_time_are_not_replayed(start_relay: Start) -> None:
 
 
 def test_a_replay_has_a_bound(start_relay: Start) -> None:
-    platform = start_relay(limits=RelayLimits(max_replayed=4))
-    client = platform.client()
+    first = start_relay()
+    client = first.client()
     for number in range(10):
         client.ask(submit(f"r{number}", client_id="c"))
-        finish(platform.bus, f"r{number}")
+        finish(first.bus, f"r{number}")
+    first.relay.close()
+    platform = start_relay(first.bus, limits=RelayLimits(max_replayed=4))
     assert platform.subscriber("RESPONSE:c").drain() == ["RESPONSE:c"] * 4
 
 
@@ -237,7 +242,7 @@ def test_frames_that_are_no_subscription_do_no_harm(platform: Platform) -> None:
         socket.rcvtimeo = 10_000
         socket.connect(platform.relay.notifications_address)
         finish(platform.bus, "xsub")
-        for frames in ([b"\x07hello"], [b"\x01", b"part"], [b"\x01" + b"T" * 2_000], [b"\x01\xff\xfe"]):
+        for frames in ([b"\x07hello"], [b"\x07", b"part"], [b"\x01" + b"T" * 2_000], [b"\x01\xff\xfe"]):
             socket.send_multipart(frames)
         socket.send(b"\x01HISTORY_READY:xsub")
         assert socket.recv_multipart()[0] == b"HISTORY_READY:xsub"
