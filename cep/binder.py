@@ -1,0 +1,374 @@
+"""From syntax to typed expressions: names, types, parameters, the allow-list of functions."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.evaluation import RowValues
+from cep.expressions import Apply, Column, Constant, Expression, walk
+from cep.functions import FUNCTIONS, cast
+from cep.functions_text import like_expression, read
+from cep.functions_time import UNIT_FUNCTIONS, field_name
+from cep.limits import Limits
+from cep.signatures import Mismatch, fits
+from cep.syntax import CallNode, Identifier, LiteralNode, ModeNode, NameNode, Node, OverNode, ParameterNode, StarNode
+from cep.times import UNITS, literal_interval, unit_name
+from cep.tokens import Position
+from cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, NULL, STRING, Kind, SqlType
+from cep.vector import Vector
+from core.errors import TriggerRejected
+
+Parameters = Mapping[str, str]
+
+# Other dialects' names for functions of the table.
+ALIASES = {
+    "CHARACTER_LENGTH": "CHAR_LENGTH",
+    "LEN": "LENGTH",
+    "UCASE": "UPPER",
+    "LCASE": "LOWER",
+    "NVL": "COALESCE",
+    "INSTR": "STRPOS",
+    "LOCATE": "STRPOS",
+    "POWER10": "POW",
+    "IIF": "IF",
+    "DATEDIFF": "DATE_DIFF",
+    "DATEADD": "DATE_ADD",
+    "DAYOFWEEK": "DAY_OF_WEEK",
+    "DAYOFMONTH": "DAY_OF_MONTH",
+    "DAYOFYEAR": "DAY_OF_YEAR",
+    "WEEK_OF_YEAR": "WEEK",
+    "DATETRUNC": "DATE_TRUNC",
+    "TRUNC": "TRUNCATE",
+    "ISNAN": "IS_NAN",
+}
+_NOW = (
+    "NOW",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIME",
+    "RAND",
+    "RANDOM",
+    "UUID",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a relation. `hidden` columns answer to their name but are not part of `*`."""
+
+    name: str
+    type: SqlType
+    qualifier: str = ""
+    hidden: bool = False
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A "did you mean" sentence, or nothing."""
+    by_folded = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower()[:100], by_folded, n=1, cutoff=0.6)
+    return f"did you mean '{by_folded[found[0]]}'?" if found else ""
+
+
+def lookup(fields: Sequence[Field], name: Identifier, qualifier: Identifier | None) -> int | None:
+    """The place of the column, or None. Raises TriggerRejected when several answer to the name."""
+    candidates = [
+        index
+        for index, field in enumerate(fields)
+        if field.name.lower() == name.text.lower()
+        and (qualifier is None or field.qualifier.lower() == qualifier.text.lower())
+    ]
+    exact = [index for index in candidates if fields[index].name == name.text]
+    if len(candidates) > 1 and len(exact) == 1 and name.quoted:
+        return exact[0]
+    if len(candidates) > 1:
+        shown = [index for index in candidates if not fields[index].hidden]
+        if len(shown) == 1:
+            return shown[0]
+        raise name.at.reject(f"the column '{name.text[:60]}' is ambiguous", "put the table's alias before it")
+    return candidates[0] if candidates else None
+
+
+class Binder:
+    """Checks expressions over the columns `fields`. Subclasses add what else may stand in an expression."""
+
+    def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits) -> None:
+        self.fields = fields
+        self.parameters = parameters
+        self.limits = limits
+
+    # -- entries --------------------------------------------------------------------------------------------------
+
+    def condition(self, node: Node, what: str) -> Expression:
+        """A boolean expression."""
+        found = self.bind(node)
+        if isinstance(found, Constant):
+            found = self.converted(found, BOOLEAN, node.at)
+        if found.type.kind is not Kind.BOOLEAN:
+            raise node.at.reject(f"{what} must be a condition, but it has type {found.type}")
+        return found
+
+    def bind(self, node: Node) -> Expression:
+        match node:
+            case LiteralNode():
+                text = node.value if node.type.kind is Kind.STRING else None
+                return Constant(node.value, node.type, text)
+            case ParameterNode():
+                return self.parameter(node)
+            case NameNode():
+                return self.name(node)
+            case CallNode():
+                return self.call(node)
+            case ModeNode():
+                raise node.at.reject(f"{node.mode} is possible only in MEASURES")
+            case StarNode():
+                raise node.at.reject("* is possible only in a select list and in COUNT(*)")
+            case OverNode():
+                return self.over(node)
+
+    def over(self, node: OverNode) -> Expression:
+        raise node.at.reject("a window function is not possible here")
+
+    # -- names and parameters -------------------------------------------------------------------------------------
+
+    def name(self, node: NameNode) -> Expression:
+        qualifier = node.parts[0] if len(node.parts) > 1 else None
+        index = lookup(self.fields, node.parts[-1], qualifier)
+        if index is None:
+            raise self.unknown_column(node)
+        return Column(index, self.fields[index].type)
+
+    def unknown_column(self, node: NameNode) -> TriggerRejected:
+        name = node.parts[-1]
+        if name.text.upper() in _NOW:
+            return name.at.reject(
+                f"{name.text.upper()} is not supported", "triggers see only the data, compare its times"
+            )
+        if len(node.parts) > 1:
+            qualifier = node.parts[0]
+            known = {field.qualifier for field in self.fields if field.qualifier}
+            if qualifier.text.lower() not in {other.lower() for other in known}:
+                return qualifier.at.reject(f"unknown table '{qualifier.text[:60]}'", closest(qualifier.text, known))
+        hint = closest(name.text, (field.name for field in self.fields))
+        if not hint:
+            shown = [field.name for field in self.fields if not field.hidden][:20]
+            hint = "the columns are " + ", ".join(dict.fromkeys(shown)) if shown else ""
+        return name.at.reject(f"unknown column '{name.text[:60]}'", hint)
+
+    def parameter(self, node: ParameterNode) -> Constant:
+        text = self.parameters.get(node.name)
+        if text is None:
+            raise node.at.reject(f"no value for the parameter :{node.name}", closest(node.name, self.parameters))
+        kind: SqlType = STRING
+        for candidate in (BIGINT, DOUBLE):
+            if text.strip() == text and re.match(r"[+-]?[.\d]", text) and read(text, candidate) is not None:
+                kind = candidate
+                break
+        else:
+            if text.lower() in ("true", "false"):
+                kind = BOOLEAN
+        return Constant(read(text, kind), kind, text)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call(self, node: CallNode) -> Expression:
+        if node.mode:
+            raise node.at.reject(f"{node.mode} is possible only in MEASURES")
+        if node.name.startswith("INTERVAL "):
+            return self.interval(node)
+        if node.name in ("CAST", "TRY_CAST") and node.is_operator and node.type is not None:
+            return self.cast(self.bind(node.arguments[0]), node.type, node.at)
+        return self.scalar(node)
+
+    def scalar(self, node: CallNode) -> Expression:
+        """A call of the function table."""
+        name = ALIASES.get(node.name, node.name)
+        if name not in FUNCTIONS:
+            raise self.unknown_function(node)
+        if name in UNIT_FUNCTIONS:
+            return self._with_unit(node, name)
+        if name in ("LIKE", "REGEXP_LIKE"):
+            return self._with_pattern(node, name)
+        if name == "IS NULL" and len(node.arguments) != 1:
+            raise node.at.reject("IS NULL takes one value")
+        return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
+
+    def unknown_function(self, node: CallNode) -> TriggerRejected:
+        if node.name in _NOW:
+            return node.at.reject(f"{node.name} is not supported", "triggers see only the data, compare its times")
+        known = [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
+        return node.at.reject(f"unknown function '{node.name[:60]}'", closest(node.name, known))
+
+    def further_functions(self) -> Sequence[str]:
+        return ()
+
+    def resolved(self, name: str, arguments: list[Expression], node: CallNode, extra: str = "") -> Expression:
+        arguments = _adapted(name, arguments, node.at)
+        types = [argument.type for argument in arguments]
+        try:
+            if not arguments:
+                raise Mismatch
+            if name == "LOG" and len(arguments) > 2:
+                raise Mismatch
+            wanted, kind = FUNCTIONS[name].signature(types)
+        except Mismatch:
+            shown = ", ".join(str(kind) for kind in types)
+            if node.is_operator:
+                raise node.at.reject(f"{name} cannot be applied to {shown}", _conversion_hint(types)) from None
+            raise node.at.reject(f"{name} has no form for ({shown})", _conversion_hint(types)) from None
+        converted = [
+            self.converted(argument, target, node.at) for argument, target in zip(arguments, wanted, strict=True)
+        ]
+        return self.folded(Apply(name, tuple(converted), kind, extra))
+
+    def folded(self, node: Apply) -> Expression:
+        """Constant subtrees are computed once, here."""
+        if not all(isinstance(argument, Constant) for argument in node.arguments):
+            return node
+        found = RowValues(_no_column, 1).value(node)
+        return Constant(found.to_list()[0], node.type)
+
+    def _with_unit(self, node: CallNode, name: str) -> Expression:
+        if not node.arguments:
+            raise node.at.reject(f"{name} needs a unit and a time")
+        unit_node, rest = node.arguments[0], node.arguments[1:]
+        written = self._word(unit_node)
+        known = (field_name(written) if name == "EXTRACT" else unit_name(written)) if written else None
+        if known is None:
+            raise unit_node.at.reject(f"{name} needs a unit as its first argument", "for example 'minute'")
+        if name in ("DATE_ADD", "DATE_CEIL") and known not in UNITS:
+            raise unit_node.at.reject(f"{name} does not take {known}", "its length is not fixed")
+        return self.resolved(name, [self.bind(argument) for argument in rest], node, known)
+
+    def _word(self, node: Node) -> str:
+        if isinstance(node, LiteralNode) and isinstance(node.value, str):
+            return node.value
+        if isinstance(node, NameNode) and len(node.parts) == 1:
+            return node.parts[0].text
+        if isinstance(node, ParameterNode):
+            return self.parameter(node).text or ""
+        return ""
+
+    def _with_pattern(self, node: CallNode, name: str) -> Expression:
+        arguments = [self.bind(argument) for argument in node.arguments]
+        if len(arguments) < 2:
+            raise node.at.reject(f"{name} needs a text and a pattern")
+        texts: list[str] = []
+        for argument in arguments[1:]:
+            if not isinstance(argument, Constant) or argument.text is None:
+                raise node.at.reject(f"the pattern of {name} must be a text written in the trigger or a parameter")
+            texts.append(argument.text)
+        expression = texts[0]
+        if name == "LIKE":
+            if len(texts) > 1 and len(texts[1]) != 1:
+                raise node.at.reject("ESCAPE takes one character")
+            expression = like_expression(texts[0], texts[1] if len(texts) > 1 else None)
+        try:
+            pc.match_substring_regex(pa.scalar(""), expression)
+        except pa.ArrowInvalid:
+            raise node.at.reject(f"the pattern of {name} cannot be read") from None
+        return self.resolved(name, arguments[:1], node, expression)
+
+    def interval(self, node: CallNode) -> Constant:
+        unit = node.name.removeprefix("INTERVAL ")
+        argument = node.arguments[0]
+        text = self.parameter(argument).text if isinstance(argument, ParameterNode) else self._word(argument)
+        if unit not in UNITS and " TO " not in unit:
+            raise node.at.reject(f"an interval of {unit} has no fixed length", "use days, hours or smaller units")
+        value = literal_interval(text or "", unit)
+        if value is None:
+            raise node.at.reject(f"'{(text or '')[:40]}' is no amount of {unit}")
+        return Constant(value, INTERVAL)
+
+    # -- conversions ----------------------------------------------------------------------------------------------
+
+    def converted(self, node: Expression, target: SqlType, at: Position) -> Expression:
+        """The value as `target`, where that needs no CAST. Raises TriggerRejected otherwise."""
+        if node.type == target:
+            return node
+        if isinstance(node, Constant):
+            adapted = _adapted_constant(node, target)
+            if adapted is not None:
+                return adapted
+        if target.kind is Kind.STRING and node.type.kind not in (Kind.OPAQUE, Kind.STRING):
+            return self.cast(node, target, at)
+        if not fits(node.type, target):
+            raise at.reject(f"{node.type} where {target} is needed", "use CAST")
+        return self.cast(node, target, at)
+
+    def cast(self, node: Expression, target: SqlType, at: Position) -> Expression:
+        if node.type == target:
+            return node
+        if isinstance(node, Constant) and node.text is not None and target.kind is not Kind.STRING:
+            node = Constant(node.text, STRING, node.text)
+        try:
+            probe = Vector(node.type, _sample(node.type), None)
+            cast(probe, target)
+        except Mismatch:
+            raise at.reject(f"{node.type} cannot be converted to {target}") from None
+        return self.folded(Apply("CAST", (node,), target))
+
+
+def _no_column(index: int) -> Vector:
+    raise KeyError(index)
+
+
+def _sample(kind: SqlType) -> object:
+    from cep.vector import nulls
+
+    return nulls(kind, 0).values
+
+
+def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
+    """A NULL, a parameter or a time written as text takes the type that is asked of it."""
+    if node.value is None and node.text is None:
+        return Constant(None, target)
+    if target.kind is Kind.DOUBLE and node.type.is_integer:
+        return Constant(float(node.value), target, node.text)
+    if target.kind is Kind.BIGINT and node.type.kind is Kind.INT:
+        return Constant(node.value, target, node.text)
+    if node.text is None or target.kind in (Kind.INTERVAL, Kind.OPAQUE, Kind.NULL):
+        return None
+    value = read(node.text, target)
+    return None if value is None else Constant(value, target, node.text)
+
+
+_COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
+
+
+def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expression]:
+    """Texts beside a time, and parameters beside a value, take the type of their neighbour."""
+    if name not in _COMPARING:
+        return arguments
+    fixed = [argument for argument in arguments if not isinstance(argument, Constant)]
+    target = next((argument.type for argument in fixed if argument.type.kind is not Kind.NULL), None)
+    if target is None or target.kind in (Kind.INTERVAL, Kind.OPAQUE):
+        return arguments
+    found: list[Expression] = []
+    for argument in arguments:
+        wanted = isinstance(argument, Constant) and argument.text is not None and argument.type.kind is not target.kind
+        if wanted and isinstance(argument, Constant) and (target.is_time or target.kind is Kind.STRING):
+            adapted = _adapted_constant(argument, target)
+            if adapted is None:
+                raise at.reject(f"'{(argument.text or '')[:40]}' is no {target}")
+            found.append(adapted)
+        else:
+            found.append(argument)
+    return found
+
+
+def _conversion_hint(types: Sequence[SqlType]) -> str:
+    kinds = {kind.kind for kind in types}
+    return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""
+
+
+def uses_columns(node: Expression) -> set[int]:
+    return {part.index for part in walk(node) if isinstance(part, Column)}
+
+
+__all__ = ["DOUBLE", "NULL", "Binder", "Field", "Parameters", "closest", "lookup", "uses_columns"]

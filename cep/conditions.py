@@ -1,0 +1,417 @@
+"""DEFINE conditions: which part needs only the row itself, and how the rest is tested inside the search.
+
+A condition is split at its ANDs. Local parts (own row, PREV and NEXT of it) are computed for all rows at once and
+become one bit a row. The rest depends on the mapping so far: it is compiled to a small Python function over immutable
+registers (the rows that LAST and FIRST need, running aggregates). The source text of that function is made from the
+checked tree alone: names are generated and every value of the trigger goes in as an object, never as text.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cep.evaluation import apply
+from cep.expressions import (
+    Aggregation,
+    Apply,
+    Column,
+    Constant,
+    Expression,
+    Label,
+    MatchNumber,
+    Navigation,
+    Shift,
+    conjunction,
+    conjuncts,
+    rewrite,
+    walk,
+)
+from cep.folds import FOLDS, Fold
+from cep.search import Registers, Trial
+from cep.types import BOOLEAN, STRING, Kind
+from cep.vector import constant
+
+Labels = frozenset[str] | None
+
+
+class History:
+    """The labels of the rows mapped so far, newest first; equal only to itself."""
+
+    __slots__ = ("label", "previous")
+
+    def __init__(self, label: str, previous: "History | None") -> None:
+        self.label = label
+        self.previous = previous
+
+    def back(self, count: int) -> str | None:
+        found: History | None = self
+        for _ in range(count):
+            if found is None:
+                return None
+            found = found.previous
+        return None if found is None else found.label
+
+
+@dataclass(slots=True)
+class PathCode:
+    """The compiled trials of all variables. `make(lists, base)` binds them to the hoisted columns' values."""
+
+    initial: Registers
+    hoisted: list[Expression]
+    make: Callable[[Sequence[list[Any]], int], list[Trial | None]]
+
+
+@dataclass(slots=True)
+class Conditions:
+    """`local[v]`: the row expression of variable number v, None = always true."""
+
+    local: list[Expression | None]
+    path: PathCode | None
+
+    @property
+    def lookahead(self) -> int:
+        """How many rows after a row its conditions look at."""
+        expressions = [node for node in self.local if node is not None]
+        if self.path is not None:
+            expressions += self.path.hoisted
+        deltas = [part.delta for node in expressions for part in walk(node) if isinstance(part, Shift)]
+        return max([0, *deltas])
+
+    @property
+    def lookback(self) -> int:
+        expressions = [node for node in self.local if node is not None]
+        if self.path is not None:
+            expressions += self.path.hoisted
+        deltas = [-part.delta for node in expressions for part in walk(node) if isinstance(part, Shift)]
+        return max([0, *deltas])
+
+
+def localised(node: Expression, variable: str) -> Expression:
+    """The condition with everything that is the row itself, while it is tested as `variable`, written as such."""
+
+    def change(part: Expression) -> Expression | None:
+        if not isinstance(part, Navigation) or not part.last or part.offset:
+            return None
+        if part.labels is not None and variable not in part.labels:
+            return None
+        if any(isinstance(inner, Label) for inner in walk(part.argument)):
+            if part.delta:
+                return None
+            return rewrite(
+                part.argument, lambda inner: Constant(variable, STRING) if isinstance(inner, Label) else None
+            )
+        return Shift(part.argument, part.delta) if part.delta else part.argument
+
+    return rewrite(node, change)
+
+
+def is_local(node: Expression) -> bool:
+    return not any(isinstance(part, Navigation | Aggregation | MatchNumber | Label) for part in walk(node))
+
+
+def compile_conditions(variables: Sequence[str], definitions: Mapping[str, Expression]) -> Conditions:
+    """The conditions of all primary variables, in their order."""
+    local: list[Expression | None] = []
+    rest: list[Expression | None] = []
+    for variable in variables:
+        definition = definitions.get(variable)
+        if definition is None:
+            local.append(None)
+            rest.append(None)
+            continue
+        parts = conjuncts(localised(definition, variable))
+        local.append(conjunction([part for part in parts if is_local(part)]))
+        rest.append(conjunction([part for part in parts if not is_local(part)]))
+    if not any(rest):
+        return Conditions(local, None)
+    return Conditions(local, _Generator(variables, rest).compiled())
+
+
+# -- code generation ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where an expression is evaluated: at row `row` (a Python name), `label` the name or None of its variable."""
+
+    row: str
+    delta: int = 0
+    label: str | None = None
+
+
+@dataclass(slots=True)
+class _Source:
+    lines: list[str] = field(default_factory=list)
+    indent: int = 2
+    names: int = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def fresh(self) -> str:
+        self.names += 1
+        return f"t{self.names}"
+
+
+_COMPARE = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+class _Generator:
+    def __init__(self, variables: Sequence[str], conditions: Sequence[Expression | None]) -> None:
+        self.variables = variables
+        self.conditions = conditions
+        self.columns: dict[Expression, str] = {}
+        self.objects: dict[str, Any] = {}
+        self.registers: list[tuple[Any, ...]] = []
+        self.initial: list[Any] = []
+        self.folds: dict[Aggregation, Fold] = {}
+        for condition in conditions:
+            if condition is not None:
+                self._gather(condition)
+
+    # Registers are keyed: ("last", labels, k), ("first", labels, k), ("fold", aggregation, i), ("history",).
+
+    def _register(self, key: tuple[Any, ...], initial: Any) -> None:
+        if key not in self.registers:
+            self.registers.append(key)
+            self.initial.append(initial)
+
+    def _gather(self, node: Expression) -> None:
+        for part in walk(node):
+            if isinstance(part, Navigation):
+                if part.labels is not None:
+                    for offset in range(part.offset + 1):
+                        self._register(("last" if part.last else "first", part.labels, offset), -1)
+                if any(isinstance(inner, Label) for inner in walk(part.argument)):
+                    self._register(("history",), None)
+            elif isinstance(part, Aggregation):
+                fold = FOLDS[part.function] if part.arguments else FOLDS["COUNT ROWS"]
+                self.folds[part] = fold
+                for index, value in enumerate(fold.initial):
+                    self._register(("fold", part, index), value)
+
+    def _name(self, key: tuple[Any, ...]) -> str:
+        return f"q{self.registers.index(key)}"
+
+    def compiled(self) -> PathCode:
+        source: list[str] = ["def make(lists, o):"]
+        bodies: list[str] = []
+        made: list[str] = []
+        for number, variable in enumerate(self.variables):
+            lines = self._trial(number, variable)
+            made.append("None" if lines is None else f"trial{number}")
+            if lines is not None:
+                bodies += [f"    def trial{number}(q, r, s, m):", *lines]
+        if self.columns:
+            source.append("    " + ", ".join(self.columns.values()) + ", = lists")
+        source += [*bodies, "    return [" + ", ".join(made) + "]"]
+        space: dict[str, Any] = {"__builtins__": {"float": float, "max": max, "min": min, "abs": abs, "len": len}}
+        space.update(self.objects)
+        exec(compile("\n".join(source), "<conditions>", "exec"), space)
+        return PathCode(tuple(self.initial), list(self.columns), space["make"])
+
+    def _trial(self, number: int, variable: str) -> list[str] | None:
+        source = _Source()
+        touched = self._update(source, variable)
+        condition = self.conditions[number]
+        if condition is None and not touched:
+            return None
+        if condition is not None:
+            for part in conjuncts(condition):
+                self._require(source, part, variable)
+        head = []
+        if self.registers:
+            head.append("        " + ", ".join(f"q{i}" for i in range(len(self.registers))) + ", = q")
+        result = "(" + ", ".join(f"q{i}" for i in range(len(self.registers))) + ",)" if self.registers else "()"
+        source.add(f"return {result}")
+        return head + source.lines
+
+    def _update(self, source: _Source, variable: str) -> bool:
+        """The registers after row r became `variable`."""
+        touched = False
+        for key in reversed(self.registers):
+            name = self._name(key)
+            if key[0] == "last" and variable in key[1]:
+                source.add(f"{name} = " + ("r" if key[2] == 0 else self._name(("last", key[1], key[2] - 1))))
+                touched = True
+            elif key[0] == "first" and variable in key[1]:
+                before = "" if key[2] == 0 else f" and {self._name(('first', key[1], key[2] - 1))} >= 0"
+                source.add(f"if {name} < 0{before}: {name} = r")
+                touched = True
+            elif key[0] == "history":
+                self.objects["History"] = History
+                source.add(f"{name} = History({self._object(variable)}, {name})")
+                touched = True
+        for aggregation, fold in self.folds.items():
+            if aggregation.labels is None or variable in aggregation.labels:
+                place = _Place("r", label=self._object(variable))
+                arguments = [self._value(source, argument, place, variable) for argument in aggregation.arguments]
+                names = [self._name(("fold", aggregation, index)) for index in range(len(fold.initial))]
+                step = self._object(fold.step)
+                source.add(f"{', '.join(names)}, = {step}(({', '.join(names)},), {', '.join(arguments) or 'None'})")
+                touched = True
+        return touched
+
+    def _object(self, value: Any) -> str:
+        for name, known in self.objects.items():
+            if known is value:
+                return name
+        name = f"k{len(self.objects)}"
+        self.objects[name] = value
+        return name
+
+    def _column(self, node: Expression) -> str:
+        return self.columns.setdefault(node, f"c{len(self.columns)}")
+
+    def _require(self, source: _Source, node: Expression, variable: str) -> None:
+        """Leave the trial unless the condition is TRUE."""
+        if isinstance(node, Apply) and node.function in _COMPARE:
+            left, right = (self._value(source, part, _Place("r"), variable) for part in node.arguments)
+            test = f"{left} {_COMPARE[node.function]} {right}"
+            source.add(f"if {left} is None or {right} is None or not ({test}): return None")
+            return
+        found = self._value(source, node, _Place("r"), variable)
+        source.add(f"if {found} is not True: return None")
+
+    # -- values: each returns a Python name that holds the value or None ------------------------------------------
+
+    def _value(self, source: _Source, node: Expression, place: _Place, variable: str) -> str:
+        if isinstance(node, Constant):
+            return self._object(node.value) if node.value is not None else "None"
+        if isinstance(node, Label):
+            return place.label or "None"
+        if is_local(node):
+            at = Shift(node, place.delta) if place.delta else node
+            found = source.fresh()
+            source.add(f"{found} = {self._column(at)}[{place.row} - o]")
+            return found
+        if isinstance(node, MatchNumber):
+            return "m"
+        if isinstance(node, Navigation):
+            return self._navigation(source, node, variable)
+        if isinstance(node, Aggregation):
+            fold = self.folds[node]
+            names = [self._name(("fold", node, index)) for index in range(len(fold.initial))]
+            found = source.fresh()
+            source.add(f"{found} = {self._object(fold.result)}(({', '.join(names)},))")
+            return found
+        assert isinstance(node, Apply)
+        return self._apply(source, node, place, variable)
+
+    def _navigation(self, source: _Source, node: Navigation, variable: str) -> str:
+        row, found = source.fresh(), source.fresh()
+        if node.labels is not None:
+            row = self._name(("last" if node.last else "first", node.labels, node.offset))
+            test = f"{row} >= 0"
+        elif node.last:
+            source.add(f"{row} = r - {node.offset}")
+            test = f"{row} >= s"
+        else:
+            source.add(f"{row} = s + {node.offset}")
+            test = f"{row} <= r"
+        source.add(f"{found} = None")
+        source.add(f"if {test}:")
+        source.indent += 1
+        if not any(isinstance(part, Label) for part in walk(node.argument)):
+            value = self._value(source, node.argument, _Place(row, node.delta), variable)
+            source.add(f"{found} = {value}")
+        else:
+            label = source.fresh()
+            target = f"{row} + {node.delta}"
+            source.add(f"{label} = {self._name(('history',))}.back(r - ({target})) if s <= {target} <= r else None")
+            exists = self._column(Shift(Constant(True, BOOLEAN), node.delta) if node.delta else Constant(True, BOOLEAN))
+            source.add(f"if {exists}[{row} - o]:")
+            source.indent += 1
+            value = self._value(source, node.argument, _Place(row, node.delta, label), variable)
+            source.add(f"{found} = {value}")
+            source.indent -= 1
+        source.indent -= 1
+        return found
+
+    def _apply(self, source: _Source, node: Apply, place: _Place, variable: str) -> str:
+        if node.function in ("AND", "OR"):
+            return self._logic(source, node, place, variable)
+        arguments = [self._value(source, argument, place, variable) for argument in node.arguments]
+        found = source.fresh()
+        none = " or ".join(f"{argument} is None" for argument in arguments)
+        simple = self._simple(node, arguments)
+        if node.function == "IS NULL":
+            source.add(f"{found} = {arguments[0]} is None")
+        elif node.function == "COALESCE":
+            text = arguments[-1]
+            for argument in reversed(arguments[:-1]):
+                text = f"({argument} if {argument} is not None else {text})"
+            source.add(f"{found} = {text}")
+        elif node.function == "CASE":
+            text = arguments[-1]
+            for index in range(len(arguments) - 3, -1, -2):
+                text = f"({arguments[index + 1]} if {arguments[index]} is True else {text})"
+            source.add(f"{found} = {text}")
+        elif simple is not None:
+            source.add(f"{found} = None if {none} else {simple}")
+        else:
+            source.add(f"{found} = {self._object(_general(node))}({', '.join(arguments)})")
+        return found
+
+    def _simple(self, node: Apply, arguments: list[str]) -> str | None:
+        """Python text for functions that mean the same there."""
+        name = node.function
+        types = [argument.type for argument in node.arguments]
+        if name in _COMPARE:
+            return f"{arguments[0]} {_COMPARE[name]} {arguments[1]}"
+        if name == "NOT":
+            return f"not {arguments[0]}"
+        if name == "BETWEEN":
+            return f"{arguments[1]} <= {arguments[0]} <= {arguments[2]}"
+        if name in ("+", "-", "*") and all(kind.kind is Kind.DOUBLE for kind in types):
+            return f"{arguments[0]} {name} {arguments[1]}"
+        if name == "/" and all(kind.kind is Kind.DOUBLE for kind in types):
+            return f"{self._object(_quotient)}({arguments[0]}, {arguments[1]})"
+        if name == "ABS":
+            return f"abs({arguments[0]})"
+        if name == "NEGATE" and types[0].kind is Kind.DOUBLE:
+            return f"-{arguments[0]}"
+        if name == "CAST" and node.type.kind is Kind.DOUBLE and types[0].is_integer:
+            return f"float({arguments[0]})"
+        if name == "CAST" and node.type.kind is Kind.BIGINT and types[0].kind is Kind.INT:
+            return arguments[0]
+        return None
+
+    def _logic(self, source: _Source, node: Apply, place: _Place, variable: str) -> str:
+        found = source.fresh()
+        decides = node.function == "OR"
+        depth = source.indent
+        source.add(f"{found} = {not decides}")
+        for index, argument in enumerate(node.arguments):
+            source.indent = depth
+            if index:
+                source.add(f"if {found} is not {decides}:")
+                source.indent += 1
+            value = self._value(source, argument, place, variable)
+            source.add(f"if {value} is {decides}: {found} = {decides}")
+            source.add(f"elif {value} is None: {found} = None")
+        source.indent = depth
+        return found
+
+
+def _quotient(left: float, right: float) -> float:
+    if right == 0:
+        if left == 0 or left != left or right != right:
+            return math.nan
+        return math.copysign(math.inf, left) * math.copysign(1.0, right)
+    return left / right
+
+
+def _general(node: Apply) -> Callable[..., Any]:
+    """Any other function: the vectorised form over one value."""
+    types = [argument.type for argument in node.arguments]
+
+    def run(*values: Any) -> Any:
+        vectors = [constant(kind, value, 1) for kind, value in zip(types, values, strict=True)]
+        return apply(node, vectors).to_list()[0]
+
+    return run
+
+
+__all__ = ["Column", "Conditions", "History", "PathCode", "compile_conditions", "is_local", "localised"]

@@ -1,0 +1,234 @@
+"""String functions, and the conversion between text and other types."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.signatures import Mismatch, Signature, fixed
+from cep.times import literal_time
+from cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
+from cep.vector import Vector, constant, from_column, from_list
+
+_MAX_TEXT = 1_000_000
+
+
+def _kernel(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+    """An Arrow kernel of one string (further arguments are Arrow arrays or scalars too)."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        if all(argument.constant for argument in arguments):
+            found = compute(*(argument.text() if argument.type.is_text else _first(argument) for argument in arguments))
+            return constant(kind, found.as_py(), arguments[0].length)
+        first = arguments[0].expand()
+        found = compute(first.text(), *(argument.text() for argument in arguments[1:]))
+        made = from_column(found)
+        return Vector(kind, made.values, made.valid)
+
+    return run
+
+
+def _first(argument: Vector) -> Any:
+    return argument.to_arrow()[0]
+
+
+def _rowwise(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+    """A Python function per distinct row of arguments; NULL in gives NULL out."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        length = arguments[0].length
+        constant_all = all(argument.constant for argument in arguments)
+        if constant_all:
+            arguments = [Vector(a.type, a.values, a.valid, 1, True) for a in arguments]
+        known: dict[tuple[Any, ...], Any] = {}
+        found: list[Any] = []
+        for row in zip(*(argument.to_list() for argument in arguments), strict=True):
+            if row not in known:
+                known[row] = None if any(value is None for value in row) else compute(*row)
+            found.append(known[row])
+        return constant(kind, found[0], length) if constant_all and found else from_list(kind, found)
+
+    return run
+
+
+def _concat(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    if all(argument.constant for argument in arguments):
+        parts = [argument.text().as_py() for argument in arguments]
+        return constant(kind, None if None in parts else "".join(parts), arguments[0].length)
+    made = from_column(pc.binary_join_element_wise(*(argument.text() for argument in arguments), ""))
+    return Vector(kind, made.values, made.valid)
+
+
+def _concat_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if not types or any(kind.kind is Kind.OPAQUE for kind in types):
+        raise Mismatch
+    return [STRING] * len(types), STRING
+
+
+def like_expression(pattern: str, escape: str | None) -> str:
+    """The RE2 expression that means the same as a LIKE pattern."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if escape and character == escape:
+            parts.append(re.escape(next(characters, escape)))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+    return "(?s)^" + "".join(parts) + "$"
+
+
+def _like(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` holds the expression made when the trigger was checked."""
+    return _kernel(lambda text: pc.match_substring_regex(text, extra))(arguments[:1], kind, extra)
+
+
+def _substring(text: str, start: int, length: int | None = None) -> str:
+    if start == 0 or (length is not None and length <= 0):
+        return ""
+    begin = start - 1 if start > 0 else len(text) + start
+    if begin < 0:
+        return ""
+    return text[begin:] if length is None else text[begin : begin + length]
+
+
+def _pad(left: bool) -> Callable[[str, int, str], str | None]:
+    def run(text: str, size: int, fill: str = " ") -> str | None:
+        if not 0 <= size <= _MAX_TEXT or not fill:
+            return None
+        missing = max(0, size - len(text))
+        padding = (fill * (missing // len(fill) + 1))[:missing]
+        return (padding + text if left else text + padding)[:size] if missing else text[:size]
+
+    return run
+
+
+def _split_part(text: str, separator: str, index: int) -> str | None:
+    if not separator or index < 1:
+        return None
+    parts = text.split(separator)
+    return parts[index - 1] if index <= len(parts) else None
+
+
+def _repeat(text: str, count: int) -> str | None:
+    return text * max(0, count) if len(text) * max(0, count) <= _MAX_TEXT else None
+
+
+def _chosen(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    return _rowwise(lambda text, *rest: _TRIMS[extra](text, *rest))(arguments, kind, extra)
+
+
+_TRIMS: dict[str, Callable[..., str]] = {"TRIM": str.strip, "LTRIM": str.lstrip, "RTRIM": str.rstrip}
+
+
+def _trim(name: str) -> Callable[..., str]:
+    return lambda text, characters=" ": _TRIMS[name](text, characters)
+
+
+ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], Vector]]] = [
+    ("UPPER", fixed(STRING, STRING), _kernel(pc.utf8_upper)),
+    ("LOWER", fixed(STRING, STRING), _kernel(pc.utf8_lower)),
+    ("REVERSE", fixed(STRING, STRING), _kernel(pc.utf8_reverse)),
+    ("LENGTH", fixed(BIGINT, STRING), _kernel(lambda text: pc.utf8_length(text).cast(pa.int64()))),
+    ("CHAR_LENGTH", fixed(BIGINT, STRING), _kernel(lambda text: pc.utf8_length(text).cast(pa.int64()))),
+    ("TRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("TRIM"))),
+    ("LTRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("LTRIM"))),
+    ("RTRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("RTRIM"))),
+    ("||", _concat_signature, _concat),
+    ("CONCAT", _concat_signature, _concat),
+    ("LIKE", fixed(BOOLEAN, STRING, STRING, STRING, optional=2), _like),
+    ("REGEXP_LIKE", fixed(BOOLEAN, STRING, STRING, optional=1), _like),
+    ("SUBSTRING", fixed(STRING, STRING, BIGINT, BIGINT, optional=1), _rowwise(_substring)),
+    ("SUBSTR", fixed(STRING, STRING, BIGINT, BIGINT, optional=1), _rowwise(_substring)),
+    ("LEFT", fixed(STRING, STRING, BIGINT), _rowwise(lambda text, count: text[: max(0, count)])),
+    ("RIGHT", fixed(STRING, STRING, BIGINT), _rowwise(lambda text, count: text[-count:] if count > 0 else "")),
+    (
+        "REPLACE",
+        fixed(STRING, STRING, STRING, STRING, optional=1),
+        _rowwise(lambda text, old, new="": text.replace(old, new) if old else text),
+    ),
+    ("STRPOS", fixed(BIGINT, STRING, STRING), _rowwise(lambda text, part: text.find(part) + 1)),
+    ("STARTS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.startswith(part))),
+    ("ENDS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.endswith(part))),
+    ("CONTAINS", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: part in text)),
+    ("SPLIT_PART", fixed(STRING, STRING, STRING, BIGINT), _rowwise(_split_part)),
+    ("LPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=True))),
+    ("RPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=False))),
+    ("REPEAT", fixed(STRING, STRING, BIGINT), _rowwise(_repeat)),
+]
+
+
+def written(vector: Vector) -> Vector:
+    """CAST(... AS VARCHAR)."""
+    kind = vector.type.kind
+    if kind is Kind.OPAQUE:
+        raise Mismatch
+    whole = vector.expand()
+    if kind is Kind.BOOLEAN:
+        texts: list[str | None] = ["true" if value else "false" for value in whole.values.tolist()]
+    elif kind is Kind.DOUBLE:
+        texts = [_double_text(value) for value in whole.values.tolist()]
+    elif whole.type.is_time:
+        texts = [time_text(value, whole.type) for value in whole.values.tolist()]
+    else:
+        texts = [str(value) for value in whole.values.tolist()]
+    found = from_list(STRING, texts)
+    return Vector(STRING, found.values, whole.valid)
+
+
+def _double_text(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
+def time_text(value: int, kind: SqlType) -> str:
+    """A time in nanoseconds as ISO text with a space, in the precision of its type."""
+    if kind.kind is Kind.DATE:
+        return str(np.datetime64(value, "ns").astype("datetime64[D]"))
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+    text = str(np.datetime64(value, "ns")).replace("T", " ")
+    return text[: 19 + (digits + 1 if digits else 0)]
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return None
+
+
+def _read_integer(text: str) -> int | None:
+    found = re.fullmatch(r"\s*([+-]?\d{1,19})\s*", text)
+    value = int(found.group(1)) if found else None
+    return value if value is not None and -(2**63) <= value < 2**63 else None
+
+
+def read(text: str, target: SqlType) -> Any:
+    """The value that `text` means in `target` (times as nanoseconds), or None. Raises Mismatch for other types."""
+    if target.kind is Kind.DOUBLE:
+        return _read_number(text)
+    if target.is_integer:
+        value = _read_integer(text)
+        return value if value is None or target.kind is Kind.BIGINT or abs(value) < 2**31 else None
+    if target.kind is Kind.BOOLEAN:
+        return {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}.get(text.strip().lower())
+    if target.is_time:
+        found = literal_time(text)
+        if found is None:
+            return None
+        unit = NANOSECONDS["D" if target.kind is Kind.DATE else target.unit]
+        return found[0] - found[0] % unit
+    if target.kind is Kind.STRING:
+        return text
+    raise Mismatch
+
+
+def parsed(vector: Vector, target: SqlType) -> Vector:
+    """CAST of text: NULL where it does not say a value of the type."""
+    read("", target)
+    return _rowwise(lambda text: read(text, target))([vector], target, "")

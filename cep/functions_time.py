@@ -1,0 +1,237 @@
+"""Functions of times. All times are UTC."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cep.signatures import Mismatch, Signature, fits
+from cep.times import UNITS, unit_name
+from cep.types import BIGINT, DATE, DOUBLE, INTERVAL, NANOSECONDS, STRING, Kind, SqlType, timestamp
+from cep.vector import Array, Bools, Vector, constant
+
+_DAY = UNITS["DAY"]
+# Monday 1969-12-29 is the start of the week that holds the epoch.
+_MONDAY = -3 * _DAY
+
+_Implementation = Callable[[Sequence[Vector], SqlType, str], Vector]
+
+
+def moved(kind: SqlType) -> SqlType:
+    """The type of a time plus an interval."""
+    return timestamp("ms") if kind.kind is Kind.DATE else kind
+
+
+def rescaled(vector: Vector, target: SqlType) -> Vector:
+    """The same times in the precision of `target`, cut towards the past."""
+    unit = NANOSECONDS["D" if target.kind is Kind.DATE else target.unit]
+    values = vector.values - vector.values % unit if unit > 1 else vector.values
+    return Vector(target, values, vector.valid, vector.length, vector.constant)
+
+
+def _calendar(values: Array, unit: str) -> Array:
+    """Years or months since 1970 of nanosecond times."""
+    days = np.floor_divide(values, _DAY).astype("datetime64[D]")
+    found: Array = days.astype(f"datetime64[{unit}]").astype(np.int64)
+    return found
+
+
+def field(values: Array, name: str) -> Array:
+    """One field of nanosecond times."""
+    within = np.mod(values, _DAY)
+    days = np.floor_divide(values, _DAY)
+    months = _calendar(values, "M") if name in ("MONTH", "QUARTER", "DAY") else values
+    if name == "YEAR":
+        return _calendar(values, "Y") + 1970
+    if name == "QUARTER":
+        return np.mod(months, 12) // 3 + 1
+    if name == "MONTH":
+        return np.mod(months, 12) + 1
+    if name == "DAY":
+        first: Array = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        return days - first + 1
+    if name == "DOY":
+        start: Array = _calendar(values, "Y").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
+        return days - start + 1
+    if name == "DOW":
+        return np.mod(days + 3, 7) + 1
+    if name == "WEEK":
+        thursday = np.floor_divide(days + 3, 7) * 7
+        year: Array = thursday.astype("datetime64[D]").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
+        return (thursday - year) // 7 + 1
+    if name == "EPOCH":
+        return np.floor_divide(values, UNITS["SECOND"])
+    size, cycle = {
+        "HOUR": ("HOUR", 24),
+        "MINUTE": ("MINUTE", 60),
+        "SECOND": ("SECOND", 60),
+        "MILLISECOND": ("MILLISECOND", 1000),
+        "MICROSECOND": ("MICROSECOND", 1_000_000),
+        "NANOSECOND": ("NANOSECOND", 1_000_000_000),
+    }[name]
+    return np.mod(within // UNITS[size], cycle)
+
+
+_FIELDS = {
+    "YEAR": "YEAR", "QUARTER": "QUARTER", "MONTH": "MONTH", "WEEK": "WEEK", "DAY": "DAY", "DAY_OF_MONTH": "DAY",
+    "DAY_OF_WEEK": "DOW", "DOW": "DOW", "DAY_OF_YEAR": "DOY", "DOY": "DOY", "HOUR": "HOUR", "MINUTE": "MINUTE",
+    "SECOND": "SECOND", "MILLISECOND": "MILLISECOND", "MICROSECOND": "MICROSECOND", "NANOSECOND": "NANOSECOND",
+    "EPOCH": "EPOCH",
+}  # fmt: skip
+
+
+def field_name(text: str) -> str | None:
+    return _FIELDS.get(text.upper())
+
+
+def _extract(name: str) -> _Implementation:
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        source = arguments[0]
+        return Vector(kind, field(source.values, name or extra), source.valid, source.length, source.constant)
+
+    return run
+
+
+def truncated(values: Array, unit: str) -> Array:
+    """Times cut to the start of their unit."""
+    if unit in UNITS:
+        start = _MONDAY if unit == "WEEK" else 0
+        return values - np.mod(values - start, UNITS[unit])
+    size = {"MONTH": ("M", 1), "QUARTER": ("M", 3), "YEAR": ("Y", 1)}[unit]
+    count = _calendar(values, size[0])
+    count = count - np.mod(count, size[1])
+    found: Array = count.astype(f"datetime64[{size[0]}]").astype("datetime64[D]").astype(np.int64) * _DAY
+    return found
+
+
+def _date_trunc(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, truncated(source.values, extra), source.valid, source.length, source.constant)
+
+
+def _date_ceil(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    source = arguments[0]
+    cut = truncated(source.values, extra)
+    values = np.where(cut == source.values, cut, cut + UNITS.get(extra, 0))
+    return Vector(kind, values, source.valid, source.length, source.constant)
+
+
+def _both(arguments: Sequence[Vector]) -> Bools | None:
+    one, other = arguments[0].valid, arguments[1].valid
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _finish(arguments: Sequence[Vector], kind: SqlType, values: Array, valid: Bools | None) -> Vector:
+    length = arguments[0].length
+    if all(argument.constant for argument in arguments):
+        return Vector(kind, values, valid, length, True)
+    full = np.ascontiguousarray(np.broadcast_to(values, (length,)))
+    return Vector(kind, full, None if valid is None else np.ascontiguousarray(np.broadcast_to(valid, (length,))))
+
+
+def _date_diff(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    start, end = arguments[0].values, arguments[1].values
+    if extra in UNITS:
+        apart = end - start
+        values = np.sign(apart) * (np.abs(apart) // UNITS[extra])
+    else:
+        # Whole months between the two, as calendars count them.
+        later = _calendar(end, "M") - _calendar(start, "M")
+        rest_start, rest_end = start - truncated(start, "MONTH"), end - truncated(end, "MONTH")
+        later = later - ((later > 0) & (rest_end < rest_start)) + ((later < 0) & (rest_end > rest_start))
+        size = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[extra]
+        values = np.sign(later) * (np.abs(later) // size)
+    return _finish(arguments, kind, values, _both(arguments))
+
+
+def _date_add(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    amount, source = arguments[0].values, arguments[1].values
+    valid = _both(arguments)
+    fits_in = np.abs(amount) < 2**63 // UNITS[extra] // 4
+    values = source + np.where(fits_in, amount, 0) * UNITS[extra]
+    if not fits_in.all():
+        valid = fits_in if valid is None else valid & fits_in
+    return _finish(arguments, kind, values, valid)
+
+
+def _to_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, source.values / UNITS["SECOND"], source.valid, source.length, source.constant)
+
+
+def _from_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    source = arguments[0]
+    with np.errstate(all="ignore"):
+        scaled = np.rint(source.values * 1000.0)
+        usable = np.abs(scaled) < 9.2e15 / 1000
+        values = np.where(usable, scaled, 0).astype(np.int64) * UNITS["MILLISECOND"]
+    valid = source.valid if usable.all() else (usable if source.valid is None else source.valid & usable)
+    return Vector(kind, values, valid, source.length, source.constant)
+
+
+def _seconds(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, source.values / UNITS["SECOND"], source.valid, source.length, source.constant)
+
+
+def _time_first(result: Callable[[SqlType], SqlType]) -> Signature:
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        if len(types) != 1:
+            raise Mismatch
+        kind = timestamp("ms") if types[0].kind is Kind.NULL else types[0]
+        if not kind.is_time:
+            raise Mismatch
+        return [kind], result(kind)
+
+    return resolve
+
+
+def _two_times(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2 or not all(kind.is_time or kind.kind is Kind.NULL for kind in types):
+        raise Mismatch
+    return [timestamp("ms") if kind.kind is Kind.NULL else kind for kind in types], BIGINT
+
+
+def _amount_and_time(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2 or not fits(types[0], BIGINT) or not types[1].is_time:
+        raise Mismatch
+    return [BIGINT, types[1]], moved(types[1])
+
+
+def _one(wanted: SqlType, result: SqlType) -> Signature:
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        if len(types) != 1 or not fits(types[0], wanted):
+            raise Mismatch
+        return [wanted], result
+
+    return resolve
+
+
+# These take their unit or field from `extra`, which the binder reads from the first argument.
+UNIT_FUNCTIONS = ("DATE_TRUNC", "DATE_CEIL", "DATE_DIFF", "DATE_ADD", "EXTRACT")
+
+ENTRIES: list[tuple[str, Signature, _Implementation]] = [
+    ("EXTRACT", _time_first(lambda _kind: BIGINT), _extract("")),
+    ("DATE_TRUNC", _time_first(lambda kind: kind), _date_trunc),
+    ("DATE_CEIL", _time_first(lambda kind: kind), _date_ceil),
+    ("DATE_DIFF", _two_times, _date_diff),
+    ("DATE_ADD", _amount_and_time, _date_add),
+    ("TO_UNIXTIME", _time_first(lambda _kind: DOUBLE), _to_unixtime),
+    ("FROM_UNIXTIME", _one(DOUBLE, timestamp("ms")), _from_unixtime),
+    ("TO_SECONDS", _one(INTERVAL, DOUBLE), _seconds),
+    *((name, _time_first(lambda _kind: BIGINT), _extract(kind)) for name, kind in _FIELDS.items() if name != "EPOCH"),
+]  # fmt: skip
+
+__all__ = [
+    "DATE",
+    "ENTRIES",
+    "STRING",
+    "UNIT_FUNCTIONS",
+    "constant",
+    "field_name",
+    "moved",
+    "rescaled",
+    "truncated",
+    "unit_name",
+]

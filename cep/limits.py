@@ -1,0 +1,23 @@
+"""Bounds on what one trigger may ask for. Texts past a bound are refused; work past a bound is stopped."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    text_bytes: int = 64 * 1024
+    tokens: int = 12_000
+    depth: int = 120
+    expression_nodes: int = 5_000
+    variables: int = 60
+    permuted: int = 6
+    repetitions: int = 1_000
+    instructions: int = 6_000
+    offset: int = 100_000
+    steps_per_match: int = 20_000_000
+    mapped_rows: int = 100_000_000
+    joined_rows: int = 50_000_000
+    retained_rows: int = 1_000_000
+
+
+DEFAULT = Limits()

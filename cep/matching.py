@@ -1,0 +1,126 @@
+"""MATCH_RECOGNIZE over a finished input."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cep.conditions import Conditions
+from cep.evaluation import Bounds, RowValues
+from cep.measures import Mapping, MeasureValues, Outputs
+from cep.recognize import RecognizePlan
+from cep.search import Found, PartitionSearch, StepLimit, Trial
+from cep.vector import Index, Vector
+from core.errors import TriggerRejected
+
+Columns = Callable[[int], Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRows:
+    """The result: per row the input row that plain columns come from, and the measures' values.
+
+    `matches` numbers the matches of this result from 0 (-1: an unmatched row).
+    """
+
+    rows: Index
+    matches: Index
+    measures: list[Vector]
+
+
+def masks(conditions: Conditions, values: RowValues, length: int) -> list[int]:
+    """Per row the bits of the variables whose local condition is met."""
+    count = len(conditions.local)
+    kind: Any = np.uint8 if count <= 8 else np.int64
+    always = sum(1 << number for number, node in enumerate(conditions.local) if node is None)
+    found = np.full(length, always, dtype=kind)
+    for number, node in enumerate(conditions.local):
+        if node is not None:
+            found |= values.value(node).true().astype(kind) << kind(number)
+    return list(found.tobytes()) if count <= 8 else found.tolist()
+
+
+def trials(conditions: Conditions, values: RowValues, base: int) -> Sequence[Trial | None]:
+    if conditions.path is None:
+        return ()
+    lists = [values.value(node).to_list() for node in conditions.path.hoisted]
+    return conditions.path.make(lists, base)
+
+
+def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> Found:
+    """All matches of a sorted input. Raises SkipFailed; TriggerRejected when the work passes a limit."""
+    values = RowValues(column, length, bounds)
+    row_masks = masks(plan.conditions, values, length)
+    tests = trials(plan.conditions, values, 0)
+    times: list[int] = []
+    if plan.time_column is not None:
+        times = column(plan.time_column).expand().values.tolist()
+    found = Found()
+    is_linear = not tests and plan.search.within_ns is None and not plan.search.automaton.has_start_anchor
+    limit = plan.search.limits
+    try:
+        for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+            search = PartitionSearch(plan.search, start)
+            search.trials = tests
+            search.extend(row_masks[start:end], times[start:end], closed=True)
+            if is_linear:
+                search.run_linear(found)
+            else:
+                search.run(found)
+            if len(found.labels) > limit.mapped_rows:
+                raise plan.at.reject(f"the matches hold more than {limit.mapped_rows} rows in all")
+    except StepLimit:
+        raise plan.at.reject(
+            f"one match took more than {limit.steps_per_match} steps", "add WITHIN or bound the quantifiers"
+        ) from None
+    return found
+
+
+def evaluate_matches(
+    plan: RecognizePlan, found: Found, column: Columns, bounds: Bounds, reach: tuple[Index, Index] | None = None
+) -> MatchRows:
+    """The result rows of matches that were found. `reach`: see `Mapping`."""
+    sizes = np.array(found.lengths, dtype=np.int64)
+    starts = np.array(found.starts, dtype=np.int64)
+    firsts = np.cumsum(sizes) - sizes
+    codes = np.array(found.labels, dtype=np.int64)
+    positions = np.arange(len(codes), dtype=np.int64)
+    rows = positions - np.repeat(firsts, sizes) + np.repeat(starts, sizes)
+    mapping = Mapping(rows, codes >> 1, firsts, sizes, np.array(found.numbers, dtype=np.int64), reach)
+    outputs, shown = _outputs(plan, mapping, starts, codes & 1)
+    values = MeasureValues(mapping, outputs, plan.variables, column, bounds)
+    measures = [values.value(measure.expression) for measure in plan.measures]
+    if not found.unmatched:
+        return MatchRows(shown, outputs.matches, measures)
+    return _with_unmatched(shown, starts, outputs.matches, measures, np.array(found.unmatched, dtype=np.int64))
+
+
+def _outputs(plan: RecognizePlan, mapping: Mapping, starts: Index, excluded: Index) -> tuple[Outputs, Index]:
+    """The result rows in order of matches, and the input row of each."""
+    matches = np.arange(len(starts), dtype=np.int64)
+    if not plan.is_all_rows:
+        last = np.where(mapping.sizes > 0, mapping.firsts + mapping.sizes - 1, -1)
+        return Outputs(matches, last), starts
+    of_match = np.repeat(matches, mapping.sizes)
+    kept = np.flatnonzero(excluded == 0)
+    empty = np.flatnonzero(mapping.sizes == 0) if plan.rows != "ALL OMIT" else matches[:0]
+    all_matches = np.concatenate([of_match[kept], empty])
+    all_positions = np.concatenate([kept, np.full(len(empty), -1, dtype=np.int64)])
+    shown = np.concatenate([mapping.rows[kept], starts[empty]])
+    order = np.argsort(all_matches, kind="stable")
+    return Outputs(all_matches[order], all_positions[order]), shown[order]
+
+
+def _with_unmatched(shown: Index, starts: Index, matches: Index, measures: list[Vector], unmatched: Index) -> MatchRows:
+    """Unmatched rows stand where a match that starts at them would stand."""
+    keys = np.concatenate([starts[matches], unmatched])
+    order = np.argsort(keys, kind="stable")
+    rows = np.concatenate([shown, unmatched])[order]
+    count = len(shown)
+    numbers = np.concatenate([matches, np.full(len(unmatched), -1, dtype=np.int64)])[order]
+    picks = np.where(order < count, order, -1)
+    return MatchRows(rows, numbers, [measure.expand().take(picks) for measure in measures])
+
+
+__all__ = ["MatchRows", "TriggerRejected", "evaluate_matches", "find", "masks", "trials"]

@@ -1,0 +1,536 @@
+"""From the syntax of a query to a plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cep.binder import Binder, Field, Parameters, closest, lookup
+from cep.expressions import Apply, Column, Constant, Expression, rewrite, walk
+from cep.limits import Limits
+from cep.over import Over
+from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort, Union
+from cep.recognize import SortKey, bind_recognize
+from cep.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate
+from cep.syntax import (
+    CallNode,
+    Identifier,
+    JoinNode,
+    LiteralNode,
+    MatchNode,
+    NameNode,
+    Node,
+    QueryNode,
+    SelectItem,
+    SelectNode,
+    SortItem,
+    SourceNode,
+    StarNode,
+    SubqueryNode,
+    TableNode,
+    UnionNode,
+    WindowNode,
+    WindowTableNode,
+)
+from cep.tokens import Position
+from cep.types import BOOLEAN, Kind, common
+from cep.windows import FUNCTIONS, WindowTable, check_intervals, window_fields
+
+_GROUP_WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_WINDOW_PROPERTIES = {
+    f"{function}_{suffix}": (function, column)
+    for function in _GROUP_WINDOWS
+    for suffix, column in (("START", "window_start"), ("END", "window_end"), ("ROWTIME", "window_time"))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupWindow:
+    """A window function in GROUP BY, as in the older Flink form: GROUP BY TUMBLE(ts, INTERVAL ...)."""
+
+    node: CallNode
+    time: int
+    intervals: tuple[int, ...]
+
+
+class Planner:
+    """`inputs` are the tables that a text may read; `parameters` the values of its :names."""
+
+    def __init__(self, inputs: Mapping[str, Sequence[Field]], parameters: Parameters, limits: Limits) -> None:
+        self.inputs = {name.lower(): (name, tuple(fields)) for name, fields in inputs.items()}
+        self.parameters = parameters
+        self.limits = limits
+        self.views: list[dict[str, Plan]] = [{}]
+        self.matches: list[Match] = []
+
+    def condition(self, node: Node, table: str) -> Plan:
+        """A bare condition over one input: its rows for which the condition holds."""
+        name, fields = self.inputs[table.lower()]
+        scan = Scan(name, tuple(Field(field.name, field.type, name) for field in fields))
+        binder = SelectBinder(scan.fields, self.parameters, self.limits, {})
+        condition = binder.condition(node, "a trigger")
+        if binder.uses:
+            raise node.at.reject("a window function is not possible in a condition", "filter a subquery")
+        return Filter(scan, condition)
+
+    # -- queries --------------------------------------------------------------------------------------------------
+
+    def query(self, node: QueryNode) -> Plan:
+        self.views.append(dict(self.views[-1]))
+        try:
+            for name, columns, inner in node.tables:
+                if len(self.views[-1]) > 200:
+                    raise name.at.reject("too many WITH queries")
+                plan = self.query(inner)
+                self.views[-1][name.text.lower()] = _renamed(plan, name.text, columns)
+            return self._limited(self._ordered(node), node)
+        finally:
+            self.views.pop()
+
+    def _ordered(self, node: QueryNode) -> Plan:
+        if isinstance(node.body, SelectNode):
+            return self._select(node.body, node.order_by)
+        plan = self._union(node.body) if isinstance(node.body, UnionNode) else self.query(node.body)
+        if not node.order_by:
+            return plan
+        binder = Binder(plan.fields, self.parameters, self.limits)
+        keys = [
+            SortKey(self._ordinal(item, plan.fields) or binder.bind(item.expression), item.descending, item.nulls_first)
+            for item in node.order_by
+        ]
+        return Sort(plan, tuple(keys))
+
+    def _ordinal(self, item: SortItem, fields: Sequence[Field]) -> Column | None:
+        node = item.expression
+        if not isinstance(node, LiteralNode) or not node.type.is_integer:
+            return None
+        if not 1 <= node.value <= len(fields):
+            raise node.at.reject(f"there is no column {node.value}")
+        return Column(node.value - 1, fields[node.value - 1].type)
+
+    def _limited(self, plan: Plan, node: QueryNode) -> Plan:
+        limit = self._count(node.limit, "LIMIT")
+        offset = self._count(node.offset, "OFFSET")
+        return plan if limit is None and not offset else Limited(plan, offset or 0, limit)
+
+    def _count(self, node: Node | None, what: str) -> int | None:
+        if node is None:
+            return None
+        found = Binder((), self.parameters, self.limits).bind(node)
+        if not isinstance(found, Constant) or not found.type.is_integer or found.value < 0:
+            raise node.at.reject(f"{what} needs a whole number of at least 0")
+        return int(found.value)
+
+    def _union(self, node: UnionNode) -> Plan:
+        plans = [self.query(branch) for branch in node.branches]
+        widths = {len(plan.fields) for plan in plans}
+        if len(widths) > 1:
+            raise node.at.reject("the branches of UNION have different numbers of columns")
+        kinds = []
+        for index in range(widths.pop()):
+            kind = plans[0].fields[index].type
+            for plan in plans[1:]:
+                wider = common(kind, plan.fields[index].type)
+                if wider is None:
+                    raise node.at.reject(
+                        f"column {index + 1} of UNION has the types {kind} and {plan.fields[index].type}"
+                    )
+                kind = wider
+            kinds.append(kind)
+        fields = tuple(Field(field.name, kind) for field, kind in zip(plans[0].fields, kinds, strict=True))
+        branches: list[Plan] = []
+        for plan in plans:
+            columns = [Column(index, field.type) for index, field in enumerate(plan.fields)]
+            parts = tuple(
+                column if column.type == kind else Apply("CAST", (column,), kind)
+                for column, kind in zip(columns, kinds, strict=True)
+            )
+            branches.append(Project(plan, parts, fields))
+        return Distinct(Union(tuple(branches))) if node.distinct else Union(tuple(branches))
+
+    # -- SELECT ---------------------------------------------------------------------------------------------------
+
+    def _select(self, node: SelectNode, order_by: tuple[SortItem, ...]) -> Plan:
+        source = self._source(node.source)
+        windows = {name.text.lower(): window for name, window in node.windows}
+        if node.where is not None:
+            if has_aggregate(node.where):
+                raise node.where.at.reject("an aggregate is not possible in WHERE", "use HAVING")
+            binder = SelectBinder(source.fields, self.parameters, self.limits, {})
+            condition = binder.condition(node.where, "WHERE")
+            if binder.uses:
+                raise node.where.at.reject("a window function is not possible in WHERE", "filter an outer SELECT")
+            source = Filter(source, condition)
+        grouped = (
+            bool(node.group_by) or node.having is not None
+            or any(has_aggregate(item.expression) for item in node.items)
+        )  # fmt: skip
+        if grouped:
+            return self._grouped(node, source, windows, order_by)
+        return self._finish(node, source, SelectBinder(source.fields, self.parameters, self.limits, windows), order_by)
+
+    def _grouped(
+        self, node: SelectNode, source: Plan, windows: Mapping[str, WindowNode], order_by: tuple[SortItem, ...]
+    ) -> Plan:
+        group_window = self._group_window(node, source)
+        plain: Binder = Binder(source.fields, self.parameters, self.limits)
+        if group_window is not None:
+            keys = [self._group_key(part, node, plain) for part in node.group_by if part is not group_window.node]
+            source = self._windowed(source, group_window, keys)
+            plain = _WindowedBinder(source.fields, self.parameters, self.limits, group_window)
+            keys += [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
+        else:
+            keys = [self._group_key(part, node, plain) for part in node.group_by]
+        binder = GroupBinder(plain, keys, windows)
+        for item in node.items:
+            if isinstance(item.expression, StarNode):
+                raise item.expression.at.reject("* is not possible with GROUP BY")
+        having = binder.condition(node.having, "HAVING") if node.having is not None else None
+        return self._finish(node, source, binder, order_by, having)
+
+    def _group_key(self, part: Node, node: SelectNode, binder: Binder) -> Expression:
+        if isinstance(part, LiteralNode) and part.type.is_integer:
+            if not 1 <= part.value <= len(node.items):
+                raise part.at.reject(f"there is no column {part.value}")
+            part = node.items[part.value - 1].expression
+        if has_aggregate(part):
+            raise part.at.reject("an aggregate is not possible in GROUP BY")
+        if isinstance(part, NameNode) and len(part.parts) == 1 and lookup(binder.fields, part.parts[0], None) is None:
+            aliased = [
+                item for item in node.items if item.alias and item.alias.text.lower() == part.parts[0].text.lower()
+            ]
+            if aliased:
+                part = aliased[0].expression
+        found = binder.bind(part)
+        if found.type.kind is Kind.OPAQUE:
+            raise part.at.reject("GROUP BY cannot use such a column")
+        return found
+
+    def _group_window(self, node: SelectNode, source: Plan) -> _GroupWindow | None:
+        found = [part for part in node.group_by if isinstance(part, CallNode) and part.name in _GROUP_WINDOWS]
+        if not found:
+            return None
+        call = found[0]
+        if len(found) > 1:
+            raise found[1].at.reject("GROUP BY has more than one window")
+        binder = Binder(source.fields, self.parameters, self.limits)
+        bound = [binder.bind(argument) for argument in call.arguments]
+        if not bound or not isinstance(bound[0], Column) or bound[0].type.kind is not Kind.TIMESTAMP:
+            raise call.at.reject(f"the first argument of {call.name} must be a time column")
+        intervals: list[int] = []
+        for argument, given in zip(call.arguments[1:], bound[1:], strict=True):
+            if not isinstance(given, Constant) or given.type.kind is not Kind.INTERVAL:
+                raise argument.at.reject(f"{call.name} takes intervals", "write INTERVAL '1' MINUTE")
+            intervals.append(given.value)
+        check_intervals(call.name, tuple(intervals), call.at)
+        return _GroupWindow(call, bound[0].index, tuple(intervals))
+
+    def _windowed(self, source: Plan, window: _GroupWindow, keys: Sequence[Expression]) -> Plan:
+        partition: tuple[int, ...] = ()
+        if window.node.name == "SESSION":
+            if not all(isinstance(key, Column) for key in keys):
+                raise window.node.at.reject("GROUP BY with SESSION takes columns")
+            partition = tuple(key.index for key in keys if isinstance(key, Column))
+        kind = source.fields[window.time].type
+        fields = window_fields(source.fields, kind, "", hidden=True)
+        return WindowTable(source, window.node.name, window.time, window.intervals, partition, fields, window.node.at)
+
+    def _finish(
+        self,
+        node: SelectNode,
+        source: Plan,
+        binder: SelectBinder,
+        order_by: tuple[SortItem, ...],
+        having: Expression | None = None,
+    ) -> Plan:
+        expressions: list[Expression] = []
+        fields: list[Field] = []
+        for position, item in enumerate(node.items):
+            for name, expression in self._item(item, position, binder):
+                expressions.append(expression)
+                fields.append(Field(name, expression.type))
+        keys = [self._sort_key(item, node, binder, expressions, fields) for item in order_by]
+        plan, base = source, len(source.fields)
+        if isinstance(binder, GroupBinder):
+            group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
+            plan = Group(source, tuple(binder.keys), tuple(binder.aggregates), group_fields)
+            base = len(group_fields)
+            if having is not None:
+                plan = Filter(plan, having)
+        plan, places = _with_windows(plan, base, binder, self.limits)
+
+        def placed(expression: Expression) -> Expression:
+            return rewrite(expression, lambda part: _placed(part, places))
+
+        width = len(expressions)
+        extra = [placed(key.expression) for key in keys if not isinstance(key.expression, Constant)]
+        shown = [placed(expression) for expression in expressions]
+        for number, expression in enumerate(extra):
+            if expression not in shown:
+                shown.append(expression)
+                fields.append(Field(f"_key{number}", expression.type, hidden=True))
+        result: Plan = Project(plan, tuple(shown), tuple(fields))
+        if node.distinct:
+            if len(shown) > width:
+                raise node.at.reject("ORDER BY of SELECT DISTINCT takes columns of the select list")
+            result = Distinct(result)
+        if extra:
+            sort = [
+                SortKey(
+                    Column(shown.index(placed(key.expression)), key.expression.type), key.descending, key.nulls_first
+                )
+                for key in keys
+                if not isinstance(key.expression, Constant)
+            ]
+            result = Sort(result, tuple(sort))
+        return Narrowed(result, width) if len(shown) > width else result
+
+    def _item(self, item: SelectItem, position: int, binder: SelectBinder) -> list[tuple[str, Expression]]:
+        node = item.expression
+        if isinstance(node, StarNode):
+            qualifier = node.qualifier.text.lower() if node.qualifier is not None else None
+            found: list[tuple[str, Expression]] = [
+                (field.name, Column(index, field.type))
+                for index, field in enumerate(binder.fields)
+                if not field.hidden and (qualifier is None or field.qualifier.lower() == qualifier)
+            ]
+            if not found and node.qualifier is not None:
+                known = {field.qualifier for field in binder.fields if field.qualifier}
+                raise node.at.reject(f"unknown table '{node.qualifier.text[:60]}'", closest(node.qualifier.text, known))
+            return found
+        expression = binder.bind(node)
+        if item.alias is not None:
+            return [(item.alias.text, expression)]
+        if isinstance(node, NameNode):
+            name = node.parts[-1]
+            known_as = [field.name for field in binder.fields if field.name.lower() == name.text.lower()]
+            return [(known_as[0] if known_as else name.text, expression)]
+        return [(f"_col{position}", expression)]
+
+    def _sort_key(
+        self,
+        item: SortItem,
+        node: SelectNode,
+        binder: SelectBinder,
+        expressions: Sequence[Expression],
+        fields: Sequence[Field],
+    ) -> SortKey:
+        ordinal = self._ordinal(item, fields)
+        found: Expression | None = None
+        if ordinal is not None:
+            found = expressions[ordinal.index]
+        elif isinstance(item.expression, NameNode) and len(item.expression.parts) == 1:
+            name = item.expression.parts[0].text.lower()
+            same = [index for index, field in enumerate(fields) if field.name.lower() == name]
+            if same:
+                found = expressions[same[0]]
+        if found is None:
+            found = binder.bind(item.expression)
+        if found.type.kind is Kind.OPAQUE:
+            raise item.at.reject("ORDER BY cannot use such a column")
+        return SortKey(found, item.descending, item.nulls_first)
+
+    # -- FROM -----------------------------------------------------------------------------------------------------
+
+    def _source(self, node: SourceNode) -> Plan:
+        match node:
+            case TableNode():
+                return self._table(node)
+            case SubqueryNode():
+                plan = self.query(node.query)
+                return _renamed(plan, node.alias.text if node.alias is not None else "", node.columns)
+            case MatchNode():
+                return self._match(node)
+            case WindowTableNode():
+                return self._window_table(node)
+            case JoinNode():
+                return self._join(node)
+
+    def _table(self, node: TableNode) -> Plan:
+        name = node.name.text.lower()
+        alias = node.alias.text if node.alias is not None else node.name.text
+        view = self.views[-1].get(name)
+        if view is not None:
+            return _renamed(view, alias, node.columns)
+        if name not in self.inputs:
+            known = [*self.views[-1], *(original for original, _ in self.inputs.values())]
+            hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)
+            raise node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
+        original, fields = self.inputs[name]
+        return _renamed(Scan(original, fields), alias, node.columns)
+
+    def _match(self, node: MatchNode) -> Plan:
+        inner = self._source(node.source)
+        alias = node.alias.text if node.alias is not None else ""
+        plan = bind_recognize(node.body, inner.fields, self.parameters, self.limits, alias)
+        found = Match(inner, plan)
+        self.matches.append(found)
+        return _renamed(found, alias, node.columns) if node.columns else found
+
+    def _window_table(self, node: WindowTableNode) -> Plan:
+        inner = self._source(node.source)
+        binder = Binder(inner.fields, self.parameters, self.limits)
+        time = binder.name(NameNode((node.time,), node.time.at))
+        assert isinstance(time, Column)
+        if time.type.kind is not Kind.TIMESTAMP:
+            raise node.time.at.reject(f"the time column of {node.function} has type {time.type}")
+        partition: list[int] = []
+        for name in node.partition:
+            column = binder.name(NameNode((name,), name.at))
+            assert isinstance(column, Column)
+            partition.append(column.index)
+        intervals = tuple(binder.interval(part).value for part in node.intervals if isinstance(part, CallNode))
+        check_intervals(node.function, intervals, node.at)
+        if partition and node.function != "SESSION":
+            raise node.at.reject(f"{node.function} takes no PARTITION BY")
+        alias = node.alias.text if node.alias is not None else ""
+        fields = window_fields(inner.fields, time.type, alias, hidden=False)
+        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at)
+        return _renamed(plan, alias, node.columns) if alias else plan
+
+    def _join(self, node: JoinNode) -> Plan:
+        left, right = self._source(node.left), self._source(node.right)
+        width = len(left.fields)
+        if node.using:
+            return self._join_using(node, left, right)
+        keys: list[tuple[Expression, Expression]] = []
+        rest: list[Expression] = []
+        if node.condition is not None:
+            binder = Binder((*left.fields, *right.fields), self.parameters, self.limits)
+            bound = binder.condition(node.condition, "ON")
+            for part in bound.arguments if isinstance(bound, Apply) and bound.function == "AND" else (bound,):
+                pair = _key_pair(part, width)
+                if pair is not None:
+                    keys.append(pair)
+                else:
+                    rest.append(part)
+        if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys:
+            raise node.at.reject(f"{node.kind} JOIN needs an equality of columns in ON")
+        together = None if not rest else rest[0] if len(rest) == 1 else Apply("AND", tuple(rest), BOOLEAN)
+        return Join(node.kind, left, right, tuple(keys), together, self.limits, node.at)
+
+    def _join_using(self, node: JoinNode, left: Plan, right: Plan) -> Plan:
+        keys: list[tuple[Expression, Expression]] = []
+        width = len(left.fields)
+        shared: list[int] = []
+        for name in node.using:
+            one, other = lookup(left.fields, name, None), lookup(right.fields, name, None)
+            if one is None or other is None:
+                raise name.at.reject(f"the column '{name.text[:60]}' is not on both sides of the join")
+            kind = common(left.fields[one].type, right.fields[other].type)
+            if kind is None:
+                raise name.at.reject(f"the column '{name.text[:60]}' has different types on both sides")
+            keys.append((_converted(Column(one, left.fields[one].type), kind),
+                         _converted(Column(other, right.fields[other].type), kind)))  # fmt: skip
+            shared.append(width + other)
+        plan = Join(node.kind, left, right, tuple(keys), None, self.limits, node.at)
+        # The shared columns answer once, with whichever side has a value.
+        expressions: list[Expression] = []
+        fields: list[Field] = []
+        for name, place in zip(node.using, shared, strict=True):
+            one_index = lookup(left.fields, name, None) or 0
+            one_column = Column(one_index, plan.fields[one_index].type)
+            other_column = Column(place, plan.fields[place].type)
+            kind = common(one_column.type, other_column.type) or one_column.type
+            both = (_converted(one_column, kind), _converted(other_column, kind))
+            expressions.append(Apply("COALESCE", both, kind))
+            fields.append(Field(plan.fields[one_index].name, kind))
+        for index, field in enumerate(plan.fields):
+            expressions.append(Column(index, field.type))
+            hidden = field.hidden or any(field.name.lower() == name.text.lower() for name in node.using)
+            fields.append(Field(field.name, field.type, field.qualifier, hidden))
+        return Project(plan, tuple(expressions), tuple(fields))
+
+
+class _WindowedBinder(Binder):
+    """Knows TUMBLE_START(...) and its relatives of the window in GROUP BY."""
+
+    def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits, window: _GroupWindow) -> None:
+        super().__init__(fields, parameters, limits)
+        self.window = window
+
+    def call(self, node: CallNode) -> Expression:
+        prop = _WINDOW_PROPERTIES.get(node.name)
+        if prop is None or node.is_operator:
+            return super().call(node)
+        function, column = prop
+        if function != self.window.node.name:
+            raise node.at.reject(f"{node.name} does not belong to the {self.window.node.name} of GROUP BY")
+        if node.arguments:
+            bound = [Binder.bind(self, argument) for argument in node.arguments]
+            given = tuple(part.value for part in bound[1:] if isinstance(part, Constant))
+            if given != self.window.intervals or bound[0] != Column(self.window.time, bound[0].type):
+                raise node.at.reject(f"the arguments of {node.name} differ from those in GROUP BY")
+        index = len(self.fields) - 3 + ("window_start", "window_end", "window_time").index(column)
+        return Column(index, self.fields[index].type)
+
+
+def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -> tuple[Plan, dict[int, int]]:
+    """The plan with the columns of its window functions, and where the promised columns are."""
+    places: dict[int, int] = {}
+    if not binder.uses:
+        return plan, places
+    if binder.partition_fields:
+        kept = [Column(index, plan.fields[index].type) for index in range(base)]
+        names = tuple(Field("", part.type, hidden=True) for part in binder.partition_fields)
+        plan = Project(plan, (*kept, *binder.partition_fields), (*plan.fields, *names))
+        for number in range(len(binder.partition_fields)):
+            places[2 * LATER + number] = base + number
+        base += len(binder.partition_fields)
+    for use in binder.uses:
+        window = use.window
+        partition = tuple(places.get(index, index) for index in window.partition)
+        kinds = [function.type for function in use.functions]
+        if window.recognize is not None:
+            kinds += [window.recognize.measures[index].expression.type for index in use.measures]
+        fields = (*plan.fields, *(Field("", kind, hidden=True) for kind in kinds))
+        for number, place in enumerate([*use.function_places, *use.measure_places]):
+            places[place] = base + number
+        base += len(kinds)
+        moved = type(window)(partition, window.order, window.frame, window.recognize, window.seek)
+        plan = Over(plan, moved, tuple(use.functions), tuple(use.measures), fields, limits, use.at)
+    return plan, places
+
+
+def _placed(part: Expression, places: Mapping[int, int]) -> Expression | None:
+    if isinstance(part, Column) and part.index >= LATER:
+        return Column(places[part.index], part.type)
+    return None
+
+
+def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:
+    """The plan under an alias, its shown columns under new names."""
+    shown = [index for index, field in enumerate(plan.fields) if not field.hidden]
+    if columns and len(columns) != len(shown):
+        raise columns[0].at.reject(f"{len(columns)} names for {len(shown)} columns")
+    names = {index: name.text for index, name in zip(shown, columns, strict=False)}
+    fields = tuple(
+        Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
+    )
+    return Renamed(plan, fields)
+
+
+def _converted(column: Column, kind: object) -> Expression:
+    return column if column.type == kind else Apply("CAST", (column,), kind)  # type: ignore[arg-type]
+
+
+def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
+    """The two sides of an equality whose sides use one input each."""
+    if not isinstance(part, Apply) or part.function != "=":
+        return None
+    left, right = part.arguments
+    sides = []
+    for side in (left, right):
+        used = {inner.index < width for inner in walk(side) if isinstance(inner, Column)}
+        if len(used) != 1:
+            return None
+        sides.append(used.pop())
+    if sides[0] == sides[1]:
+        return None
+    first, second = (left, right) if sides[0] else (right, left)
+
+    def moved(inner: Expression) -> Expression | None:
+        return Column(inner.index - width, inner.type) if isinstance(inner, Column) else None
+
+    return first, rewrite(second, moved)
+
+
+__all__ = ["FUNCTIONS", "Planner", "Position"]

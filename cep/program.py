@@ -1,0 +1,290 @@
+"""A row pattern as a small program, and the order in which its instructions are tried.
+
+Instructions: TAKE maps the current row to a variable; SPLIT tries its targets in order; START and END are the
+anchors; ENTER marks the begin of a loop iteration that may be empty, AGAIN its end; ACCEPT is a match.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cep.limits import Limits
+from cep.syntax import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Empty,
+    Exclusion,
+    Pattern,
+    Permutation,
+    Quantified,
+    Variable,
+)
+from cep.tokens import Position
+
+
+class Op(enum.Enum):
+    TAKE = "take"
+    SPLIT = "split"
+    JUMP = "jump"
+    START = "start"
+    END = "end"
+    ENTER = "enter"
+    AGAIN = "again"
+    ACCEPT = "accept"
+
+
+@dataclass(slots=True)
+class Instruction:
+    """`variable` and `excluded` for TAKE; `targets` for SPLIT, JUMP and AGAIN; `loop` for ENTER and AGAIN."""
+
+    op: Op
+    variable: int = -1
+    excluded: bool = False
+    targets: tuple[int, ...] = ()
+    loop: int = -1
+    greedy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    code: tuple[Instruction, ...]
+    variables: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+
+_CLOSURE_STEPS = 20_000
+
+
+def variables_of(pattern: Pattern) -> Iterator[Variable]:
+    """Every mention of a primary variable, from left to right."""
+    match pattern:
+        case Variable():
+            yield pattern
+        case Concatenation(parts) | Permutation(parts, _):
+            for part in parts:
+                yield from variables_of(part)
+        case Alternation(branches):
+            for branch in branches:
+                yield from variables_of(branch)
+        case Exclusion(inner, _):
+            yield from variables_of(inner)
+        case Quantified():
+            yield from variables_of(pattern.inner)
+        case _:
+            return
+
+
+def may_be_empty(pattern: Pattern) -> bool:
+    match pattern:
+        case Variable():
+            return False
+        case Concatenation(parts) | Permutation(parts, _):
+            return all(may_be_empty(part) for part in parts)
+        case Alternation(branches):
+            return any(may_be_empty(branch) for branch in branches)
+        case Exclusion(inner, _):
+            return may_be_empty(inner)
+        case Quantified():
+            return pattern.lower == 0 or may_be_empty(pattern.inner)
+        case _:
+            return True
+
+
+def has_exclusion(pattern: Pattern) -> bool:
+    match pattern:
+        case Exclusion():
+            return True
+        case Concatenation(parts) | Permutation(parts, _):
+            return any(has_exclusion(part) for part in parts)
+        case Alternation(branches):
+            return any(has_exclusion(branch) for branch in branches)
+        case Quantified():
+            return has_exclusion(pattern.inner)
+        case _:
+            return False
+
+
+def has_end_anchor(pattern: Pattern) -> bool:
+    match pattern:
+        case Anchor():
+            return not pattern.start
+        case Concatenation(parts) | Permutation(parts, _):
+            return any(has_end_anchor(part) for part in parts)
+        case Alternation(branches):
+            return any(has_end_anchor(branch) for branch in branches)
+        case Exclusion(inner, _):
+            return has_end_anchor(inner)
+        case Quantified():
+            return has_end_anchor(pattern.inner)
+        case _:
+            return False
+
+
+def has_unbounded_loop(pattern: Pattern) -> bool:
+    match pattern:
+        case Concatenation(parts) | Permutation(parts, _):
+            return any(has_unbounded_loop(part) for part in parts)
+        case Alternation(branches):
+            return any(has_unbounded_loop(branch) for branch in branches)
+        case Exclusion(inner, _):
+            return has_unbounded_loop(inner)
+        case Quantified():
+            return pattern.upper is None or has_unbounded_loop(pattern.inner)
+        case _:
+            return False
+
+
+class _Compiler:
+    def __init__(self, numbers: dict[str, int], limits: Limits, at: Position) -> None:
+        self.code: list[Instruction] = []
+        self.numbers = numbers
+        self.limits = limits
+        self.at = at
+        self.loops = 0
+
+    def emit(self, instruction: Instruction) -> int:
+        if len(self.code) >= self.limits.instructions:
+            raise self.at.reject(
+                f"the pattern needs more than {self.limits.instructions} steps",
+                "use smaller bounds or fewer PERMUTE parts",
+            )
+        self.code.append(instruction)
+        return len(self.code) - 1
+
+    @property
+    def here(self) -> int:
+        return len(self.code)
+
+    def pattern(self, pattern: Pattern, excluded: bool) -> None:
+        match pattern:
+            case Variable(name, _):
+                self.emit(Instruction(Op.TAKE, self.numbers[name], excluded))
+            case Empty():
+                return
+            case Anchor(start, _):
+                self.emit(Instruction(Op.START if start else Op.END))
+            case Concatenation(parts):
+                for part in parts:
+                    self.pattern(part, excluded)
+            case Alternation(branches):
+                self.alternatives([(branch,) for branch in branches], excluded)
+            case Permutation(parts, _):
+                self.permuted(parts, excluded)
+            case Exclusion(inner, _):
+                self.pattern(inner, True)
+            case Quantified():
+                self.quantified(pattern, excluded)
+
+    def alternatives(self, branches: list[tuple[Pattern, ...]], excluded: bool) -> None:
+        split = self.emit(Instruction(Op.SPLIT))
+        starts: list[int] = []
+        jumps: list[int] = []
+        for index, branch in enumerate(branches):
+            starts.append(self.here)
+            for part in branch:
+                self.pattern(part, excluded)
+            if index < len(branches) - 1:
+                jumps.append(self.emit(Instruction(Op.JUMP)))
+        self.code[split].targets = tuple(starts)
+        for jump in jumps:
+            self.code[jump].targets = (self.here,)
+
+    def permuted(self, parts: tuple[Pattern, ...], excluded: bool) -> None:
+        """All orders, by list position; common beginnings are shared, which keeps their order."""
+        if len(parts) == 1:
+            self.pattern(parts[0], excluded)
+            return
+        split = self.emit(Instruction(Op.SPLIT))
+        starts: list[int] = []
+        jumps: list[int] = []
+        for index, part in enumerate(parts):
+            starts.append(self.here)
+            self.pattern(part, excluded)
+            self.permuted(parts[:index] + parts[index + 1 :], excluded)
+            jumps.append(self.emit(Instruction(Op.JUMP)))
+        self.code[split].targets = tuple(starts)
+        for jump in jumps:
+            self.code[jump].targets = (self.here,)
+
+    def quantified(self, pattern: Quantified, excluded: bool) -> None:
+        if pattern.upper is None:
+            for _ in range(pattern.lower - 1):
+                self.pattern(pattern.inner, excluded)
+            self.loop(pattern, excluded, optional=pattern.lower == 0)
+            return
+        for _ in range(pattern.lower):
+            self.pattern(pattern.inner, excluded)
+        splits: list[int] = []
+        for _ in range(pattern.upper - pattern.lower):
+            splits.append(self.emit(Instruction(Op.SPLIT)))
+            self.pattern(pattern.inner, excluded)
+        for split in splits:
+            inside = split + 1
+            self.code[split].targets = (inside, self.here) if pattern.greedy else (self.here, inside)
+
+    def loop(self, pattern: Quantified, excluded: bool, optional: bool) -> None:
+        split = self.emit(Instruction(Op.SPLIT)) if optional else -1
+        number = self.loops
+        self.loops += 1
+        enter = self.emit(Instruction(Op.ENTER, loop=number))
+        self.pattern(pattern.inner, excluded)
+        self.emit(Instruction(Op.AGAIN, targets=(enter, self.here + 1), loop=number, greedy=pattern.greedy))
+        if optional:
+            self.code[split].targets = (enter, self.here) if pattern.greedy else (self.here, enter)
+
+
+def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits, at: Position) -> Program:
+    """Raises TriggerRejected when the program would be too long."""
+    compiler = _Compiler({name: number for number, name in enumerate(variables)}, limits, at)
+    compiler.pattern(pattern, False)
+    compiler.emit(Instruction(Op.ACCEPT))
+    return Program(tuple(compiler.code), variables)
+
+
+def closure(
+    program: Program, start: int, at_start: bool, at_end: bool, at: Position = Position(1, 1), open_end: bool = False
+) -> tuple[int, ...]:
+    """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first.
+
+    With `open_end` it is not known yet whether a row follows: an END anchor stands in the list for itself.
+    An iteration that took no row ends its loop: `begun` holds the loops whose iteration began at this very place.
+    """
+    found: dict[int, None] = {}
+    seen: set[tuple[int, frozenset[int]]] = set()
+    pending: list[tuple[int, frozenset[int]]] = [(start, frozenset())]
+    while pending:
+        state = pending.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        if len(seen) > _CLOSURE_STEPS:
+            raise at.reject("the pattern nests too many loops that can be empty")
+        where, begun = state
+        instruction = program.code[where]
+        match instruction.op:
+            case Op.TAKE | Op.ACCEPT:
+                found.setdefault(where)
+            case Op.SPLIT | Op.JUMP:
+                pending.extend((target, begun) for target in reversed(instruction.targets))
+            case Op.START:
+                if at_start:
+                    pending.append((where + 1, begun))
+            case Op.END:
+                if at_end:
+                    pending.append((where + 1, begun))
+                elif open_end:
+                    found.setdefault(where)
+            case Op.ENTER:
+                pending.append((where + 1, begun | {instruction.loop}))
+            case Op.AGAIN:
+                again, leave = instruction.targets
+                if instruction.loop in begun:
+                    pending.append((leave, begun))
+                elif instruction.greedy:
+                    pending += [(leave, begun), (again, begun)]
+                else:
+                    pending += [(again, begun), (leave, begun)]
+    return tuple(found)

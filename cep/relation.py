@@ -1,0 +1,139 @@
+"""Rows in memory: columns that are read only when something asks for them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cep.evaluation import Bounds, RowValues
+from cep.recognize import SortKey
+from cep.types import Kind
+from cep.vector import Index, Vector, codes, concatenate, from_column
+
+Source = Vector | Callable[[], Vector]
+
+
+class Relation:
+    """`length` rows; `column(i)` computes a column once."""
+
+    def __init__(self, columns: Sequence[Source], length: int) -> None:
+        self._columns: list[Source] = list(columns)
+        self.length = length
+
+    @property
+    def width(self) -> int:
+        return len(self._columns)
+
+    def column(self, index: int) -> Vector:
+        found = self._columns[index]
+        if not isinstance(found, Vector):
+            found = found()
+            self._columns[index] = found
+        return found
+
+    def values(self, bounds: Bounds | None = None) -> RowValues:
+        return RowValues(self.column, self.length, bounds)
+
+    def take(self, rows: Index) -> "Relation":
+        """The rows with these numbers; NULL rows where a number is negative."""
+        return Relation([self._taken(index, rows) for index in range(self.width)], len(rows))
+
+    def _taken(self, index: int, rows: Index) -> Source:
+        return lambda: self.column(index).take(rows)
+
+    def with_columns(self, further: Sequence[Source]) -> "Relation":
+        return Relation([*self._sources(), *further], self.length)
+
+    def select(self, indices: Sequence[int]) -> "Relation":
+        sources = self._sources()
+        return Relation([sources[index] for index in indices], self.length)
+
+    def _sources(self) -> list[Source]:
+        return [self._reference(index) for index in range(self.width)]
+
+    def _reference(self, index: int) -> Source:
+        found = self._columns[index]
+        return found if isinstance(found, Vector) else lambda: self.column(index)
+
+
+def from_table(table: pa.Table) -> Relation:
+    def reader(index: int) -> Callable[[], Vector]:
+        return lambda: from_column(table.column(index))
+
+    return Relation([reader(index) for index in range(table.num_columns)], table.num_rows)
+
+
+def concatenated(parts: Sequence[Relation]) -> Relation:
+    def joiner(index: int) -> Callable[[], Vector]:
+        return lambda: concatenate([part.column(index) for part in parts])
+
+    return Relation([joiner(index) for index in range(parts[0].width)], sum(part.length for part in parts))
+
+
+def partition_codes(columns: Sequence[Vector], length: int) -> Index:
+    """One number a row; equal numbers where all columns are equal (NULL equals NULL)."""
+    found = np.zeros(length, dtype=np.int64)
+    for index, column in enumerate(columns):
+        part = codes(column) + 1
+        if index == 0:
+            found = part
+            continue
+        _, found = np.unique(found * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
+        found = found.astype(np.int64)
+    return found
+
+
+def sort_codes(vector: Vector, key: SortKey) -> Index | None:
+    """Numbers that sort like the key, ascending; None when the key is already plain ascending integers."""
+    whole = vector.expand()
+    if whole.type.is_text or whole.values.dtype.kind == "f" or whole.valid is not None or key.descending:
+        ranks = codes(whole)
+        missing = ranks < 0
+        if key.descending:
+            ranks = -ranks
+        if missing.any():
+            ranks = np.where(missing, np.iinfo(np.int64).min if key.nulls_first else np.iinfo(np.int64).max, ranks)
+        return ranks
+    found: Index = whole.values.astype(np.int64)
+    return found
+
+
+def sorted_order(keys: Sequence[SortKey], values: RowValues, length: int) -> Index:
+    """Row numbers in the order of the keys; ties stay in arrival order."""
+    order = np.arange(length, dtype=np.int64)
+    for key in reversed(keys):
+        ranks = sort_codes(values.value(key.expression), key)
+        if ranks is None or length == 0:
+            continue
+        picked = ranks[order]
+        if not bool((picked[1:] >= picked[:-1]).all()):
+            order = order[np.argsort(picked, kind="stable")]
+    return order
+
+
+def arranged(relation: Relation, partition: Sequence[int], keys: Sequence[SortKey]) -> tuple[Relation, Bounds, Index]:
+    """The rows grouped by partition and sorted inside; with the row numbers they had.
+
+    Partitions stand in the order of their values, NULL first.
+    """
+    length = relation.length
+    order = sorted_order(keys, relation.values(), length)
+    if not partition:
+        return (relation if _is_identity(order) else relation.take(order)), Bounds.whole(length), order
+    numbers = partition_codes([relation.column(index) for index in partition], length)
+    small: Index = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 65_536 else numbers  # type: ignore[assignment]
+    picked = small if _is_identity(order) else small[order]
+    grouped = np.argsort(picked, kind="stable")
+    order = order[grouped]
+    arranged_numbers = numbers[order]
+    changes = np.flatnonzero(arranged_numbers[1:] != arranged_numbers[:-1]) + 1
+    starts = np.concatenate([np.zeros(1 if length else 0, np.int64), changes])
+    ends = np.concatenate([changes, np.full(1 if length else 0, length, np.int64)])
+    return (relation if _is_identity(order) else relation.take(order)), Bounds(starts, ends), order
+
+
+def _is_identity(order: Index) -> bool:
+    return len(order) == 0 or (int(order[0]) == 0 and bool((order[1:] - order[:-1] == 1).all()))
+
+
+__all__ = ["Kind", "Relation", "arranged", "concatenated", "from_table", "partition_codes", "sorted_order"]

@@ -1,0 +1,348 @@
+"""The search for matches in one partition. The same object answers a closed batch and a growing stream.
+
+The search tries candidates in order of preference, depth first. Where it stands behind the last row that has arrived
+and a candidate still waits for a row, it stops and keeps its place: everything tried before was more preferred and is
+dead, so a match is reported exactly when no better one can appear. Path registers are immutable tuples, which makes
+a place in the search a small value that can be stored, compared and remembered as failed.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cep.automaton import ACCEPT, Automaton, Candidate, Step
+from cep.limits import Limits
+
+Registers = tuple[Any, ...]
+# (registers, row, first row of the match, match number) -> registers with the row mapped, or None: condition not met.
+Trial = Callable[[Registers, int, int, int], Registers | None]
+
+_REMEMBER_AFTER = 200
+_REMEMBER_AT_MOST = 500_000
+
+
+class SkipFailed(Exception):
+    """AFTER MATCH SKIP TO names a row that the match does not have, or its first row."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"AFTER MATCH SKIP failed: {reason}")
+        self.reason = reason
+
+
+class StepLimit(Exception):
+    """One match attempt took more steps than allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRule:
+    """`kind` PAST LAST, NEXT, FIRST or LAST; `variables` are the numbers behind FIRST or LAST."""
+
+    kind: str
+    variables: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What one trigger asks for: the automaton, the path conditions and the rules around them."""
+
+    automaton: Automaton
+    skip: SkipRule
+    initial: Registers = ()
+    within_ns: int | None = None
+    timeouts: bool = False
+    want_unmatched: bool = False
+    strict: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(slots=True)
+class Found:
+    """Matches in the order they were found: rows `starts[i]` to `starts[i] + lengths[i]`, their labels one after
+    another in `labels`. `timed_out`: the deadline decided; `partial`: no match, the mapping at the deadline."""
+
+    starts: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    timed_out: set[int] = field(default_factory=set)
+    partial: set[int] = field(default_factory=set)
+    unmatched: list[int] = field(default_factory=list)
+    degraded: int = 0
+    dropped: int = 0
+
+    def add(self, start: int, labels: Sequence[int], number: int) -> None:
+        self.starts.append(start)
+        self.lengths.append(len(labels))
+        self.numbers.append(number)
+        self.labels.extend(labels)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A match attempt from `start`, standing before row `row` at program place `place`.
+
+    `stack` holds what was left untried on the way: (candidates, next, registers, row, labels so far, place).
+    """
+
+    start: int
+    row: int
+    place: int
+    registers: Registers
+    labels: list[int] = field(default_factory=list)
+    stack: list[tuple[tuple[Candidate, ...], int, Registers, int, int]] = field(default_factory=list)
+    steps: int = 0
+    partial: list[int] | None = None
+
+
+class PartitionSearch:
+    """Rows are numbered from the start of the partition (or of the batch); `base` is the number of `steps[0]`."""
+
+    def __init__(self, plan: SearchPlan, first_row: int = 0) -> None:
+        self.plan = plan
+        self.base = first_row
+        self.steps: list[Step] = []
+        self.times: list[int] = []
+        self.trials: Sequence[Trial | None] = ()
+        self.next_start = first_row
+        self.match_number = 0
+        self.covered = first_row
+        self.attempt: Attempt | None = None
+        self.closed = False
+        self.watermark: int | None = None
+        self.first_row = first_row
+        self._failed: set[tuple[int, int, Registers]] = set()
+        self._starts: list[int] = []
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """The number behind the last row that has arrived."""
+        return self.base + len(self.steps)
+
+    def extend(self, masks: list[int], times: Sequence[int] = (), closed: bool = False) -> None:
+        """Further rows. `closed`: no row follows them, ever."""
+        automaton = self.plan.automaton
+        first = self.end
+        if self.plan.timeouts:
+            # A partial mapping counts although it cannot become a match: nothing may be pruned.
+            behind = automaton.everything
+            plain = [behind[mask] for mask in masks]
+            if masks and first == self.first_row and automaton.has_start_anchor:
+                plain[0] = automaton.step(behind.bits, masks[0], True)
+            new, starts = plain, list(range(first, first + len(masks)))
+        else:
+            end = automaton.ended() if closed else automaton.everything
+            new = automaton.read(masks, end, first == self.first_row)
+            starts = [row for row, step in enumerate(new, first) if step.startable]
+        self.steps += new
+        self._starts += starts
+        self.times += times
+        self.closed = self.closed or closed
+
+    def forget(self, row: int) -> None:
+        """Rows before `row` are not needed any more."""
+        count = row - self.base
+        if count > 0:
+            del self.steps[:count]
+            del self.times[:count]
+            self.base = row
+            del self._starts[: bisect_left(self._starts, row)]
+
+    @property
+    def oldest_needed(self) -> int:
+        return self.attempt.start if self.attempt is not None else self.next_start
+
+    # -- the loop over starts -------------------------------------------------------------------------------------
+
+    def run(self, found: Found) -> None:
+        """Search as far as the rows allow. Raises SkipFailed (strict plans) and StepLimit."""
+        while True:
+            if self.attempt is None and not self._begin(found):
+                return
+            attempt = self.attempt
+            assert attempt is not None
+            outcome = self._try(attempt)
+            if outcome is None:
+                return
+            self.attempt = None
+            if self._failed:
+                self._failed = set()
+            self._conclude(attempt, outcome, found)
+
+    def _begin(self, found: Found) -> bool:
+        place = bisect_left(self._starts, self.next_start)
+        start = self._starts[place] if place < len(self._starts) else self.end
+        if place > 4096 and place * 2 > len(self._starts):
+            del self._starts[:place]
+        self._pass_over(start, found)
+        if start >= self.end:
+            return False
+        self.attempt = Attempt(start, start, 0, self.plan.initial)
+        return True
+
+    def _pass_over(self, to: int, found: Found) -> None:
+        if self.plan.want_unmatched:
+            found.unmatched.extend(range(max(self.next_start, self.covered), to))
+        self.next_start = max(to, self.next_start)
+
+    def _conclude(self, attempt: Attempt, matched: bool, found: Found) -> None:
+        start = attempt.start
+        if not matched and attempt.partial is None:
+            if self.plan.want_unmatched and start >= self.covered:
+                found.unmatched.append(start)
+            self.next_start = start + 1
+            return
+        labels = attempt.labels if matched else attempt.partial or []
+        self.match_number += 1
+        if attempt.partial is not None:
+            found.timed_out.add(len(found.starts))
+            if not matched:
+                found.partial.add(len(found.starts))
+        found.add(start, labels, self.match_number)
+        self.covered = max(self.covered, start + max(1, len(labels)))
+        self.next_start = self._resume(start, labels, found, strict=self.plan.strict and matched)
+
+    def _resume(self, start: int, labels: list[int], found: Found, strict: bool) -> int:
+        skip = self.plan.skip
+        if not labels or skip.kind == "NEXT":
+            return start + 1
+        if skip.kind == "PAST LAST":
+            return start + len(labels)
+        rows = range(len(labels)) if skip.kind == "FIRST" else range(len(labels) - 1, -1, -1)
+        target = next((row for row in rows if labels[row] >> 1 in skip.variables), None)
+        if target is None:
+            if strict:
+                raise SkipFailed("pattern variable is not present in match")
+            found.degraded += 1
+            return start + len(labels)
+        if target == 0:
+            if strict:
+                raise SkipFailed("cannot skip to first row of match")
+            found.degraded += 1
+            return start + 1
+        return start + target
+
+    def run_first(self, found: Found, anywhere: bool) -> int:
+        """The match at the first row of a closed partition (`anywhere`: the first match after it); the row to go on
+        from. For row patterns in a window."""
+        first = self.next_start
+        before = len(found.starts)
+        while len(found.starts) == before and self._begin(found):
+            attempt = self.attempt
+            assert attempt is not None
+            self.attempt = None
+            if attempt.start != first and not anywhere:
+                return self.end
+            self._failed = set()
+            self._conclude(attempt, bool(self._try(attempt)), found)
+        return self.next_start
+
+    def run_linear(self, found: Found) -> None:
+        """The same for a closed partition without path conditions, WITHIN and START: nothing is ever taken back."""
+        steps, base, end = self.steps, self.base, self.end
+        accept = ACCEPT
+        while self._begin(found):
+            self.attempt = None
+            start = row = self.next_start
+            place = 0
+            labels: list[int] = []
+            while row < end:
+                candidate = steps[row - base].candidates[place][0]
+                if candidate is accept:
+                    break
+                labels.append(candidate.label)
+                place = candidate.then
+                row += 1
+            self.match_number += 1
+            found.add(start, labels, self.match_number)
+            self.covered = max(self.covered, start + max(1, len(labels)))
+            self.next_start = self._resume(start, labels, found, self.plan.strict)
+
+    # -- one start ------------------------------------------------------------------------------------------------
+
+    def _try(self, attempt: Attempt) -> bool | None:
+        """True: matched, the labels are in the attempt. False: no match at this start. None: rows are missing."""
+        steps, base, trials = self.steps, self.base, self.trials
+        stack, labels = attempt.stack, attempt.labels
+        start, row, place, registers = attempt.start, attempt.row, attempt.place, attempt.registers
+        number = self.match_number + 1
+        end = base + len(steps)
+        last_row = self._last_row(start)
+        count = attempt.steps
+        limit = self.plan.limits.steps_per_match
+        remember = count > _REMEMBER_AFTER
+        index = 0
+        while True:
+            # Standing before `row` at `place`: which candidates are there?
+            if row < last_row:
+                candidates = steps[row - base].candidates[place]
+            else:
+                waiting = self._at_edge(attempt, place, row, end)
+                if waiting is None:
+                    attempt.row, attempt.place, attempt.registers, attempt.steps = row, place, registers, count
+                    return None
+                candidates = waiting
+            index = 0
+            if remember and (place, row, registers) in self._failed:
+                candidates = ()
+            while True:
+                if index == len(candidates):
+                    if remember and candidates and len(self._failed) < _REMEMBER_AT_MOST:
+                        self._failed.add((place, row, registers))
+                    if not stack:
+                        return False
+                    candidates, index, registers, row, place = stack.pop()
+                    del labels[row - start :]
+                    continue
+                candidate = candidates[index]
+                index += 1
+                variable = candidate.variable
+                if variable == -1:
+                    return True
+                count += 1
+                if count > _REMEMBER_AFTER and not remember:
+                    remember = True
+                if count > limit:
+                    raise StepLimit
+                trial = trials[variable] if trials else None
+                if trial is not None:
+                    taken = trial(registers, row, start, number)
+                    if taken is None:
+                        continue
+                else:
+                    taken = registers
+                if index < len(candidates) or remember:
+                    stack.append((candidates, index, registers, row, place))
+                registers = taken
+                labels.append(candidate.label)
+                row += 1
+                place = candidate.then
+                break
+
+    def _last_row(self, start: int) -> int:
+        """The first row that cannot be mapped: not there yet, or too late for WITHIN."""
+        within = self.plan.within_ns
+        if within is None:
+            return self.end
+        return self.base + bisect_left(self.times, self.times[start - self.base] + within, lo=start - self.base)
+
+    def _at_edge(self, attempt: Attempt, place: int, row: int, end: int) -> tuple[Candidate, ...] | None:
+        """Candidates where no further row can be taken, or None to wait for rows."""
+        automaton = self.plan.automaton
+        at_start = row == self.first_row
+        within = self.plan.within_ns
+        expired = row < end
+        if within is not None and not expired:
+            deadline = self.times[attempt.start - self.base] + within
+            expired = self.closed or (self.watermark is not None and self.watermark >= deadline)
+        if not expired and not self.closed:
+            waiting = automaton.layout(place, at_start, False, True)
+            return (ACCEPT,) if waiting and waiting[0] is ACCEPT else None if waiting else ()
+        layout = automaton.layout(place, at_start, self.closed and row == end)
+        if self.plan.timeouts and attempt.partial is None and row > attempt.start:
+            ahead = layout[: layout.index(ACCEPT)] if ACCEPT in layout else layout
+            if ahead:
+                attempt.partial = list(attempt.labels)
+        return (ACCEPT,) if ACCEPT in layout else ()

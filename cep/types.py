@@ -1,0 +1,156 @@
+"""The types of the trigger language and how they map to Arrow.
+
+Values inside the evaluator: booleans are bool, INT and BIGINT are int64, DOUBLE is float64, TIMESTAMP, DATE and
+INTERVAL are int64 nanoseconds (UTC), STRING stays an Arrow array. The unit of a timestamp is part of its type, so
+that a result has the precision of its input.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1, "D": 86_400_000_000_000}
+
+
+class Kind(enum.Enum):
+    NULL = "unknown"
+    BOOLEAN = "boolean"
+    INT = "int"
+    BIGINT = "bigint"
+    DOUBLE = "double"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    INTERVAL = "interval"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """One type. `unit` and `zone` only for TIMESTAMP; `arrow` only for columns that are passed through unread."""
+
+    kind: Kind
+    unit: str = ""
+    zone: str | None = None
+    arrow: Any = None
+
+    def __str__(self) -> str:
+        if self.kind is Kind.TIMESTAMP:
+            return f"timestamp({ {'s': 0, 'ms': 3, 'us': 6, 'ns': 9}[self.unit] })"
+        return str(self.arrow) if self.kind is Kind.OPAQUE else self.kind.value
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.kind in _NUMERIC
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.INT, Kind.BIGINT)
+
+    @property
+    def is_time(self) -> bool:
+        return self.kind in (Kind.TIMESTAMP, Kind.DATE)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are held as an Arrow array instead of a numpy one."""
+        return self.kind in (Kind.STRING, Kind.OPAQUE)
+
+
+_NUMERIC = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
+
+NULL = SqlType(Kind.NULL)
+BOOLEAN = SqlType(Kind.BOOLEAN)
+INT = SqlType(Kind.INT)
+BIGINT = SqlType(Kind.BIGINT)
+DOUBLE = SqlType(Kind.DOUBLE)
+STRING = SqlType(Kind.STRING)
+DATE = SqlType(Kind.DATE)
+INTERVAL = SqlType(Kind.INTERVAL)
+
+
+def timestamp(unit: str, zone: str | None = None) -> SqlType:
+    return SqlType(Kind.TIMESTAMP, unit, zone)
+
+
+def from_arrow(kind: pa.DataType) -> SqlType:
+    """The SQL type of an Arrow column; columns of any other Arrow type can be passed on but not computed with."""
+    checks = pa.types
+    if checks.is_dictionary(kind):
+        inner = from_arrow(kind.value_type)
+        return STRING if inner.kind is Kind.STRING else SqlType(Kind.OPAQUE, arrow=kind)
+    if checks.is_string(kind) or checks.is_large_string(kind) or checks.is_string_view(kind):
+        return STRING
+    if checks.is_boolean(kind):
+        return BOOLEAN
+    if checks.is_integer(kind):
+        return BIGINT if kind.bit_width == 64 or kind == pa.uint32() else INT
+    if checks.is_floating(kind) or checks.is_decimal(kind):
+        return DOUBLE
+    if checks.is_timestamp(kind):
+        return timestamp(kind.unit, kind.tz)
+    if checks.is_date(kind):
+        return DATE
+    if checks.is_duration(kind):
+        return INTERVAL
+    if checks.is_null(kind):
+        return NULL
+    return SqlType(Kind.OPAQUE, arrow=kind)
+
+
+def to_arrow(kind: SqlType) -> pa.DataType:
+    if kind.kind is Kind.TIMESTAMP:
+        return pa.timestamp(kind.unit, kind.zone)
+    if kind.kind is Kind.OPAQUE:
+        return kind.arrow
+    return _ARROW[kind.kind]
+
+
+_ARROW = {
+    Kind.NULL: pa.null(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.BIGINT: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.DATE: pa.date32(),
+    Kind.INTERVAL: pa.duration("ns"),
+}
+
+
+def flink_name(kind: SqlType) -> str:
+    """The Flink SQL name of a type, as CEPTriggerEvent.column_types carries it."""
+    if kind.kind is Kind.TIMESTAMP:
+        return f"TIMESTAMP_LTZ({ {'s': 0, 'ms': 3, 'us': 6, 'ns': 9}[kind.unit] })"
+    return {
+        Kind.NULL: "STRING",
+        Kind.INT: "INT",
+        Kind.INTERVAL: "BIGINT",
+        Kind.OPAQUE: "BYTES",
+    }.get(kind.kind, kind.kind.value.upper())
+
+
+_FINENESS = ("s", "ms", "us", "ns")
+
+
+def common(left: SqlType, right: SqlType) -> SqlType | None:
+    """The type both sides convert to without asking, or None: numbers widen, times take the finer unit."""
+    if left == right:
+        return left
+    if left.kind is Kind.NULL:
+        return right
+    if right.kind is Kind.NULL:
+        return left
+    if left.is_numeric and right.is_numeric:
+        order = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
+        return left if order.index(left.kind) >= order.index(right.kind) else right
+    if left.is_time and right.is_time:
+        if left.kind is Kind.DATE:
+            return right
+        if right.kind is Kind.DATE:
+            return left
+        unit = max(left.unit, right.unit, key=_FINENESS.index)
+        return timestamp(unit, left.zone or right.zone)
+    return None
