@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,7 +69,18 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def resident_bytes(pids: Sequence[int]) -> int:
+def session_of(leader: int) -> list[int]:
+    """Process ids in the session that `leader` leads: redis-server writes its title over its environment."""
+    found = []
+    for folder in _PROC.glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            # The name in brackets may hold anything; after it come state, parent, group and session.
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
+                found.append(int(folder.name))
+    return found
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
     """Memory of these processes together; pages that they share count once for each."""
     total = 0
     for pid in pids:
@@ -78,7 +89,7 @@ def resident_bytes(pids: Sequence[int]) -> int:
     return total
 
 
-def open_files(pids: Sequence[int]) -> int:
+def open_files(pids: Iterable[int]) -> int:
     total = 0
     for pid in pids:
         with suppress(OSError):

@@ -87,7 +87,7 @@ class Supervisor:
         self._logs: dict[str, PartLog] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._is_finished = False
-        self._page = Status("supervisor", is_ready=False)
+        self._page = self._compose_page()
 
     async def run(self) -> None:
         """Until the parts have stopped after SIGTERM, SIGINT or SIGHUP; a second signal kills what still runs."""
@@ -231,8 +231,9 @@ class Supervisor:
 
     def _metrics(self) -> bytes:
         ports = {name: port for name, spec in self._specs.items() if (port := spec.probe.port()) is not None}
-        for name in self._specs:
-            pids = processes.marked(self._mark(name))
+        for name, part in self._page.details["parts"].items():
+            leader = part["pid"]
+            pids = {*processes.marked(self._mark(name)), *(processes.session_of(leader) if leader else ())}
             metrics.RESIDENT.labels(name).set(processes.resident_bytes(pids))
             metrics.OPEN_FILES.labels(name).set(processes.open_files(pids))
         return metrics.merge({"supervisor": render().decode(), **metrics.fetch(ports)})
