@@ -1,6 +1,5 @@
 """`RedisBus`: the bus on one Redis 6.2 or newer; see README.md for the layout of its keys."""
 
-import json
 import math
 import os
 import secrets
@@ -20,7 +19,7 @@ from bus.limits import (
     pending_lost,
     trim_goal,
 )
-from bus.replies import Entry
+from bus.replies import Entry, stored
 from bus.routing import Router, shares
 from bus.store import Store
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
@@ -116,10 +115,10 @@ class RedisBus:
                 for index, entry in enumerate(entries):
                     size += len(entry[3])
                     if size > max_bytes and (found or index):
-                        return found + self._records(topic, partition, entries[:index])
+                        return found + stored(topic, partition, entries[:index])
             else:
                 size += received
-            found += self._records(topic, partition, entries)
+            found += stored(topic, partition, entries)
             at += len(entries)
             if len(entries) < count or size >= max_bytes:
                 break
@@ -386,19 +385,11 @@ class RedisBus:
         first, end, size = (int(value or 0) for value in self._store.call("HMGET", f"cw:topic:{topic}", *names))
         return max(1.0, size / max(1, end - first))
 
-    def _records(self, topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredRecord]:
-        return [
-            StoredRecord(
-                topic, partition, offset, time_ms, key, value, {} if headers is None else json.loads(headers), sequence
-            )
-            for offset, time_ms, key, value, headers, sequence in entries
-        ]
-
     def _offered(self, topic: str, partition: int, reply: Any) -> list[GroupRecord]:
         """Of an XREADGROUP on one stream."""
         if not reply:
             return []
-        return [GroupRecord(record, 1) for record in self._records(topic, partition, reply[0][1])]
+        return [GroupRecord(record, 1) for record in stored(topic, partition, reply[0][1])]
 
     def _claim(
         self, topic: str, partition: int, group: str, consumer: str, idle: str, waiting: Sequence[Any]
@@ -406,7 +397,7 @@ class RedisBus:
         stream = _log(topic, partition)
         deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
         entries = self._store.call("XCLAIM", stream, group, consumer, idle, *(entry[0] for entry in waiting))
-        claimed = self._records(topic, partition, [entry for entry in entries if entry is not None])
+        claimed = stored(topic, partition, [entry for entry in entries if entry is not None])
         if len(claimed) < len(entries):
             # Redis 6.2 answers nothing for a record that is no more; only a writer outside the bus can cause this.
             there = {record.offset for record in claimed}

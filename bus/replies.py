@@ -4,21 +4,31 @@
 for error lines), but an entry that `lua/publish.lua` wrote becomes one `Entry` instead of a list of lists.
 """
 
+import json
 import re
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
 from redis import InvalidResponse
 from redis._parsers import BaseParser
 
+from bus.api import StoredRecord
+
 _READ_SIZE = 1 << 18
 
-#: `[id, [t, time, (s, stamp,) first of h, k and v, ...]]` up to the first byte of that field's value.
+#: `[id, [t, time, s, stamp, h, headers, k, key, v, value]]` up to the first byte of the value; s, h and k may be
+#: absent. Headers are JSON and hold no line end. The end of a key is guessed here and compared with its length; a long
+#: or strange key makes the entry go the slow way.
 _HEAD = re.compile(
     rb"\*2\r\n\$\d+\r\n(\d+)-1\r\n\*\d+\r\n\$1\r\nt\r\n\$\d+\r\n(\d+)\r\n"
-    rb"(?:\$1\r\ns\r\n\$\d+\r\n(\d+)\.\d+\r\n)?\$1\r\n([hkv])\r\n\$(\d+)\r\n"
+    rb"(?:\$1\r\ns\r\n\$\d+\r\n(\d+)\.\d+\r\n)?"
+    rb"(?:\$1\r\nh\r\n\$\d+\r\n([^\r]*)\r\n)?"
+    rb"(?:\$1\r\nk\r\n\$(\d+)\r\n(.{0,256}?)\r\n)?"
+    rb"\$1\r\nv\r\n\$(\d+)\r\n",
+    re.DOTALL,
 )
-_NEXT = re.compile(rb"\r\n\$1\r\n([kv])\r\n\$(\d+)\r\n")
 
 
 class Entry(NamedTuple):
@@ -28,6 +38,39 @@ class Entry(NamedTuple):
     value: bytes
     headers: bytes | None
     sequence: int | None
+
+
+def stored(topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredRecord]:
+    """The entries of one stream as records.
+
+    Filling the slots directly takes half the time of a frozen dataclass's own way, and this runs for every record.
+    """
+    new = object.__new__
+    found = []
+    for offset, timestamp_ms, key, value, headers, sequence in entries:
+        record = new(StoredRecord)
+        _SET_TOPIC(record, topic)
+        _SET_PARTITION(record, partition)
+        _SET_OFFSET(record, offset)
+        _SET_TIMESTAMP_MS(record, timestamp_ms)
+        _SET_KEY(record, key)
+        _SET_VALUE(record, value)
+        _SET_HEADERS(record, {} if headers is None else json.loads(headers))
+        _SET_SEQUENCE(record, sequence)
+        found.append(record)
+    return found
+
+
+(
+    _SET_TOPIC,
+    _SET_PARTITION,
+    _SET_OFFSET,
+    _SET_TIMESTAMP_MS,
+    _SET_KEY,
+    _SET_VALUE,
+    _SET_HEADERS,
+    _SET_SEQUENCE,
+) = (StoredRecord.__dict__[field.name].__set__ for field in fields(StoredRecord))
 
 
 class ReplyParser(BaseParser):
@@ -87,42 +130,18 @@ class ReplyParser(BaseParser):
     def _entries(self, items: list[Any], count: int) -> None:
         """Append the entries that are whole in the buffer, up to `count` items."""
         data, at, size = self._data, self._at, len(self._data)
-        head, following, append = _HEAD.match, _NEXT.match, items.append
-        new, as_tuple = Entry, tuple.__new__
+        head, append, as_tuple = _HEAD.match, items.append, tuple.__new__
         for _ in range(count - len(items)):
             match = head(data, at)
             if match is None:
                 break
-            offset, time, sequence, name, length = match.groups()
+            offset, time, sequence, headers, key_length, key, length = match.groups()
             start = match.end()
             end = start + int(length)
-            key = headers = None
-            while name != b"v":
-                match = following(data, end)
-                if match is None:
-                    break
-                if name == b"k":
-                    key = data[start:end]
-                else:
-                    headers = data[start:end]
-                name, length = match.groups()
-                start = match.end()
-                end = start + int(length)
-            if match is None or end + 2 > size:
+            if end + 2 > size or (key is not None and len(key) != int(key_length)):
                 break
-            append(
-                as_tuple(
-                    new,
-                    (
-                        int(offset),
-                        int(time),
-                        key,
-                        data[start:end],
-                        headers,
-                        None if sequence is None else int(sequence),
-                    ),
-                )
-            )
+            number = None if sequence is None else int(sequence)
+            append(as_tuple(Entry, (int(offset), int(time), key, data[start:end], headers, number)))
             at = end + 2
         self._at = at
 
@@ -172,13 +191,13 @@ def _is_entry(item: Any) -> bool:
 
 
 def _as_entry(item: list[Any]) -> Entry:
-    fields = dict(zip(item[1][::2], item[1][1::2], strict=True))
-    stamp = fields.get(b"s")
+    pairs = dict(zip(item[1][::2], item[1][1::2], strict=True))
+    stamp = pairs.get(b"s")
     return Entry(
         int(item[0][:-2]),
-        int(fields[b"t"]),
-        fields.get(b"k"),
-        fields[b"v"],
-        fields.get(b"h"),
+        int(pairs[b"t"]),
+        pairs.get(b"k"),
+        pairs[b"v"],
+        pairs.get(b"h"),
         int(stamp.partition(b".")[0]) if stamp else None,
     )

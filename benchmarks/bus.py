@@ -1,0 +1,174 @@
+"""Publish and read through the bus, against raw Redis commands of the same size on the same server.
+
+The floor of publishing is a plain pipelined `XADD key *` of the same key and value, as many a round trip as the bus
+puts into one call; the floor of reading is XRANGE with the same count. Both use redis-py as it comes. `wire_*` is a
+harder comparison that no client can reach: the same commands packed beforehand, the answers counted but not read.
+"""
+
+import argparse
+import json
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import redis
+
+from bus.api import Record
+from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
+from bus.store import pack
+from core.log import configure_logging
+
+Fsync = Literal["always", "everysec", "no"]
+
+
+def run(rows: int = 200_000, batch: int = 500, value_bytes: int = 120, fsync: Fsync = "always") -> dict[str, Any]:
+    """One round of publishing and reading `rows` records of `value_bytes`; `batch` records a call.
+
+    `ratio` is the smaller of the two ratios to the floors; `rows_per_second` is of both ways together.
+    """
+    values = [b"%0*d" % (value_bytes, n) for n in range(rows)]
+    keys = [b"TICKER%03d/USDT.BINANCE" % (n % 100) for n in range(rows)]
+    with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder), fsync=fsync) as server:
+        bus = RedisBus(server.url)
+        client = redis.Redis.from_url(server.url)
+        bus.create_topic("bench", 1)
+        records = [Record(value, key=key) for key, value in zip(keys, values, strict=True)]
+        warm = min(rows, 10 * batch)
+        bus.publish("warm", records[:warm])
+        _publish_raw(client, "raw:warm", keys[:warm], values[:warm], batch)
+
+        wire = _Wire(server)
+        packed = _packed(keys, values, batch)
+        wire_publish = _timed(lambda: [wire.exchange(commands, 2 * batch) for commands in packed])
+        packed.clear()
+        floor_publish = _timed(lambda: _publish_raw(client, "raw:log", keys, values, batch))
+        publish = _timed(lambda: _publish(bus, records, batch))
+        pages = _pages(client, "raw:log", rows)
+        wire_read = _timed(lambda: [wire.exchange(command, lines) for command, lines in pages])
+        floor_read = _timed(lambda: _read_raw(client, "raw:log"))
+        started = time.perf_counter()
+        found = _read(bus)
+        read = time.perf_counter() - started
+        wire.close()
+        client.close()
+        bus.close()
+    assert [record[1] for record in found] == values, "what was read is not what was published"
+    seconds = publish + read
+    return {
+        "rows": rows,
+        "seconds": round(seconds, 4),
+        "rows_per_second": round(rows / seconds),
+        "result_rows": len(found),
+        "floor_rows_per_second": round(rows / (floor_publish + floor_read)),
+        "ratio": round(min(floor_publish / publish, floor_read / read), 3),
+        "publish_rows_per_second": round(rows / publish),
+        "publish_floor_rows_per_second": round(rows / floor_publish),
+        "publish_ratio": round(floor_publish / publish, 3),
+        "read_rows_per_second": round(rows / read),
+        "read_floor_rows_per_second": round(rows / floor_read),
+        "read_ratio": round(floor_read / read, 3),
+        "wire_publish_rows_per_second": round(rows / wire_publish),
+        "wire_read_rows_per_second": round(rows / wire_read),
+        "batch": batch,
+        "value_bytes": value_bytes,
+        "fsync": fsync,
+    }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _publish(bus: RedisBus, records: list[Record], batch: int) -> None:
+    for start in range(0, len(records), batch):
+        bus.publish("bench", records[start : start + batch])
+
+
+def _read(bus: RedisBus) -> list[tuple[bytes | None, bytes]]:
+    found: list[tuple[bytes | None, bytes]] = []
+    while records := bus.read("bench", 0, len(found)):
+        found += [(record.key, record.value) for record in records]
+    return found
+
+
+def _publish_raw(client: redis.Redis, stream: str, keys: list[bytes], values: list[bytes], batch: int) -> None:
+    for start in range(0, len(values), batch):
+        pipeline = client.pipeline(transaction=False)
+        for key, value in zip(keys[start : start + batch], values[start : start + batch], strict=True):
+            pipeline.xadd(stream, {"k": key, "v": value})
+        pipeline.execute()
+
+
+def _read_raw(client: redis.Redis, stream: str) -> list[Any]:
+    found: list[Any] = []
+    last = "-"
+    while entries := client.xrange(stream, min=last, count=1_000):
+        found += entries  # type: ignore[arg-type]
+        last = f"({found[-1][0].decode()}"
+    return found
+
+
+class _Wire:
+    """A socket that counts answers by how they end, and parses nothing."""
+
+    def __init__(self, server: EmbeddedRedis) -> None:
+        self._socket = socket.create_connection((server.host, server.port))
+        password = server.url.partition("@")[0].rpartition(":")[2]
+        self.exchange(pack(("AUTH", password)), 1)
+
+    def exchange(self, packed: bytes, lines: int) -> bytes:
+        """Sends, then receives until `lines` line ends have come; the last bytes received."""
+        self._socket.sendall(packed)
+        received = b""
+        while lines > 0:
+            received = self._socket.recv(1 << 18)
+            lines -= received.count(b"\n")
+        return received
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _packed(keys: list[bytes], values: list[bytes], batch: int) -> list[bytes]:
+    commands = [pack(("XADD", "raw:wire", "*", "k", *pair)) for pair in _interleaved(keys, values)]
+    return [b"".join(commands[start : start + batch]) for start in range(0, len(commands), batch)]
+
+
+def _interleaved(keys: list[bytes], values: list[bytes]) -> list[tuple[bytes, str, bytes]]:
+    return [(key, "v", value) for key, value in zip(keys, values, strict=True)]
+
+
+def _pages(client: redis.Redis, stream: str, rows: int) -> list[tuple[bytes, int]]:
+    starts = [entry[0] for entry in _read_raw(client, stream)][::1_000]
+    # An entry is 12 lines: two arrays, and five bulk strings of two lines each.
+    return [
+        (pack(("XRANGE", stream, start, "+", "COUNT", 1_000)), 1 + 12 * min(1_000, rows - index * 1_000))
+        for index, start in enumerate(starts)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--value-bytes", type=int, default=120)
+    parser.add_argument("--fsync", choices=("always", "everysec", "no"), default="always")
+    parser.add_argument("--output", choices=("json", "table"), default="table")
+    asked = parser.parse_args()
+    configure_logging("bench", "warning")
+    result = run(asked.rows, asked.batch, asked.value_bytes, asked.fsync)
+    if asked.output == "json":
+        print(json.dumps(result))
+    else:
+        for name, value in result.items():
+            print(f"{name:32}{value}")
+
+
+if __name__ == "__main__":
+    main()
