@@ -53,14 +53,30 @@ class Candidates(dict[int, tuple[Candidate, ...]]):
         return found
 
 
+class Best(dict[int, tuple[int, int]]):
+    """From a place to (label, then) of its most preferred candidate; label -1 is ACCEPT."""
+
+    __slots__ = ("_candidates",)
+
+    def __init__(self, candidates: Candidates) -> None:
+        super().__init__()
+        self._candidates = candidates
+
+    def __missing__(self, place: int) -> tuple[int, int]:
+        first = self._candidates[place][0]
+        found = self[place] = (first.label, first.then)
+        return found
+
+
 class Step:
     """One row in its context: its mask, and what can follow it."""
 
-    __slots__ = ("before", "candidates", "startable")
+    __slots__ = ("before", "best", "candidates", "startable")
 
     def __init__(self, before: "State", candidates: Candidates) -> None:
         self.before = before
         self.candidates = candidates
+        self.best = Best(candidates)
         self.startable = bool(before.bits & 1)
 
 

@@ -112,7 +112,6 @@ class PartitionSearch:
         self.watermark: int | None = None
         self.first_row = first_row
         self._failed: set[tuple[int, int, Registers]] = set()
-        self._starts: list[int] = []
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -131,13 +130,11 @@ class PartitionSearch:
             plain = [behind[mask] for mask in masks]
             if masks and first == self.first_row and automaton.has_start_anchor:
                 plain[0] = automaton.step(behind.bits, masks[0], True)
-            new, starts = plain, list(range(first, first + len(masks)))
+            new = plain
         else:
             end = automaton.ended() if closed else automaton.everything
             new = automaton.read(masks, end, first == self.first_row)
-            starts = [row for row, step in enumerate(new, first) if step.startable]
         self.steps += new
-        self._starts += starts
         self.times += times
         self.closed = self.closed or closed
 
@@ -148,7 +145,6 @@ class PartitionSearch:
             del self.steps[:count]
             del self.times[:count]
             self.base = row
-            del self._starts[: bisect_left(self._starts, row)]
 
     @property
     def oldest_needed(self) -> int:
@@ -172,12 +168,14 @@ class PartitionSearch:
             self._conclude(attempt, outcome, found)
 
     def _begin(self, found: Found) -> bool:
-        place = bisect_left(self._starts, self.next_start)
-        start = self._starts[place] if place < len(self._starts) else self.end
-        if place > 4096 and place * 2 > len(self._starts):
-            del self._starts[:place]
+        steps = self.steps
+        index, count = self.next_start - self.base, len(steps)
+        if not self.plan.timeouts:
+            while index < count and not steps[index].startable:
+                index += 1
+        start = self.base + index
         self._pass_over(start, found)
-        if start >= self.end:
+        if index >= count:
             return False
         self.attempt = Attempt(start, start, 0, self.plan.initial)
         return True
@@ -241,24 +239,33 @@ class PartitionSearch:
 
     def run_linear(self, found: Found) -> None:
         """The same for a closed partition without path conditions, WITHIN and START: nothing is ever taken back."""
-        steps, base, end = self.steps, self.base, self.end
-        accept = ACCEPT
-        while self._begin(found):
-            self.attempt = None
-            start = row = self.next_start
-            place = 0
-            labels: list[int] = []
-            while row < end:
-                candidate = steps[row - base].candidates[place][0]
-                if candidate is accept:
-                    break
-                labels.append(candidate.label)
-                place = candidate.then
+        steps, first, end = self.steps, self.base, len(self.steps)
+        labels, starts, lengths, numbers = found.labels, found.starts, found.lengths, found.numbers
+        put = labels.append
+        past_last = self.plan.skip.kind == "PAST LAST"
+        number = self.match_number
+        row = self.next_start - first
+        while row < end:
+            if not steps[row].startable:
                 row += 1
-            self.match_number += 1
-            found.add(start, labels, self.match_number)
-            self.covered = max(self.covered, start + max(1, len(labels)))
-            self.next_start = self._resume(start, labels, found, self.plan.strict)
+                continue
+            start, place, before = row, 0, len(labels)
+            while row < end:
+                label, place = steps[row].best[place]
+                if label < 0:
+                    break
+                put(label)
+                row += 1
+            number += 1
+            starts.append(first + start)
+            lengths.append(row - start)
+            numbers.append(number)
+            if row == start:
+                row += 1
+            elif not past_last:
+                row = self._resume(first + start, labels[before:], found, self.plan.strict) - first
+        self.match_number = number
+        self.next_start = first + row
 
     # -- one start ------------------------------------------------------------------------------------------------
 
