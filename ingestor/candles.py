@@ -1,0 +1,156 @@
+"""Candles of one market and period as columns, and how they are read from an exchange's rows."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import BadReply
+
+Times = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+Counts = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candles:
+    """Columns of equal length, ascending and unique by `open_time` (ns); None where the exchange does not say."""
+
+    open_time: Times
+    open: Doubles
+    high: Doubles
+    low: Doubles
+    close: Doubles
+    volume: Doubles
+    quote_volume: Doubles | None = None
+    trade_count: Counts | None = None
+
+    def __len__(self) -> int:
+        return len(self.open_time)
+
+    @property
+    def first_open(self) -> int:
+        return int(self.open_time[0])
+
+    @property
+    def last_open(self) -> int:
+        return int(self.open_time[-1])
+
+    def take(self, chosen: slice | NDArray[Any]) -> "Candles":
+        quote_volume, trade_count = self.quote_volume, self.trade_count
+        return Candles(
+            self.open_time[chosen],
+            self.open[chosen],
+            self.high[chosen],
+            self.low[chosen],
+            self.close[chosen],
+            self.volume[chosen],
+            None if quote_volume is None else quote_volume[chosen],
+            None if trade_count is None else trade_count[chosen],
+        )
+
+    def between(self, start: int, end: int) -> "Candles":
+        """Those with start <= open < end (ns)."""
+        first, last = np.searchsorted(self.open_time, (start, end))
+        if first == 0 and last == len(self):
+            return self
+        return self.take(slice(int(first), int(last)))
+
+
+def joined(parts: Sequence[Candles]) -> Candles:
+    """`parts`, each later than the one before it, as one; at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    quote_volumes = [part.quote_volume for part in parts if part.quote_volume is not None]
+    trade_counts = [part.trade_count for part in parts if part.trade_count is not None]
+    return Candles(
+        np.concatenate([part.open_time for part in parts]),
+        np.concatenate([part.open for part in parts]),
+        np.concatenate([part.high for part in parts]),
+        np.concatenate([part.low for part in parts]),
+        np.concatenate([part.close for part in parts]),
+        np.concatenate([part.volume for part in parts]),
+        np.concatenate(quote_volumes) if len(quote_volumes) == len(parts) else None,
+        np.concatenate(trade_counts) if len(trade_counts) == len(parts) else None,
+    )
+
+
+def _doubles(column: Iterable[Any], count: int) -> Doubles:
+    # Each text is parsed once, correctly rounded; a JSON number is a double already.
+    return np.fromiter(map(float, column), np.float64, count)
+
+
+def _integers(column: Iterable[Any], count: int) -> Times:
+    return np.fromiter(map(int, column), np.int64, count)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Where an exchange puts what: places in a row (or keys of an object), and nanoseconds in its unit of time."""
+
+    time: int | str
+    open: int | str
+    high: int | str
+    low: int | str
+    close: int | str
+    volume: int | str
+    quote_volume: int | str | None = None
+    trade_count: int | str | None = None
+    time_unit_ns: int = 1_000_000
+
+    def read(self, rows: Sequence[Any]) -> Candles:
+        """Columns of `rows`, in any order; raises BadReply where they are no candles."""
+        if not rows:
+            return EMPTY
+        try:
+            candles = self._read(rows)
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+            raise BadReply(f"rows that are no candles: {error}") from error
+        return checked(candles)
+
+    def _read(self, rows: Sequence[Any]) -> Candles:
+        count = len(rows)
+        if isinstance(rows[0], dict):
+            columns: Any = {key: [row[key] for row in rows] for key in self._places()}
+        else:
+            columns = list(zip(*rows, strict=True))
+        quote_volume, trade_count = self.quote_volume, self.trade_count
+        return Candles(
+            _integers(columns[self.time], count) * self.time_unit_ns,
+            _doubles(columns[self.open], count),
+            _doubles(columns[self.high], count),
+            _doubles(columns[self.low], count),
+            _doubles(columns[self.close], count),
+            _doubles(columns[self.volume], count),
+            None if quote_volume is None else _doubles(columns[quote_volume], count),
+            None if trade_count is None else _integers(columns[trade_count], count).astype(np.uint64),
+        )
+
+    def _places(self) -> list[int | str]:
+        places = [self.time, self.open, self.high, self.low, self.close, self.volume]
+        return [*places, *(place for place in (self.quote_volume, self.trade_count) if place is not None)]
+
+
+def checked(candles: Candles) -> Candles:
+    """Sorted and unique by open time; raises BadReply for values that no market can have had."""
+    values = (candles.open, candles.high, candles.low, candles.close, candles.volume)
+    if not all(np.isfinite(column).all() for column in values):
+        raise BadReply("a candle holds a value that is no number")
+    # A price outside high and low occurs in real replies and is stored as it was said; this does not.
+    if (candles.high < candles.low).any():
+        raise BadReply("a candle's high is below its low")
+    if (candles.volume < 0).any() or (candles.open_time < 0).any():
+        raise BadReply("a candle holds a negative volume or time")
+    if len(candles) > 1 and (np.diff(candles.open_time) <= 0).any():
+        # The newest of equal open times is the last one that the exchange sent.
+        order = np.argsort(candles.open_time, kind="stable")
+        times = candles.open_time[order]
+        is_last = np.append(times[1:] != times[:-1], True)
+        return candles.take(order[is_last])
+    return candles
+
+
+_NO_DOUBLES = np.empty(0, np.float64)
+EMPTY = Candles(np.empty(0, np.int64), _NO_DOUBLES, _NO_DOUBLES, _NO_DOUBLES, _NO_DOUBLES, _NO_DOUBLES)

@@ -1,0 +1,220 @@
+"""One venue as its jobs see it: markets, periods, the exchange's clock, and calls that are paid for and repeated."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState
+from tenacity.wait import wait_random_exponential
+
+from core.errors import BadReply, CandlewrightError, ExchangeError, NotOffered, RateLimited, UnknownTicker
+from core.log import get_logger
+from ingestor import metrics
+from ingestor.budget import Budget
+from ingestor.errors import Reply, UnknownFailure, stated_end, translate
+from ingestor.exchange import last_reply
+from ingestor.limits import Call
+from ingestor.periods import native_periods
+from ingestor.progress import SLACK_SECONDS, Progress
+
+log = get_logger()
+
+Result = TypeVar("Result")
+
+#: Tries of a call that the exchange refuses in words that nobody knows.
+UNKNOWN_TRIES = 3
+#: Exchanges of which ccxt never looks at its raw market records again; they are most of a market list's memory.
+WITHOUT_RAW_MARKETS = ("binance", "kraken", "okx", "bybit", "coinbase", "coinbaseexchange")
+#: How old a look at the exchange's clock may be where it decides nothing.
+CLOCK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    symbol: str
+    market_id: str
+    is_active: bool
+    base_id: str
+    quote_id: str
+
+
+class VenueClient:
+    """Shared by all jobs of one venue in this process."""
+
+    def __init__(
+        self, venue: str, ccxt_id: str, exchange: Any, budget: Budget, *, request_timeout: float, patience: float
+    ) -> None:
+        self.venue = venue
+        self.ccxt_id = ccxt_id
+        self.exchange = exchange
+        self.budget = budget
+        self.markets: Mapping[str, Market] = {}
+        self.periods: Mapping[int, str] = native_periods(exchange.timeframes)
+        self.one_at_a_time = asyncio.Lock()
+        self._request_timeout = request_timeout
+        self._patience = patience
+        self._loaded_at = float("-inf")
+        self._clock_ns = 0
+        self._clock_read_at = float("-inf")
+        #: None until it was tried; an exchange that once told the time is never guessed at.
+        self._tells_time: bool | None = None
+        self._date_skew_ns = 0
+
+    def set_request_timeout(self, seconds: float) -> None:
+        self._request_timeout = seconds
+        self.exchange.timeout = int(seconds * 1_000)
+
+    # ---- markets
+
+    async def load_markets(self, progress: Progress) -> None:
+        """Read the exchange's list of markets; raises ExchangeError or BusUnavailable after one try."""
+        await self.attempt(Call.MARKETS, lambda: self.exchange.load_markets(True), progress, scale=6)
+        markets = {
+            symbol: Market(
+                symbol, market["id"], market.get("active") is not False, market["baseId"] or "", market["quoteId"] or ""
+            )
+            for symbol, market in (self.exchange.markets or {}).items()
+            if market.get("spot") and market.get("id")
+        }
+        if not markets:
+            raise BadReply(f"{self.venue} listed no spot market")
+        if self.ccxt_id in WITHOUT_RAW_MARKETS:
+            for market in self.exchange.markets.values():
+                market["info"] = {}
+        self.markets = markets
+        self._loaded_at = time.monotonic()
+
+    async def market(self, symbol: str, progress: Progress) -> Market:
+        """The spot market `symbol`, asking once for new listings; raises UnknownTicker."""
+        market = self.markets.get(symbol)
+        if market is None and time.monotonic() - self._loaded_at > 30:
+            await self.call(lambda: self.load_markets(progress), progress)
+            market = self.markets.get(symbol)
+        if market is None:
+            raise UnknownTicker(f"{self.venue} has no spot market {symbol}")
+        return market
+
+    def timeframe(self, period_seconds: int) -> str:
+        """ccxt's name of a period; raises NotOffered."""
+        name = self.periods.get(period_seconds)
+        if name is None:
+            raise NotOffered(f"{self.venue} does not serve candles of {period_seconds} seconds")
+        return name
+
+    # ---- clock
+
+    async def clock(self, progress: Progress, *, newer_than: float = CLOCK_SECONDS) -> int:
+        """A time (ns) that the exchange's clock had reached, read at most `newer_than` seconds ago."""
+        if time.monotonic() - self._clock_read_at > newer_than:
+            self._clock_ns = await self._read_clock(progress)
+            self._clock_read_at = time.monotonic()
+            metrics.CLOCK_SKEW.labels(self.venue).set(self._clock_ns / 1e9 - time.time())
+        return self._clock_ns
+
+    async def _read_clock(self, progress: Progress) -> int:
+        if self.exchange.has.get("fetchTime") and self._tells_time is not False:
+            try:
+                milliseconds = await self.call(lambda: self.attempt(Call.TIME, self._fetch_time, progress), progress)
+            except ExchangeError as error:
+                if self._tells_time or (error.retryable and not isinstance(error, UnknownFailure)):
+                    raise
+                self._tells_time = False
+                log.warning("exchange_tells_no_time", venue=self.venue, error=str(error))
+            else:
+                self._tells_time = True
+                return int(milliseconds) * 1_000_000
+        # The header has whole seconds: a candle may be held back for one, never taken too early.
+        return time.time_ns() + self._date_skew_ns
+
+    async def _fetch_time(self) -> Any:
+        milliseconds = await self.exchange.fetch_time()
+        if not isinstance(milliseconds, int) or milliseconds <= 0:
+            problem = f"{self.venue} told no time"
+            raise BadReply(problem) if self._tells_time else UnknownFailure(problem)
+        return milliseconds
+
+    def _note_date(self, reply: Reply | None) -> None:
+        date = reply.headers.get("date") if reply is not None else None
+        if reply is not None and date:
+            try:
+                self._date_skew_ns = int((parsedate_to_datetime(date).timestamp() - reply.received_at) * 1e9)
+            except ValueError:
+                return
+
+    # ---- calls
+
+    async def call(self, ask: Callable[[], Awaitable[Result]], progress: Progress) -> Result:
+        """The result of `ask()`, repeated with full jitter while the failure may pass, for the client's patience.
+
+        Raises ExchangeError (or BusError where the shared budget cannot be reached) as it was the last time.
+        """
+        attempts = AsyncRetrying(
+            retry=self._may_pass,
+            wait=self._pause,
+            stop=self._is_enough,
+            sleep=progress.sleep,
+            before_sleep=self._count_retry,
+            reraise=True,
+        )
+
+        async def run() -> Result:
+            return await ask()
+
+        return await attempts(run)
+
+    async def attempt(self, kind: Call, ask: Callable[[], Awaitable[Any]], progress: Progress, scale: float = 1) -> Any:
+        """One try. `scale`: how many requests ccxt makes for it at most."""
+        await self.budget.take(kind, progress)
+        progress.expect(self._request_timeout * scale + SLACK_SECONDS)
+        metrics.REQUESTS.labels(self.venue).inc()
+        try:
+            result = await ask()
+        except Exception as error:
+            raise await self._translated(error, progress) from error
+        reply = last_reply()
+        self._note_date(reply)
+        await self.budget.learn(reply, progress)
+        return result
+
+    async def _translated(self, error: Exception, progress: Progress) -> Exception:
+        reply = getattr(error, "reply", None)
+        self._note_date(reply)
+        translated = translate(error, self.ccxt_id, reply)
+        if isinstance(translated, RateLimited):
+            has_said_when = stated_end(str(error), reply) is not None
+            return await self.budget.block(translated, progress, has_said_when=has_said_when)
+        return translated
+
+    def _may_pass(self, state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, BadReply):
+            metrics.BAD_REPLIES.labels(self.venue).inc()
+        return isinstance(error, CandlewrightError) and error.retryable
+
+    def _pause(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, RateLimited):
+            # All that were told to stop would come back in the same instant.
+            return max(error.retry_at - time.time(), 0.0) + _JITTER(state) / 10
+        return _JITTER(state)
+
+    def _is_enough(self, state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, UnknownFailure) and state.attempt_number >= UNKNOWN_TRIES:
+            return True
+        return (state.seconds_since_start or 0.0) + self._pause_floor(error) > self._patience
+
+    @staticmethod
+    def _pause_floor(error: BaseException | None) -> float:
+        return error.retry_at - time.time() if isinstance(error, RateLimited) else 0.0
+
+    def _count_retry(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        metrics.RETRIES.labels(self.venue, type(error).__name__).inc()
+        log.info("exchange_call_repeated", venue=self.venue, attempt=state.attempt_number, error=str(error))
+
+
+_JITTER = wait_random_exponential(multiplier=1, max=60)

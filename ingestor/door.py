@@ -1,0 +1,67 @@
+"""Frames of the broker to events. Raises BadFrame, and nothing else, whatever came."""
+
+from collections.abc import Sequence
+
+from google.protobuf.message import Message
+
+from core.errors import BadFrame, InvalidRequest
+from core.failures import Failure, FailureCode
+from ingestor.events import Dispatched, DispatchRefused, Job, Kind
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+from venues.ticker import Ticker
+
+_KINDS = {
+    ing.DataRequest.HISTORICAL_OHLC: Kind.HISTORICAL,
+    ing.DataRequest.REALTIME_TICKS: Kind.REALTIME,
+    ing.DataRequest.TICKER_SNAPSHOT: Kind.SNAPSHOT,
+}
+_MAX_TIME = 1 << 63
+
+FromBroker = ing.DataRequest | ing.WorkStop | ing.IngestorControl | cw.Error
+
+
+def message_of(parts: Sequence[bytes]) -> FromBroker:
+    message: Message = frames.decode(parts, frames.BROKER_TO_INGESTOR)
+    if not isinstance(message, (ing.DataRequest, ing.WorkStop, ing.IngestorControl, cw.Error)):
+        raise BadFrame("UNEXPECTED_TYPE", f"{message.DESCRIPTOR.name} is not for an ingestor")
+    return message
+
+
+def dispatch_of(connection: int, request: ing.DataRequest, at: float) -> Dispatched | DispatchRefused:
+    """A dispatch as a job, or what is wrong with it; raises BadFrame for one without a job id."""
+    if not request.job_id:
+        raise BadFrame("INVALID", "a dispatch without a job_id", request.request_id)
+    try:
+        return Dispatched(connection, job_of(request), at)
+    except InvalidRequest as error:
+        return DispatchRefused(connection, request.job_id, Failure(FailureCode.REFUSED, str(error)), at)
+
+
+def job_of(request: ing.DataRequest) -> Job:
+    """Raises InvalidRequest with what makes the request impossible."""
+    ticker = Ticker.parse(request.ticker)
+    kind = _KINDS.get(request.type)
+    if kind is None:
+        raise InvalidRequest(f"{request.type} is no RequestType")
+    if kind is not Kind.HISTORICAL:
+        return Job(request.job_id, request.request_id, request.ticker, ticker.venue, ticker.symbol, kind)
+    asked = request.historical
+    if not 0 <= asked.start_time < asked.end_time < _MAX_TIME:
+        raise InvalidRequest("the range must begin before it ends, in nanoseconds since the epoch")
+    if asked.period_seconds == 0 or (asked.HasField("limit") and asked.limit == 0):
+        raise InvalidRequest("period and limit must be over 0")
+    limit = asked.limit if asked.HasField("limit") else None
+    return Job(
+        request.job_id,
+        request.request_id,
+        request.ticker,
+        ticker.venue,
+        ticker.symbol,
+        kind,
+        asked.period_seconds,
+        asked.start_time,
+        asked.end_time,
+        limit,
+    )

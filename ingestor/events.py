@@ -1,0 +1,247 @@
+"""What the ingestor's state machine is told (events) and what it wants done (commands).
+
+`at` and `until` are monotonic seconds. A connection is the number of a socket to the broker, counted from 1.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from google.protobuf.message import Message
+
+from core.failures import Failure
+
+
+class Kind(Enum):
+    HISTORICAL = "historical"
+    SNAPSHOT = "snapshot"
+    REALTIME = "realtime"
+
+    @property
+    def slot(self) -> "Kind":
+        """The kind of slot that such a job takes."""
+        return Kind.HISTORICAL if self is Kind.HISTORICAL else Kind.REALTIME
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A dispatch; `period_seconds`, `start`, `end` (ns) and `limit` are those of a historical one."""
+
+    job_id: str
+    request_id: str
+    ticker: str
+    venue: str
+    symbol: str
+    kind: Kind
+    period_seconds: int = 0
+    start: int = 0
+    end: int = 0
+    limit: int | None = None
+
+    @property
+    def client_request_id(self) -> str:
+        """The client's own id: that of a piece is followed by `#` and the piece's number."""
+        return self.request_id.partition("#")[0]
+
+
+class StopReason(Enum):
+    STOPPED = "stopped by the broker"
+    CANCELLED = "cancelled"
+    SHUTDOWN = "the ingestor is shutting down"
+
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class VenueReady:
+    venue: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class VenueBlocked:
+    """The exchange is not to be asked before `until`."""
+
+    venue: str
+    until: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    connection: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    connection: int
+    job: Job
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRefused:
+    """A dispatch that cannot be taken as it is."""
+
+    connection: int
+    job_id: str
+    failure: Failure
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    request_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    max_concurrent: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    connection: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobExpects:
+    """The job's task says that it gives its next sign of life before `until`."""
+
+    job_id: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobAdvanced:
+    job_id: str
+    done_candles: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobSucceeded:
+    """`results` go to the broker before WorkComplete."""
+
+    job_id: str
+    results: tuple[Message, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    job_id: str
+    failure: Failure
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFenced:
+    """The bus refused the job's writes: its work is another's now."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopped:
+    """The job's task ended because of a StopJob."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownAsked:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    at: float
+
+
+Event = (
+    Started
+    | VenueReady
+    | VenueBlocked
+    | Heard
+    | Dispatched
+    | DispatchRefused
+    | StopAsked
+    | CancelAsked
+    | ConfigChanged
+    | ConnectionLost
+    | JobExpects
+    | JobAdvanced
+    | JobSucceeded
+    | JobFailed
+    | JobFenced
+    | JobStopped
+    | ShutdownAsked
+    | Ticked
+)
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open the socket of this number; `reason` is why the one before is not used any more."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the socket of this number after what it still has to send."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    connection: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Something to count: `what` is a key of the server's table of counters."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    pass
+
+
+Command = Connect | Disconnect | Send | StartJob | StopJob | Count | Exit

@@ -1,0 +1,87 @@
+"""What runs for one job: from a dispatch to the messages that answer it."""
+
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import Message
+
+from bus import Bus
+from core.errors import NotOffered
+from ingestor.candles import Candles
+from ingestor.client import VenueClient
+from ingestor.events import Job, Kind
+from ingestor.history import HistoryFetch, HistoryJob, HistorySummary
+from ingestor.pages import source_of
+from ingestor.progress import Progress
+from ingestor.publisher import PagePublisher
+from ingestor.snapshot import fetch_snapshot
+from ingestor.threads import BusThreads
+from ingestor.trade_candles import older_candles_of
+from protobuf import candlewright_pb2 as cw
+
+
+class JobRunner:
+    """Runs jobs of any kind; one that is cancelled leaves nothing under way."""
+
+    def __init__(self, bus: Bus, threads: BusThreads, clients: Mapping[str, VenueClient], patience: float) -> None:
+        self._bus = bus
+        self._threads = threads
+        self._clients = clients
+        self._patience = patience
+
+    async def run(self, job: Job, progress: Progress, on_published: Callable[[int], None]) -> tuple[Message, ...]:
+        """The messages that go to the broker before WorkComplete.
+
+        Raises ExchangeError, LeaseLost, BusError.
+        """
+        client = self._clients[job.venue]
+        if job.kind is Kind.HISTORICAL:
+            return (await self._history(client, job, progress, on_published),)
+        if job.kind is Kind.SNAPSHOT:
+            snapshot = await fetch_snapshot(
+                client, ticker=job.ticker, symbol=job.symbol, request_id=job.request_id, progress=progress
+            )
+            return (snapshot,)
+        raise NotOffered("this ingestor does not stream")
+
+    async def _history(
+        self, client: VenueClient, job: Job, progress: Progress, on_published: Callable[[int], None]
+    ) -> cw.HistoryEnd:
+        publisher = PagePublisher(
+            self._bus,
+            self._threads,
+            progress,
+            request_id=job.client_request_id,
+            job_id=job.job_id,
+            ticker=job.ticker,
+            period_seconds=job.period_seconds,
+            patience=self._patience,
+            on_published=on_published,
+        )
+
+        async def emit(candles: Candles, source: str) -> None:
+            await publisher.add(candles, source)
+
+        wanted = HistoryJob(job.symbol, job.period_seconds, job.start, job.end, job.limit)
+        fetch = HistoryFetch(client, source_of(client), wanted, progress, emit, older_candles_of(client))
+        try:
+            summary = await fetch.run()
+            partition, spans = await publisher.finish()
+        except BaseException:
+            await publisher.abandon()
+            raise
+        return history_end(job.job_id, summary, partition, spans)
+
+
+def history_end(job_id: str, summary: HistorySummary, partition: int, spans: list[cw.Span]) -> cw.HistoryEnd:
+    return cw.HistoryEnd(
+        job_id=job_id,
+        partition=partition,
+        spans=spans,
+        rows=summary.rows,
+        expected=summary.expected,
+        holes=[cw.TimeRange(start_time=start, end_time=end) for start, end in summary.holes],
+        exchange_time=summary.exchange_time,
+        first_open_time=summary.first_open,
+        last_open_time=summary.last_open,
+        reason=summary.reason,
+    )

@@ -1,0 +1,302 @@
+"""The loop of an ingestor: frames and endings of jobs become events, the state's commands are carried out."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+
+import zmq
+import zmq.asyncio
+
+from bus import Bus
+from core.errors import BadFrame, CandlewrightError, ConfigurationError, LeaseLost
+from core.failures import Failure, FailureCode
+from core.http import Status
+from core.log import get_logger
+from core.settings import Settings
+from ingestor import exchange, metrics
+from ingestor.budget import Budget
+from ingestor.client import VenueClient
+from ingestor.connection import Connection
+from ingestor.door import dispatch_of, message_of
+from ingestor.errors import failure_of
+from ingestor.events import (
+    CancelAsked,
+    Command,
+    ConfigChanged,
+    Connect,
+    ConnectionLost,
+    Count,
+    Disconnect,
+    Event,
+    Exit,
+    Heard,
+    Job,
+    JobAdvanced,
+    JobExpects,
+    JobFailed,
+    JobFenced,
+    JobStopped,
+    JobSucceeded,
+    Send,
+    ShutdownAsked,
+    Started,
+    StartJob,
+    StopAsked,
+    StopJob,
+    Ticked,
+    VenueBlocked,
+    VenueReady,
+)
+from ingestor.jobs import JobRunner
+from ingestor.progress import Progress
+from ingestor.settings import IngestorConfig
+from ingestor.state import IngestorState, SlotPlan
+from ingestor.threads import BusThreads
+from ingestor.venue_keeper import VenueKeeper
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from venues.ticker import ccxt_id
+
+log = get_logger()
+
+TICK_SECONDS = 0.25
+
+
+class IngestorServer:
+    """`run` serves until `shut_down` is called or the broker says so. The bus is the caller's to close."""
+
+    def __init__(self, settings: Settings, bus: Bus, config: IngestorConfig | None = None) -> None:
+        self._settings = settings
+        self._config = config or IngestorConfig.of(settings)
+        self._bus = bus
+        self._threads = BusThreads()
+        self._clients: dict[str, VenueClient] = {}
+        self._keepers: dict[str, VenueKeeper] = {}
+        self._problems: list[str] = []
+        self._connections: dict[int, Connection] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_over = asyncio.Event()
+        self._ticked_at = time.monotonic()
+        self._context = zmq.asyncio.Context()
+        self._build_clients()
+        self._state = IngestorState(self._plan())
+        self._runner = JobRunner(bus, self._threads, self._clients, self._config.patience)
+
+    def _plan(self) -> SlotPlan:
+        config = self._config
+        return SlotPlan(
+            tuple(self._clients),
+            config.slots_historical,
+            config.slots_realtime,
+            config.heartbeat,
+            config.lease,
+            config.silence,
+            config.grace,
+        )
+
+    def _build_clients(self) -> None:
+        config = self._config
+        for venue in config.venues:
+            name, url = ccxt_id(venue), self._settings.exchange_url(venue)
+            try:
+                stock = exchange.build(name, url=url, timeout_seconds=config.request_timeout)
+            except ConfigurationError as error:
+                self._problems.append(str(error))
+                log.error("venue_not_served", venue=venue, error=str(error))
+                continue
+            budget = Budget(
+                self._bus,
+                self._threads,
+                venue=venue,
+                ccxt_id=name,
+                exchange=stock,
+                egress=self._settings.ingestor.egress,
+                share=config.budget_share,
+                is_limited=config.rate_limit,
+                patience=config.patience,
+                on_blocked=lambda until, venue=venue: self._blocked(venue, until),  # type: ignore[misc]
+            )
+            client = VenueClient(
+                venue, name, stock, budget, request_timeout=config.request_timeout, patience=config.patience
+            )
+            self._clients[venue] = client
+            self._keepers[venue] = VenueKeeper(
+                client,
+                self._bus,
+                self._threads,
+                config,
+                on_ready=lambda venue=venue: self._apply(VenueReady(venue, time.monotonic())),  # type: ignore[misc]
+            )
+
+    # ---- the loop
+
+    async def run(self) -> None:
+        keepers = [asyncio.create_task(keeper.run()) for keeper in self._keepers.values()]
+        ticker = asyncio.create_task(self._tick())
+        self._apply(Started(time.monotonic()))
+        watched = asyncio.create_task(self._is_over.wait())
+        try:
+            # A keeper or the ticker never ends by itself: when one does, its error is this process's end.
+            done, _ = await asyncio.wait({watched, ticker, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._close([watched, ticker, *keepers])
+
+    def shut_down(self) -> None:
+        """Give the jobs back and end `run`; may be called from a signal handler of the loop."""
+        self._apply(ShutdownAsked(time.monotonic()))
+
+    async def _tick(self) -> None:
+        while True:
+            self._ticked_at = time.monotonic()
+            self._apply(Ticked(self._ticked_at))
+            metrics.RUNNING.set(len(self._tasks))
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _close(self, tasks: Sequence["asyncio.Task[object]"]) -> None:
+        running = [*tasks, *self._tasks.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for connection in self._connections.values():
+            connection.close()
+        self._context.term()
+        for client in self._clients.values():
+            with contextlib.suppress(Exception):
+                await client.exchange.close()
+        self._threads.close()
+
+    # ---- events
+
+    def _apply(self, event: Event) -> None:
+        for command in self._state.handle(event):
+            self._carry_out(command)
+
+    def _frames_came(self, number: int, parts: Sequence[bytes]) -> None:
+        at = time.monotonic()
+        try:
+            message = message_of(parts)
+            self._apply(Heard(number, at))
+            self._message_came(number, message, at)
+        except BadFrame as error:
+            metrics.BAD_FRAMES.inc()
+            log.warning("bad_frame", error=str(error))
+
+    def _message_came(
+        self, number: int, message: ing.DataRequest | ing.WorkStop | ing.IngestorControl | cw.Error, at: float
+    ) -> None:
+        if isinstance(message, ing.DataRequest):
+            self._apply(dispatch_of(number, message, at))
+        elif isinstance(message, ing.WorkStop):
+            self._apply(StopAsked(message.job_id, at))
+        elif isinstance(message, cw.Error):
+            log.warning("broker_refused", code=message.code, text=message.text)
+        elif message.action == ing.IngestorControl.CANCEL:
+            self._apply(CancelAsked(message.request_id, at))
+        elif message.action == ing.IngestorControl.SHUTDOWN:
+            self._apply(ShutdownAsked(at))
+        elif message.action == ing.IngestorControl.CONFIG_UPDATE:
+            self._configure(message.config, at)
+
+    def _configure(self, config: ing.IngestorConfig, at: float) -> None:
+        if config.HasField("timeout_seconds") and config.timeout_seconds > 0:
+            for client in self._clients.values():
+                client.set_request_timeout(config.timeout_seconds)
+        if config.HasField("max_concurrent"):
+            self._apply(ConfigChanged(config.max_concurrent, at))
+
+    def _blocked(self, venue: str, until: float) -> None:
+        now = time.monotonic()
+        self._apply(VenueBlocked(venue, now + max(until - time.time(), 0.0), now))
+
+    # ---- commands
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Connect(number, reason):
+                if reason != "start":
+                    metrics.RECONNECTS.labels(reason).inc()
+                log.info("connects", broker=self._config.broker, connection=number, reason=reason)
+                self._connections[number] = Connection(
+                    self._context,
+                    self._config.broker,
+                    on_frames=lambda parts: self._frames_came(number, parts),
+                    on_lost=lambda: self._apply(ConnectionLost(number, time.monotonic())),
+                )
+            case Disconnect(number):
+                self._connections.pop(number).close()
+            case Send(number, message):
+                if number in self._connections:
+                    self._connections[number].send(message)
+            case StartJob(job):
+                self._tasks[job.job_id] = asyncio.create_task(self._run_job(job))
+            case StopJob(job_id):
+                self._tasks[job_id].cancel()
+            case Count(what):
+                _COUNTERS[what].inc()
+            case Exit():
+                self._is_over.set()
+
+    async def _run_job(self, job: Job) -> None:
+        log.info("job_started", job_id=job.job_id, request_id=job.request_id, ticker=job.ticker)
+        progress = Progress(lambda until: self._apply(JobExpects(job.job_id, until)))
+        try:
+            ending = await self._ending_of(job, progress)
+        finally:
+            del self._tasks[job.job_id]
+        log.info("job_ended", job_id=job.job_id, ending=type(ending).__name__)
+        self._apply(ending)
+
+    async def _ending_of(self, job: Job, progress: Progress) -> Event:
+        def on_published(rows: int) -> None:
+            self._apply(JobAdvanced(job.job_id, rows, time.monotonic()))
+
+        try:
+            results = await self._runner.run(job, progress, on_published)
+        except asyncio.CancelledError:
+            return JobStopped(job.job_id, time.monotonic())
+        except LeaseLost as error:
+            log.warning("job_fenced", job_id=job.job_id, error=str(error))
+            return JobFenced(job.job_id, time.monotonic())
+        except CandlewrightError as error:
+            failure = failure_of(error)
+            log.warning("job_failed", job_id=job.job_id, ticker=job.ticker, failure=str(failure))
+            return JobFailed(job.job_id, failure, time.monotonic())
+        except Exception as error:
+            # A mistake of ours must cost this job, not the others; the broker tries it elsewhere a few times.
+            log.exception("job_broke", job_id=job.job_id, ticker=job.ticker)
+            return JobFailed(job.job_id, Failure(FailureCode.UNKNOWN, repr(error)[:300]), time.monotonic())
+        return JobSucceeded(job.job_id, results, time.monotonic())
+
+    # ---- the status page
+
+    def status(self) -> Status:
+        now = time.monotonic()
+        problems = [*self._problems, *(keeper.problem for keeper in list(self._keepers.values()) if keeper.problem)]
+        is_stuck = now - self._ticked_at > 10
+        if is_stuck:
+            problems.append(f"the main loop has been stuck for {now - self._ticked_at:.0f} s")
+        has_broker = now - self._state.heard_at < self._config.silence
+        details: Mapping[str, object] = {
+            "broker": self._config.broker,
+            "broker_heard_seconds_ago": round(now - self._state.heard_at, 1),
+            "slots_offered": self._state.offered(),
+            "running_jobs": {job_id: job.ticker for job_id, job in self._state.running.items()},
+            "venues": {venue: len(client.markets) for venue, client in self._clients.items()},
+            "rate_limited_seconds": {
+                venue: round(seconds, 1) for venue, seconds in self._state.blocked_venues(now).items()
+            },
+        }
+        is_serving = any(client.markets for client in self._clients.values())
+        return Status("ingestor", has_broker and is_serving and not is_stuck, tuple(problems), details)
+
+
+_COUNTERS = {
+    "rejects": metrics.REJECTS,
+    "fenced": metrics.FENCED,
+    "succeeded": metrics.JOBS.labels("succeeded"),
+    "failed": metrics.JOBS.labels("failed"),
+    "stopped": metrics.JOBS.labels("stopped"),
+}

@@ -1,0 +1,53 @@
+"""An ingestor's own view of the platform's settings, and the times that are not for users to change."""
+
+from dataclasses import dataclass
+
+from core.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class IngestorConfig:
+    """All durations in seconds.
+
+    `patience`: how long one call to an exchange is repeated before the job is given back. `grace`: how long a
+    shutdown waits for jobs to stop.
+    """
+
+    broker: str
+    venues: tuple[str, ...]
+    slots_historical: int
+    slots_realtime: int
+    heartbeat: float
+    lease: float
+    silence: float
+    request_timeout: float
+    budget_share: float
+    rate_limit: bool
+    patience: float = 60.0
+    grace: float = 5.0
+    venue_keep: float = 900.0
+    venue_refresh: float = 300.0
+    markets_refresh: float = 3_600.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> "IngestorConfig":
+        broker, own = settings.broker, settings.ingestor
+        return cls(
+            broker=own.broker or _reachable(broker.bind),
+            venues=own.venues,
+            slots_historical=own.slots_historical,
+            slots_realtime=own.slots_realtime,
+            heartbeat=min(broker.heartbeat_seconds, broker.lease_seconds / 3),
+            lease=broker.lease_seconds,
+            silence=3 * broker.heartbeat_seconds,
+            request_timeout=own.request_timeout_seconds,
+            budget_share=own.budget_share,
+            rate_limit=own.rate_limit,
+        )
+
+
+def _reachable(bind: str) -> str:
+    """The address to connect to for one that is bound to every interface."""
+    scheme, _, address = bind.partition("://")
+    host, _, port = address.rpartition(":")
+    return f"{scheme}://127.0.0.1:{port}" if host in ("*", "0.0.0.0", "[::]") else bind
