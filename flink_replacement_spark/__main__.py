@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from core.errors import CandlewrightError
 from core.log import configure_logging, get_logger

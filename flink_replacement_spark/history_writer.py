@@ -46,7 +46,7 @@ log = get_logger()
 #: Keyed table on the bus: request id -> Tally, from a request's first micro-batch to its last.
 TABLE_TALLIES = "history_tallies"
 _TALLY_KEEP_SECONDS = 7 * 86_400
-#: Rows that the driver decodes and commits at once; more go through Spark's executors.
+#: Rows that the driver decodes and commits at once, about 100 MB.
 DRIVER_ROWS = 400_000
 
 _BAD_RECORDS = metrics.Counter(
@@ -92,7 +92,11 @@ class Health:
 
 
 class HistoryWriter:
-    """`table_lock` is the one lock for writing tables in this driver; `stopping` ends retries."""
+    """`table_lock` is the one lock for writing tables in this driver; `stopping` ends retries.
+
+    `is_distributed`: more than `driver_rows` in one go are read and written by the executors. With a local master
+    these would share the driver's cores and only add the cost of moving rows.
+    """
 
     def __init__(
         self,
@@ -103,6 +107,7 @@ class HistoryWriter:
         stopping: threading.Event,
         keep_finals_seconds: float,
         driver_rows: int = DRIVER_ROWS,
+        is_distributed: bool = False,
     ) -> None:
         self.health = Health()
         self._bus = bus
@@ -112,6 +117,7 @@ class HistoryWriter:
         self._stopping = stopping
         self._keep_finals_seconds = keep_finals_seconds
         self._driver_rows = driver_rows
+        self._is_distributed = is_distributed
         self._has_finished_batch = False
 
     def write(self, query_id: str, batch_id: int, outcomes: Sequence[OutcomeRecord]) -> None:
@@ -169,10 +175,11 @@ class HistoryWriter:
         finished: Sequence[records.RequestDone],
         summary: dict[str, str],
     ) -> None:
-        request_ids = list(dict.fromkeys(message.request_id for message in (*pieces, *finished)))
+        named = [piece.request_id for piece in pieces] + [done.request_id for done in finished]
+        request_ids = list(dict.fromkeys(named))
         stored = self._bus.get(TABLE_TALLIES, request_ids)
         tallies = {name: Tally.from_bytes(content) for name, content in zip(request_ids, stored, strict=True)}
-        for wave in waves(pieces, 8 * self._driver_rows):
+        for wave in waves(pieces, 8 * self._driver_rows if self._is_distributed else self._driver_rows):
             faults = self._write_wave(wave, summary)
             for index, piece in enumerate(wave):
                 tally = tallies[piece.request_id]
@@ -192,7 +199,7 @@ class HistoryWriter:
         """Faults by index of the piece; pieces without one are in the table when this returns."""
         jobs = hashlib.sha256("\n".join(piece.job_id for piece in wave).encode()).hexdigest()[:32]
         own = {**summary, "candlewright.jobs": jobs}
-        if sum(piece.rows for piece in wave) > self._driver_rows:
+        if self._is_distributed and sum(piece.rows for piece in wave) > self._driver_rows:
             with self._table_lock:
                 return self._merger.write_pieces(wave, own)
         tables: dict[str, pa.Table] = {}
@@ -289,7 +296,7 @@ class PieceFault(CandlewrightError):
 
 def read_piece(bus: Bus, piece: records.PieceDone, updated_at_us: int) -> pa.Table:
     """The candles of exactly this piece as rows of `market.ohlc`; raises PieceFault."""
-    found = []
+    found: list[history_pages.Page] = []
     with faults_of(piece):
         for span in piece.spans:
             for stored in read_range(bus, bus_topics.HISTORY, piece.partition, span.first_offset, span.last_offset):

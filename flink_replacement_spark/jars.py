@@ -74,7 +74,7 @@ def _resolve(packages: Sequence[str], cache: Path, target: Path) -> None:
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
     wish = cache / f"{target.name}.{os.getpid()}.xml"
     wish.write_text(_ivy_file(packages))
-    command = [java_home(os.environ) / "bin" / "java", "-jar", ivy, "-ivy", wish, "-confs", "default"]
+    command: list[str | Path] = [java_home(os.environ) / "bin" / "java", "-jar", ivy, "-ivy", wish, "-confs", "default"]
     command += ["-cache", cache / "ivy", "-types", "jar", "bundle"]
     command += ["-retrieve", f"{target}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"]
     try:

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -61,7 +62,7 @@ class Maintenance:
             for step in (self.compact, self.expire, self.remove_orphans):
                 if stopping.is_set():
                     return
-                self._guarded(step.__name__, lambda step=step, definition=definition: step(definition), definition.name)
+                self._guarded(step.__name__, partial(step, definition), definition.name)
         self.last_run_at = time.monotonic()
 
     def _guarded(self, name: str, step: Callable[[], None], table: str = "") -> None:

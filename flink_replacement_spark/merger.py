@@ -2,11 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ class SparkMerger:
         self._bus_url = bus_url
 
     def merge(self, rows: pa.Table, summary: dict[str, str]) -> None:
-        """Upsert `rows` (of `market.ohlc`) by key; raises CommitConflict, after which the table must be compared anew."""
+        """Upsert `rows` (of `market.ohlc`) by key; CommitConflict asks to compare with the table anew."""
         with _spark_errors():
             self._merge(self._session.createDataFrame(rows), rows["ticker"].unique().to_pylist(), summary)
 
@@ -118,14 +118,15 @@ class SparkMerger:
 
 
 Batches = Iterator[pa.RecordBatch]
+ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
-def _decode(pieces: Sequence[records.PieceDone]) -> Callable[[Batches], Batches]:
+def _decode(pieces: Sequence[records.PieceDone]) -> ArrowFunction:
     """A task's function: the records of one piece in, its rows out."""
     encoded = [piece.SerializeToString() for piece in pieces]
     updated_at_us = time.time_ns() // 1_000
 
-    def decode(batches: Batches) -> Batches:
+    def decode(batches: Iterable[pa.RecordBatch]) -> Batches:
         for piece, values in _by_piece(batches, encoded):
             found = list(pages_of_job(values, piece))
             yield from checked_candles(found, piece, updated_at_us).combine_chunks().to_batches()
@@ -133,11 +134,11 @@ def _decode(pieces: Sequence[records.PieceDone]) -> Callable[[Batches], Batches]
     return decode
 
 
-def _check(pieces: Sequence[records.PieceDone]) -> Callable[[Batches], Batches]:
+def _check(pieces: Sequence[records.PieceDone]) -> ArrowFunction:
     encoded = [piece.SerializeToString() for piece in pieces]
     index_of = {content: index for index, content in enumerate(encoded)}
 
-    def check(batches: Batches) -> Batches:
+    def check(batches: Iterable[pa.RecordBatch]) -> Batches:
         for piece, values in _by_piece(batches, encoded):
             fault = None
             try:
@@ -151,7 +152,9 @@ def _check(pieces: Sequence[records.PieceDone]) -> Callable[[Batches], Batches]:
     return check
 
 
-def _by_piece(batches: Batches, encoded: Sequence[bytes]) -> Iterator[tuple[records.PieceDone, Iterator[bytes]]]:
+def _by_piece(
+    batches: Iterable[pa.RecordBatch], encoded: Sequence[bytes]
+) -> Iterator[tuple[records.PieceDone, Iterator[bytes]]]:
     """A task holds the records of one piece, which their tag names."""
     values: list[bytes] = []
     tag = -1

@@ -45,7 +45,7 @@ def decode_page(value: bytes) -> Page:
         message = records.HistoryPage.FromString(value)
     except DecodeError as error:
         raise BadFrame("BAD_RECORD", f"history: {error}") from error
-    packed = {number: body for number, body in _length_delimited(value)}
+    packed = dict(_length_delimited(value))
     columns = {name: _column(message, name, packed.get(_NUMBERS[name], b"")) for name in _KINDS}
     rows = len(columns["open_time"])
     for name, column in columns.items():

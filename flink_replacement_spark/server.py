@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,14 +22,14 @@ from core.errors import BusUnavailable, ConfigurationError
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.settings import Settings
-from flink_replacement_spark.bus_source import BusSource
+from flink_replacement_spark.bus_source import BusSource, pass_on
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.history_writer import HistoryWriter
 from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.session import STREAMS_POOL, connect_address, start_session
 from flink_replacement_spark.state import OutcomeRecord
-from iceberg import create_tables, open_catalog
+from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, scan_range
 
 log = get_logger()
 
@@ -57,6 +57,7 @@ class Driver:
         self._table_lock = threading.Lock()
         self._lock = DriverLock(settings.data_dir)
         self._query: StreamingQuery | None = None
+        self._is_warm = False
         self._query_problem = ""
         self._bus_problem = ""
         self._restart_at = 0.0
@@ -81,6 +82,8 @@ class Driver:
         session.dataSource.register(BusSource)
         self._writer = make_writer(settings, bus, catalog, session, self._table_lock, self._stopping)
         self._start_query()
+        warm_up(session, catalog)
+        self._is_warm = True
         self._maintenance = Maintenance(session, catalog, self._table_lock, settings.iceberg.maintenance_minutes)
         self._start_thread("maintenance", lambda: self._maintain())
         self._start_thread("bus-check", self._check_bus)
@@ -175,7 +178,7 @@ class Driver:
                 self._backoff = _FIRST_BACKOFF_SECONDS
         if self._maintenance is not None:
             details["maintenance"] = self._maintenance.last_problem
-        is_ready = query is not None and not self._query_problem and _listens(self._settings)
+        is_ready = self._is_warm and query is not None and not self._query_problem and _listens(self._settings)
         return Status(PART, is_ready, tuple(filter(None, problems)), details)
 
 
@@ -198,6 +201,14 @@ def prepare_topics(bus: Bus) -> None:
             bus.create_topic(bus_topics.HISTORY_OUTCOMES)
 
 
+def warm_up(session: SparkSession, catalog: Catalog) -> None:
+    """Start the Python workers and load what the first request would otherwise wait seconds for."""
+    session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
+    for definition in (OHLC, COVERAGE):
+        load_table(catalog, definition)
+    scan_range(load_table(catalog, OHLC), "", 0, 0, 1)
+
+
 def make_writer(
     settings: Settings,
     bus: Bus,
@@ -208,7 +219,8 @@ def make_writer(
 ) -> HistoryWriter:
     merger = SparkMerger(session, catalog, settings.bus.url)
     keep_finals_seconds = settings.relay.keep_notifications_hours * 3_600
-    return HistoryWriter(bus, catalog, merger, table_lock, stopping, keep_finals_seconds)
+    is_distributed = not settings.spark.master.startswith("local")
+    return HistoryWriter(bus, catalog, merger, table_lock, stopping, keep_finals_seconds, is_distributed=is_distributed)
 
 
 def checkpoint_of(settings: Settings, query: str) -> str:

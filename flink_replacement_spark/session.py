@@ -39,7 +39,7 @@ def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSe
     java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     if SparkContext._gateway is None:
         inherited = () if lock is None else (lock.descriptor,)
-        SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})
+        SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})  # type: ignore[no-untyped-call]
         SparkContext._jvm = SparkContext._gateway.jvm
     context = SparkContext.getOrCreate(java_conf)
     context.setLogLevel("ERROR")
@@ -74,6 +74,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.daemon.module": "flink_replacement_spark.worker_daemon",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.warehouse.dir": f"file://{settings.data_dir / 'run' / 'spark-warehouse'}",

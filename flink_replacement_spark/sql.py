@@ -33,7 +33,7 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
 
 @contextmanager
 def _spark_errors(settings: Settings) -> Iterator[None]:
-    import grpc
+    import grpc  # type: ignore[import-untyped]
 
     try:
         yield

@@ -4,16 +4,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
-from pyiceberg.expressions import In
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.errors import CommitConflict, CommitUnknown
+from iceberg.filters import one_of
 from iceberg.tables import TableDefinition
 
 _ALWAYS_KNOWN = ("open", "high", "low", "close", "volume")
@@ -46,7 +47,7 @@ def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     return RowDifference(incoming.filter(pa.array(~is_known)), ours.filter(pa.array(_is_changed(ours, theirs))))
 
 
-def _is_changed(ours: pa.Table, theirs: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _is_changed(ours: pa.Table, theirs: pa.Table) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     differs = np.zeros(ours.num_rows, dtype=bool)
     for name in _ALWAYS_KNOWN:
         differs |= ours[name].to_numpy().view(np.int64) != theirs[name].to_numpy().view(np.int64)
@@ -59,7 +60,7 @@ def _is_changed(ours: pa.Table, theirs: pa.Table) -> "np.ndarray[tuple[int], np.
     differs |= our_source != their_source
     differs |= ours["complete"].to_numpy() != theirs["complete"].to_numpy()
     loses = (their_source == "exchange") & (our_source != "exchange")
-    return differs & ~loses
+    return np.asarray(differs & ~loses, dtype=np.bool_)
 
 
 def is_committed(table: Table, summary: Mapping[str, str]) -> bool:
@@ -111,7 +112,7 @@ def catalog_errors(name: str) -> Iterator[None]:
 
 def written_requests(table: Table, request_ids: Sequence[str]) -> set[str]:
     """Which of these requests have a row in `market.coverage`."""
-    found = table.scan(row_filter=In("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
+    found = table.scan(row_filter=one_of("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
     return set(found["request_id"].to_pylist())
 
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import EqualTo
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
+from iceberg.filters import equal
 from iceberg.tables import COVERAGE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ def read_coverage(settings: Settings) -> list[dict[str, Any]]:
 def read_holes(settings: Settings, request_id: str) -> list[tuple[int, int]]:
     """Half-open (start, end) ranges in ns that the venue had no candles for, as the request's coverage row says."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
-    rows = table.scan(row_filter=EqualTo("request_id", request_id), selected_fields=("holes",)).to_arrow()
+    rows = table.scan(row_filter=equal("request_id", request_id), selected_fields=("holes",)).to_arrow()
     # A request that was written twice after a crash has two equal rows.
     holes = {
         (_nanoseconds(hole["start"]), _nanoseconds(hole["end"]))

@@ -3,11 +3,12 @@
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import Table
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
+from iceberg.filters import at_least, below, equal
 from iceberg.tables import OHLC, TICKS
 
 _MICRO = 1_000
@@ -34,11 +35,11 @@ def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limi
     """Trades of `market.ticks` with start_ns <= ts_ns < end_ns, ordered by ts_ns; `limit` = the first N."""
     table = open_catalog(settings).load_table(TICKS.identifier)
     wanted = And(
-        EqualTo("ticker", ticker),
-        GreaterThanOrEqual("ts", _iso(start_ns // _MICRO)),
-        LessThan("ts", _iso(-(-end_ns // _MICRO))),
-        GreaterThanOrEqual("ts_ns", start_ns),
-        LessThan("ts_ns", end_ns),
+        equal("ticker", ticker),
+        at_least("ts", _iso(start_ns // _MICRO)),
+        below("ts", _iso(-(-end_ns // _MICRO))),
+        at_least("ts_ns", start_ns),
+        below("ts_ns", end_ns),
     )
     found = _collect(table, wanted, TICKS.arrow_schema)
     in_order = found.take(pc.sort_indices(found, sort_keys=[("ts_ns", "ascending")]))
@@ -53,10 +54,10 @@ def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, en
 
 def range_filter(ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> BooleanExpression:
     return And(
-        EqualTo("ticker", ticker),
-        EqualTo("period_seconds", period_seconds),
-        GreaterThanOrEqual("open_time", _iso(-(-start_ns // _MICRO))),
-        LessThan("open_time", _iso(-(-end_ns // _MICRO))),
+        equal("ticker", ticker),
+        equal("period_seconds", period_seconds),
+        at_least("open_time", _iso(-(-start_ns // _MICRO))),
+        below("open_time", _iso(-(-end_ns // _MICRO))),
     )
 
 

@@ -3,6 +3,7 @@
 All times are `timestamptz` with microseconds; `ticks.ts_ns` keeps the exchange's nanoseconds.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -183,10 +184,8 @@ TABLES: tuple[TableDefinition, ...] = (OHLC, TICKS, TRIGGER_EVENTS, GAPS, COVERA
 
 def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TABLES, *, attempts: int = 10) -> None:
     """Make what is missing. Safe to call from several processes at once, whoever comes first."""
-    try:
+    with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
         catalog.create_namespace(NAMESPACE)
-    except (NamespaceAlreadyExistsError, IntegrityError):
-        pass
     for definition in definitions:
         _create_table(catalog, definition, attempts)
 
