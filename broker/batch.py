@@ -1,6 +1,12 @@
-"""What one round of the broker writes to the bus and sends, in the order that makes it safe."""
+"""What the broker has to write to the bus, gathered while the write before is under way.
 
+Two lanes, because a dispatch needs its lease to be durable and nothing else: results are written beside it. A crash
+between the two loses no work: a piece whose acceptance was not published yet is done once more.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker import door, records
 from broker.events import (
@@ -33,73 +39,124 @@ Outgoing = tuple[Connection, bytes, str]
 
 
 @dataclass(slots=True)
-class Batch:
-    """Results first (their leases still stand), then outcomes, revocations, grants, tables, holds; frames last.
+class Leases:
+    """Revocations, then grants, then the frames that rely on both."""
 
-    The writer empties each field once it is done, so that a failed round goes on where it stopped.
+    revoke: dict[str, None] = field(default_factory=dict)
+    grant: dict[str, bytes] = field(default_factory=dict)
+    outgoing: list[Outgoing] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.outgoing) + len(self.revoke)
+
+
+@dataclass(slots=True)
+class Results:
+    """What jobs delivered, while their leases stand; outcomes; revocations of finished jobs; tables; holds.
+
+    The writer empties each field once it is done, so that a failed write goes on where it stopped. `events` are what
+    the state must hear of the write.
     """
 
     pages: list[PublishPages] = field(default_factory=list)
     snapshots: list[PublishSnapshot] = field(default_factory=list)
     ticks: list[PublishTicks] = field(default_factory=list)
     outcomes: list[Record] = field(default_factory=list)
-    revoke: dict[str, None] = field(default_factory=dict)
-    grant: dict[str, bytes] = field(default_factory=dict)
+    revoke: list[str] = field(default_factory=list)
     save_realtime: dict[str, bytes] = field(default_factory=dict)
     forget_realtime: dict[str, None] = field(default_factory=dict)
     put_states: dict[str, bytes] = field(default_factory=dict)
     drop_states: dict[str, None] = field(default_factory=dict)
     venues: dict[str, None] = field(default_factory=dict)
     holds: dict[str, dict[int, int]] = field(default_factory=dict)
-    outgoing: list[Outgoing] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     size: int = 0
 
-    def add(self, command: Command) -> None:
-        self.size += 1
-        if isinstance(command, Dispatch):
-            self.grant[command.job_id] = records.note_value(command.note)
-            self.outgoing.append((command.connection, door.dispatch_body(command), command.job_id))
-        elif isinstance(command, Revoke):
-            self.grant.pop(command.job_id, None)
-            self.revoke[command.job_id] = None
-        elif isinstance(command, PublishPieceDone):
-            self.outcomes.append(records.piece_record(command))
-        elif isinstance(command, PublishRequestDone):
-            self.outcomes.append(records.request_record(command))
-        elif isinstance(command, PublishPages):
-            self.pages.append(command)
-        elif isinstance(command, PublishTicks):
-            self.ticks.append(command)
-        elif isinstance(command, StopWork):
-            self.outgoing.append((command.connection, door.stop_body(command), ""))
-        elif isinstance(command, CancelWork):
-            self.outgoing.append((command.connection, door.cancel_body(command), ""))
-        elif isinstance(command, SendControl):
-            self.outgoing.append((command.connection, frames.encode_body(command.control), ""))
-        else:
-            self._add_rare(command)
 
-    def _add_rare(self, command: Command) -> None:
-        if isinstance(command, PutState):
-            self.drop_states.pop(command.request_id, None)
-            self.put_states[command.request_id] = _state_value(command)
-        elif isinstance(command, DropState):
-            self.put_states.pop(command.request_id, None)
-            self.drop_states[command.request_id] = None
-        elif isinstance(command, PublishSnapshot):
-            self.snapshots.append(command)
-        elif isinstance(command, SaveRealtime):
-            request = command.request
-            self.forget_realtime.pop(request.request_id, None)
-            self.save_realtime[request.request_id] = records.realtime_value(request)
-        elif isinstance(command, ForgetRealtime):
-            self.save_realtime.pop(command.request_id, None)
-            self.forget_realtime[command.request_id] = None
-        elif isinstance(command, LookUpVenue):
-            self.venues[command.venue] = None
+class Gatherer:
+    """Sorts commands into the two batches that are written next."""
+
+    def __init__(self) -> None:
+        self.leases = Leases()
+        self.results = Results()
+        self._adders: dict[type, Callable[[Any], None]] = {
+            Dispatch: self._dispatch,
+            Revoke: self._revoke,
+            PublishPieceDone: self._piece_done,
+            PublishRequestDone: self._request_done,
+            PublishPages: lambda command: self.results.pages.append(command),
+            PublishSnapshot: lambda command: self.results.snapshots.append(command),
+            PublishTicks: lambda command: self.results.ticks.append(command),
+            StopWork: lambda command: self._send(command.connection, door.stop_body(command)),
+            CancelWork: lambda command: self._send(command.connection, door.cancel_body(command)),
+            SendControl: lambda command: self._send(command.connection, frames.encode_body(command.control)),
+            PutState: self._put_state,
+            DropState: self._drop_state,
+            SaveRealtime: self._save_realtime,
+            ForgetRealtime: self._forget_realtime,
+            LookUpVenue: self._look_up,
+        }
+
+    @property
+    def size(self) -> int:
+        return self.leases.size + self.results.size
+
+    def add(self, command: Command) -> None:
+        self._adders[type(command)](command)
+        self.results.size += 1
+
+    def hold(self, holds: dict[str, dict[int, int]]) -> None:
+        self.results.holds = holds
+        self.results.size += 1
+
+    def take_leases(self) -> Leases:
+        taken, self.leases = self.leases, Leases()
+        return taken
+
+    def take_results(self) -> Results:
+        taken, self.results = self.results, Results()
+        return taken
+
+    def _send(self, connection: Connection, body: bytes) -> None:
+        self.leases.outgoing.append((connection, body, ""))
+
+    def _dispatch(self, command: Dispatch) -> None:
+        self.leases.grant[command.job_id] = records.note_value(command.note)
+        self.leases.outgoing.append((command.connection, door.dispatch_body(command), command.job_id))
+
+    def _revoke(self, command: Revoke) -> None:
+        if command.is_finished:
+            self.results.revoke.append(command.job_id)
         else:
-            raise TypeError(f"{type(command).__name__} is not written to the bus")
+            self.leases.grant.pop(command.job_id, None)
+            self.leases.revoke[command.job_id] = None
+
+    def _piece_done(self, command: PublishPieceDone) -> None:
+        self.results.outcomes.append(records.piece_record(command))
+
+    def _request_done(self, command: PublishRequestDone) -> None:
+        self.results.outcomes.append(records.request_record(command))
+
+    def _put_state(self, command: PutState) -> None:
+        self.results.drop_states.pop(command.request_id, None)
+        self.results.put_states[command.request_id] = _state_value(command)
+
+    def _drop_state(self, command: DropState) -> None:
+        self.results.put_states.pop(command.request_id, None)
+        self.results.drop_states[command.request_id] = None
+
+    def _save_realtime(self, command: SaveRealtime) -> None:
+        request = command.request
+        self.results.forget_realtime.pop(request.request_id, None)
+        self.results.save_realtime[request.request_id] = records.realtime_value(request)
+
+    def _forget_realtime(self, command: ForgetRealtime) -> None:
+        self.results.save_realtime.pop(command.request_id, None)
+        self.results.forget_realtime[command.request_id] = None
+
+    def _look_up(self, command: LookUpVenue) -> None:
+        self.results.venues[command.venue] = None
 
 
 def _state_value(state: PutState) -> bytes:

@@ -335,7 +335,10 @@ class DispatchedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
+    """`is_finished`: the job delivered what it had to, so that nothing waits for the revocation."""
+
     job_id: str
+    is_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from core.log import get_logger
 #: Portions that wait for the loop; the thread blocks when there are so many.
 _MAX_WAITING = 16
 _IDLE_SECONDS = 0.5
+_CLOSE_SECONDS = 5.0
 #: Decided requests are looked up in the registry of finals this often, in case a notification was trimmed unread.
 RECHECK_SECONDS = 60.0
 
@@ -62,7 +63,7 @@ class Feed:
 
     def close(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         try:

@@ -32,8 +32,6 @@ BUS_RETRIES = metrics.Counter(f"{_PREFIX}_bus_retries_total", "bus calls tried a
 REFUSED_PUBLISHES = metrics.Counter(
     f"{_PREFIX}_publishes_refused_total", "results that the bus did not take", registry=metrics.REGISTRY
 )
-DISPATCHED = metrics.Counter(f"{_PREFIX}_jobs_dispatched_total", "jobs sent", registry=metrics.REGISTRY)
-PIECES = metrics.Counter(f"{_PREFIX}_pieces_accepted_total", "pieces accepted", registry=metrics.REGISTRY)
 ENDED = metrics.Counter(
     f"{_PREFIX}_requests_ended_total", "requests ended, by status", ["status"], registry=metrics.REGISTRY
 )

@@ -6,28 +6,27 @@ import socket
 import threading
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 import zmq
 
 from broker import door
-from broker.batch import Batch, Outgoing
+from broker.batch import Gatherer, Leases, Outgoing, Results
 from broker.events import (
     ClockTicked,
     Command,
     Connection,
     ConnectionLost,
-    Dispatch,
     Event,
+    Final,
     Note,
-    PublishPieceDone,
     PublishRequestDone,
     Refuse,
     SendHeartbeats,
 )
 from broker.feed import RECHECK_SECONDS, Feed
-from broker.instruments import DISPATCHED, ENDED, NOTES, PIECES, SIZES
+from broker.instruments import ENDED, NOTES, SIZES
 from broker.journal import Mark, replay
 from broker.state import BrokerState
 from broker.writer import BusWriter, OutcomeLog, WriterThread
@@ -49,6 +48,7 @@ MAX_REQUESTS = 200_000
 TICK_SECONDS = 0.1
 HOLD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+_FIRST = zmq.NOBLOCK | zmq.SNDMORE
 
 log = get_logger()
 
@@ -87,7 +87,8 @@ class BrokerServer:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._waker = Waker()
         self._router = self._context.socket(zmq.ROUTER)
-        self._batch = Batch()
+        self._gathered = Gatherer()
+        self._ended: Counter[Final] = Counter()
         self._marks: deque[Mark] = deque()
         self._stopping = threading.Event()
         self._is_serving = False
@@ -109,7 +110,9 @@ class BrokerServer:
         outcomes = OutcomeLog(self._bus, replayed.outcome_ends)
         self._bind()
         self._outcomes = outcomes
-        self._writer = WriterThread(BusWriter(self._bus, outcomes), self._waker)
+        writer = BusWriter(self._bus, outcomes)
+        self._leases = WriterThread[Leases]("bus-leases", writer.write_leases, self._waker)
+        self._results = WriterThread[Results]("bus-results", writer.write_results, self._waker)
         self._feed = Feed(self._bus, replayed, self._waker)
         self._is_serving = True
         log.info("broker_ready", address=self.address, requests=len(self.state.requests))
@@ -139,7 +142,7 @@ class BrokerServer:
         ticked_at = time.monotonic()
         try:
             while not self._stopping.is_set():
-                is_open = self._batch.size < MAX_WAITING_COMMANDS
+                is_open = self._gathered.size < MAX_WAITING_COMMANDS
                 poller.modify(self._router, zmq.POLLIN if is_open else 0)
                 poller.poll(max(0, int((ticked_at + TICK_SECONDS - time.monotonic()) * 1_000)))
                 self._waker.drain()
@@ -162,12 +165,13 @@ class BrokerServer:
         self._is_serving = False
         self._feed.close()
         deadline = time.monotonic() + CLOSE_SECONDS
-        while self._writer.is_busy and time.monotonic() < deadline:
+        while (self._leases.is_busy or self._results.is_busy) and time.monotonic() < deadline:
             self._waker.wait(0.1)
             self._waker.drain()
             self._take_written()
         self._submit()
-        self._writer.close(max(0.0, deadline - time.monotonic()))
+        self._leases.close(max(0.0, deadline - time.monotonic()))
+        self._results.close(max(0.0, deadline - time.monotonic()))
         self._router.close()
         self._context.destroy(linger=0)
         self._waker.close()
@@ -179,11 +183,15 @@ class BrokerServer:
         router = self._router
         wall_ns = time.time_ns()
         at = time.monotonic()
+        receive = router.recv
         for _ in range(MAX_FRAMES_PER_ROUND):
             try:
-                connection, *parts = router.recv_multipart(zmq.NOBLOCK)
+                connection = receive(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            parts = [receive()]
+            while router.getsockopt(zmq.RCVMORE):
+                parts.append(receive())
             try:
                 event = door.event_of(connection, parts, at, wall_ns)
             except BadFrame as error:
@@ -209,12 +217,13 @@ class BrokerServer:
             self._marks.append(mark)
 
     def _take_written(self) -> None:
-        batch = self._writer.done()
-        if batch is None:
-            return
-        self._send_all(batch.outgoing)
-        for event in batch.events:
-            self._handle(event)
+        leases = self._leases.done()
+        if leases is not None:
+            self._send_all(leases.outgoing)
+        results = self._results.done()
+        if results is not None:
+            for event in results.events:
+                self._handle(event)
 
     def _tick(self, now: float) -> None:
         self._handle(ClockTicked(now, time.time_ns()))
@@ -222,6 +231,9 @@ class BrokerServer:
         if now - self._held_at >= HOLD_SECONDS:
             self._held_at = now
             self._hold()
+            for status, count in self._ended.items():
+                ENDED.labels(status.value).inc(count)
+            self._ended.clear()
             self._last_sizes = self.sizes()
             for what, size in self._last_sizes.items():
                 SIZES.labels(what).set(size)
@@ -246,27 +258,26 @@ class BrokerServer:
                 self._refuse(command.connection, command.code, command.text, command.request_id)
             else:
                 if isinstance(command, PublishRequestDone):
-                    ENDED.labels(command.status.value).inc()
-                elif isinstance(command, PublishPieceDone):
-                    PIECES.inc()
-                elif isinstance(command, Dispatch):
-                    DISPATCHED.inc()
-                self._batch.add(command)
+                    self._ended[command.status] += 1
+                self._gathered.add(command)
 
     def _submit(self) -> None:
-        if self._batch.size and not self._writer.is_busy:
-            batch, self._batch = self._batch, Batch()
-            self._writer.submit(batch)
+        if self._gathered.leases.size and not self._leases.is_busy:
+            self._leases.submit(self._gathered.take_leases())
+        if self._gathered.results.size and not self._results.is_busy:
+            self._results.submit(self._gathered.take_results())
 
     def _refuse(self, connection: Connection, code: str, text: str, request_id: str) -> None:
         self._send_all([(connection, frames.encode_body(cw.Error(code=code, text=text, request_id=request_id)), "")])
 
     def _send_all(self, outgoing: Iterable[Outgoing]) -> None:
-        router = self._router
+        send = self._router.send
         lost: list[tuple[Connection, str]] = []
         for connection, body, job_id in outgoing:
             try:
-                router.send_multipart((connection, frames.VERSION, body), zmq.NOBLOCK)
+                send(connection, _FIRST)
+                send(frames.VERSION, _FIRST)
+                send(body, zmq.NOBLOCK)
             except zmq.Again:
                 NOTES["frame_dropped"].inc()
                 lost.append((connection, job_id))
@@ -284,12 +295,13 @@ class BrokerServer:
         while len(self._marks) > 1 and self._marks[1].offset <= needed:
             self._marks.popleft()
         mark = self._marks[0]
-        self._batch.holds = {
-            topics.REQUESTS: {0: self._next_offset if oldest is None else oldest},
-            topics.HISTORY_OUTCOMES: mark.outcomes,
-            topics.HISTORY: mark.history,
-        }
-        self._batch.size += 1
+        self._gathered.hold(
+            {
+                topics.REQUESTS: {0: self._next_offset if oldest is None else oldest},
+                topics.HISTORY_OUTCOMES: mark.outcomes,
+                topics.HISTORY: mark.history,
+            }
+        )
 
     # ---- what it says of itself
 
@@ -303,12 +315,12 @@ class BrokerServer:
             "connections": len(state.slots.peers),
             "queued": sum(map(len, list(state.queues.values()))),
             "parked": sum(len(pieces) for groups in list(state.parked.values()) for pieces in groups.values()),
-            "backlog": self._batch.size,
+            "backlog": self._gathered.size,
         }
 
     def status(self) -> Status:
         """For the status page, whose thread calls it."""
         if not self._is_serving:
             return Status("broker", False)
-        problems = tuple(filter(None, (self._writer.problem, self._feed.problem)))
+        problems = tuple(filter(None, (self._leases.complaint(), self._results.complaint(), self._feed.problem)))
         return Status("broker", True, problems, {"address": self.address, **self._last_sizes})

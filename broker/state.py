@@ -551,7 +551,7 @@ class BrokerState:
         job = self.jobs.get(event.job_id)
         if job is not None:
             request = job.piece.request
-            self._forget_job(job)
+            self._forget_job(job, is_finished=True)
             request.outstanding.clear()
             self._finish(request, Final.OK, "")
 
@@ -577,7 +577,7 @@ class BrokerState:
         ahead_ns = result.exchange_time - self.wall_ns
         if ahead_ns > request.facts.ahead_ns:
             request.facts.ahead_ns = ahead_ns
-        self._forget_job(job)
+        self._forget_job(job, is_finished=True)
         request.accept(piece, result)
         self._dirty[request.request_id] = None
         self._proceed(request)
@@ -644,13 +644,13 @@ class BrokerState:
             piece.request.ready.append(piece)
             self._offer(piece.request)
 
-    def _forget_job(self, job: Job) -> None:
+    def _forget_job(self, job: Job, is_finished: bool = False) -> None:
         """From here on nothing that speaks for `job` changes anything."""
         del self.jobs[job.job_id]
         job.piece.job = None
         if job.collected is not None:
             self.collected_rows -= len(job.collected.candles)
-        self._out.append(Revoke(job.job_id))
+        self._out.append(Revoke(job.job_id, is_finished))
 
     def _lose(self, job: Job, at: float) -> None:
         """The lease ran out: fence the job, tell its holder, give the piece to another connection."""

@@ -5,11 +5,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import tenacity
 
 from broker import records
-from broker.batch import Batch
+from broker.batch import Leases, Results
 from broker.events import Event, PagesPublished, PublishRefused, SnapshotPublished, VenueLearned
 from broker.instruments import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
 from bus import topics
@@ -20,11 +21,15 @@ from protobuf import candlewright_pb2 as cw
 
 #: Realtime requests that run: request id -> DataRequest.
 TABLE_REALTIME = "broker_realtime"
+#: A write that takes longer is told on the status page.
+SLOW_SECONDS = 2.0
 _STATE_SECONDS = 7 * 86_400.0
 _SNAPSHOT_SEQUENCE_TAG = bytes((cw.Snapshot.SEQUENCE_FIELD_NUMBER << 3,))
 _TICKS_SEQUENCE_TAG = bytes((cw.TickBatch.FIRST_SEQUENCE_FIELD_NUMBER << 3,))
 
 log = get_logger()
+
+Batch = TypeVar("Batch", Leases, Results)
 
 
 class OutcomeLog:
@@ -75,8 +80,17 @@ class BusWriter:
         self._bus = bus
         self.outcomes = outcomes
 
-    def write(self, batch: Batch) -> None:
-        """Raises BusUnavailable and BusFull; another call goes on where this one stopped."""
+    def write_leases(self, batch: Leases) -> None:
+        """Raises BusUnavailable; another call goes on where this one stopped, as with `write_results`."""
+        if batch.revoke:
+            self._bus.revoke(list(batch.revoke))
+            batch.revoke = {}
+        if batch.grant:
+            self._bus.grant(batch.grant)
+            batch.grant = {}
+
+    def write_results(self, batch: Results) -> None:
+        """Raises BusUnavailable and BusFull."""
         bus = self._bus
         while batch.pages:
             self._publish_pages(batch)
@@ -88,17 +102,14 @@ class BusWriter:
             self.outcomes.publish(batch.outcomes)
             batch.outcomes = []
         if batch.revoke:
-            bus.revoke(list(batch.revoke))
-            batch.revoke = {}
-        if batch.grant:
-            bus.grant(batch.grant)
-            batch.grant = {}
+            bus.revoke(batch.revoke)
+            batch.revoke = []
         self._write_tables(batch)
         for topic, positions in batch.holds.items():
             bus.hold(topic, topics.READER_BROKER, positions)
         batch.holds = {}
 
-    def _write_tables(self, batch: Batch) -> None:
+    def _write_tables(self, batch: Results) -> None:
         bus = self._bus
         # A request must be seen as done before it is forgotten, or a restart would begin it again.
         if batch.put_states:
@@ -119,7 +130,7 @@ class BusWriter:
                 batch.events.append(_venue_learned(name, value))
             batch.venues = {}
 
-    def _publish_pages(self, batch: Batch) -> None:
+    def _publish_pages(self, batch: Results) -> None:
         pages = batch.pages[0]
         event: Event
         try:
@@ -132,7 +143,7 @@ class BusWriter:
         batch.events.append(event)
         del batch.pages[0]
 
-    def _publish_snapshot(self, batch: Batch) -> None:
+    def _publish_snapshot(self, batch: Results) -> None:
         command = batch.snapshots[0]
         snapshot = command.snapshot
         key = snapshot.ticker.encode()
@@ -146,7 +157,7 @@ class BusWriter:
             batch.events.append(SnapshotPublished(command.job_id))
         del batch.snapshots[0]
 
-    def _publish_ticks(self, batch: Batch) -> None:
+    def _publish_ticks(self, batch: Results) -> None:
         """All batches of the first job in one call, in order."""
         job_id = batch.ticks[0].job_id
         mine = [command.batch for command in batch.ticks if command.job_id == job_id]
@@ -176,26 +187,36 @@ def _venue_learned(name: str, value: bytes | None) -> VenueLearned:
     return VenueLearned(name, venue.max_candles_per_request or 1_000, venue.depth_candles)
 
 
-class WriterThread:
+class WriterThread(Generic[Batch]):
     """One batch at a time: `submit`, then `done` gives it back; `wake` is called when it is ready to be taken.
 
     While the bus cannot be reached the batch is tried again until `close`; `problem` says so meanwhile.
     """
 
-    def __init__(self, writer: BusWriter, wake: Callable[[], None]) -> None:
-        self._writer = writer
+    def __init__(self, name: str, write: Callable[[Batch], None], wake: Callable[[], None]) -> None:
+        self._write_batch: Callable[[Batch], None] = write
         self._wake = wake
         self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._finished: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self.is_busy = False
+        self.busy_since = 0.0
         self.problem = ""
         self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="bus-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def complaint(self) -> str:
+        """What keeps this writer from its work, or an empty string."""
+        if self.problem:
+            return self.problem
+        if self.is_busy and (waited := time.monotonic() - self.busy_since) > SLOW_SECONDS:
+            return f"the bus has not answered for {waited:.0f} seconds"
+        return ""
 
     def submit(self, batch: Batch) -> None:
         self.is_busy = True
+        self.busy_since = time.monotonic()
         self._inbox.put(batch)
 
     def done(self) -> Batch | None:
@@ -233,7 +254,7 @@ class WriterThread:
 
     def _write(self, batch: Batch) -> None:
         try:
-            self._writer.write(batch)
+            self._write_batch(batch)
             return
         except (BusUnavailable, BusFull) as error:
             self._tell(error)
@@ -244,7 +265,7 @@ class WriterThread:
             sleep=tenacity.sleep_using_event(self._stopping),
             before_sleep=self._before_sleep,
         )
-        retrying(self._writer.write, batch)
+        retrying(self._write_batch, batch)
         self.problem = ""
 
     def _before_sleep(self, state: tenacity.RetryCallState) -> None:
