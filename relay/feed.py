@@ -18,7 +18,7 @@ from relay.register import Register, StoredFinal
 from relay.settings import RelayConfig
 
 _READ_RECORDS = 1_000
-_WAIT_SECONDS = 0.25
+_WAIT_SECONDS = 0.1
 _RETRY_SECONDS = 0.2
 _TRIM_SECONDS = 60.0
 log = get_logger()

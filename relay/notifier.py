@@ -52,10 +52,14 @@ class Notifier:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)
         while not stop.is_set():
-            poller.poll(250)
+            poller.poll(1_000)
             self._take_subscriptions(on_wanted)
             for batch in self._inbox.take():
                 self._send(batch)
+
+    def wake(self) -> None:
+        """Let `run` look at its stop event."""
+        self._inbox.wakeup.set()
 
     def close(self) -> None:
         self._socket.close()

@@ -85,6 +85,7 @@ class Outbox:
         with self._moved:
             self._is_abandoned = True
             self._moved.notify_all()
+        self.wakeup.set()
 
     def close(self) -> None:
         self.wakeup.close()

@@ -48,10 +48,15 @@ class Replays:
             self._pending[wanted] = None
             self._changed.notify()
 
+    def wake(self) -> None:
+        """Let `run` look at its stop event."""
+        with self._changed:
+            self._changed.notify()
+
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._pending), timeout=0.25)
+                self._changed.wait_for(lambda: bool(self._pending) or stop.is_set(), timeout=1.0)
                 todo = list(self._pending)
                 self._pending.clear()
             try:

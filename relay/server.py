@@ -37,11 +37,13 @@ from relay.replays import Replays
 from relay.settings import RelayConfig
 from relay.venue_book import ALL_VENUES
 
-_POLL_MILLISECONDS = 250
+_POLL_MILLISECONDS = 1_000
 _STALLED_POLL_MILLISECONDS = 10
 _FAIL_FAST_SECONDS = 0.5
 _STREAM_SECONDS = 30.0
 _FROZEN_SECONDS = 30.0
+#: Requests that are written at the same time.
+_WRITERS = 16
 _UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
 _BUSY = "The platform has more work than it can store; try again later."
 log = get_logger()
@@ -68,6 +70,7 @@ class Relay:
         )
         self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
         self._tasks = ThreadPoolExecutor(2, thread_name_prefix="relay-task")
+        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
         self._running_tasks = threading.BoundedSemaphore(config.limits.max_running_tasks)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -110,9 +113,13 @@ class Relay:
         log.info("relay_started", requests=self.requests_address, notifications=self.notifications_address)
 
     def close(self, grace_seconds: float = 2.0) -> None:
-        """Stop. Threads that wait for a bus that does not answer lose it after the grace."""
+        """Stop, once. Threads that wait for a bus that does not answer lose it after the grace."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._outbox.abandon()
+        self._notifier.wake()
+        self._replays.wake()
         until = time.monotonic() + grace_seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -121,6 +128,7 @@ class Relay:
         for thread in self._threads:
             thread.join()
         self._tasks.shutdown(wait=True, cancel_futures=True)
+        self._writers.shutdown()
         self._router.close()
         self._notifier.close()
         self._context.term()
@@ -246,7 +254,24 @@ class Relay:
         if lookups:
             found = self._look_up([command for _, command in lookups])
             return [(order, event) for (order, _), event in zip(lookups, found, strict=True)]
+        if len(entries) > 1 and isinstance(entries[0][1], st.Enqueue):
+            return self._enqueue_together(entries)
         return [(order, event) for order, command in entries for event in self._carry_out_one(command)]
+
+    def _enqueue_together(self, entries: Sequence[tuple[int, st.Command]]) -> list[tuple[int, st.Event]]:
+        """Calls that run at the same time share one flush of the store's disk; those of one id keep their order."""
+        lanes: list[list[tuple[int, st.Command]]] = [[] for _ in range(_WRITERS)]
+        lane_of: dict[str, int] = {}
+        for order, command in entries:
+            if isinstance(command, st.Enqueue):
+                request_id = command.submission.body.request_id
+                lanes[lane_of.setdefault(request_id, len(lane_of) % _WRITERS)].append((order, command))
+
+        def work(lane: Sequence[tuple[int, st.Command]]) -> list[tuple[int, st.Event]]:
+            return [(order, event) for order, command in lane for event in self._carry_out_one(command)]
+
+        outcomes = self._writers.map(work, [lane for lane in lanes if lane])
+        return sorted((entry for lane in outcomes for entry in lane), key=lambda entry: entry[0])
 
     def _carry_out_one(self, command: st.Command) -> list[st.Event]:
         match command:

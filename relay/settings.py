@@ -14,7 +14,7 @@ class RelayLimits:
     max_id_bytes: int = 200
     max_topic_bytes: int = 512
     #: Messages taken from the requests socket before their answers are sent.
-    round_messages: int = 256
+    round_messages: int = 64
     #: Messages in the socket's own queue to one client, then answers that wait here for it.
     client_queue: int = 200
     client_backlog: int = 20_000

@@ -1,0 +1,269 @@
+"""Final notifications per second from a real Redis to four subscriber processes, against a raw XPUB.
+
+The relay runs as a process of its own. It is stopped (SIGSTOP) while the notifications are put on the bus, and the
+clock runs from its continuation to the last delivery, so that only the relay's way is measured: read from the bus, find
+each request's client, index the final, publish it on both of its topics. The floor is an XPUB in a Python loop that
+sends the same payload on one topic to the same subscribers. Redis does not wait for its disk: nothing is written while
+the clock runs.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from bus import topics
+from bus.api import Record
+from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
+from core.log import configure_logging
+from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
+from protobuf.frames import VERSION, encode, encode_body
+
+ROOT = Path(__file__).resolve().parent.parent
+START = 1_704_067_200 * 1_000_000_000
+HOUR = 3_600 * 1_000_000_000
+CLIENTS = 10
+TIMEOUT_SECONDS = 60.0
+_GAUGE = re.compile(rb"^candlewright_relay_subscriptions (\S+)$", re.MULTILINE)
+
+
+def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000) -> dict[str, Any]:
+    """One round. `rows`: notifications published; `result_rows`: deliveries to the subscriber processes."""
+    floor = _raw_seconds(rows, subscribers)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
+        bus = RedisBus(redis.url)
+        stack.callback(bus.close)
+        _register(bus, rows)
+        requests, notifications = (f"tcp://127.0.0.1:{port}" for port in _free_ports(2))
+        relay = stack.enter_context(_relay(redis.url, requests, notifications, folder / "relay.http"))
+        _wait_for_subscriptions(folder / "relay.http", 0)
+        readers = [stack.enter_context(_subscriber(notifications, rows)) for _ in range(subscribers)]
+        _wait_for_subscriptions(folder / "relay.http", subscribers)
+        relay.send_signal(signal.SIGSTOP)
+        _finish(bus, rows)
+        started = time.monotonic()
+        relay.send_signal(signal.SIGCONT)
+        received, ended = _collect(readers)
+        seconds = ended - started
+        submit_rate = _submit_rate(requests, submits)
+    return {
+        "rows": rows,
+        "seconds": round(seconds, 4),
+        "rows_per_second": round(rows / seconds),
+        "result_rows": received,
+        "floor_rows_per_second": round(rows / floor),
+        "ratio": round(floor / seconds, 3),
+        "subscribers": subscribers,
+        "submits_per_second": round(submit_rate),
+    }
+
+
+def _final(number: int) -> ing.HistoryReadyNotification:
+    return ing.HistoryReadyNotification(
+        request_id=f"request-{number:08}",
+        ticker="BTC/USDT.BINANCE",
+        period_seconds=60,
+        start_time=START,
+        end_time=START + HOUR,
+        status=ing.HistoryReadyNotification.OK,
+        iceberg_namespace="market",
+        iceberg_table="ohlc",
+        row_count=60,
+        completed_at=START + 2 * HOUR,
+    )
+
+
+def _request(number: int) -> ing.SubmitHistoricalRequest:
+    return ing.SubmitHistoricalRequest(
+        request_id=f"request-{number:08}",
+        ticker="BTC/USDT.BINANCE",
+        start_time=START,
+        end_time=START + HOUR,
+        period_seconds=60,
+        client_id=f"client-{number % CLIENTS}",
+    )
+
+
+# ---- the platform's part
+
+
+def _register(bus: RedisBus, rows: int) -> None:
+    """What the relay does when it accepts a request."""
+    bus.create_topic(topics.REQUESTS, 1)
+    for number in range(rows):
+        request = _request(number)
+        content = rec.Request(historical=request).SerializeToString(deterministic=True)
+        bus.publish_once(
+            topics.REQUESTS,
+            Record(content, key=request.request_id.encode()),
+            registry=topics.REGISTRY_REQUESTS,
+            name=request.request_id,
+            content=content,
+            keep_seconds=3_600,
+        )
+
+
+def _finish(bus: RedisBus, rows: int) -> None:
+    records = [Record(_final(n).SerializeToString(), key=_final(n).request_id.encode()) for n in range(rows)]
+    for first in range(0, rows, 500):
+        bus.publish(topics.NOTIFICATIONS, records[first : first + 500])
+
+
+@contextmanager
+def _relay(url: str, requests: str, notifications: str, port_file: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    environment = {
+        **os.environ,
+        "CANDLEWRIGHT_BUS__URL": url,
+        "CANDLEWRIGHT_RELAY__REQUESTS_BIND": requests,
+        "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": notifications,
+        "CANDLEWRIGHT_HTTP_PORT_FILE": str(port_file),
+        "CANDLEWRIGHT_LOG__LEVEL": "error",
+    }
+    with _process(["-m", "relay"], env=environment) as process:
+        yield process
+
+
+def _wait_for_subscriptions(port_file: Path, count: int) -> None:
+    until = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < until:
+        if port_file.exists():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/metrics") as answer:
+                found = _GAUGE.search(answer.read())
+            if found is not None and float(found[1]) >= count:
+                return
+        time.sleep(0.02)
+    raise TimeoutError("the relay did not get its subscribers")
+
+
+def _submit_rate(address: str, submits: int) -> float:
+    """Requests accepted per second on one connection that has 100 under way."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        socket.rcvtimeo = int(TIMEOUT_SECONDS * 1_000)
+        socket.connect(address)
+        messages = [_request(10**7 + number) for number in range(submits)]
+        started = time.monotonic()
+        for index, message in enumerate(messages):
+            socket.send_multipart(encode(message))
+            if index >= 100:
+                socket.recv_multipart()
+        for _ in range(min(100, submits)):
+            socket.recv_multipart()
+        return submits / (time.monotonic() - started)
+
+
+# ---- the floor
+
+
+def _raw_seconds(rows: int, subscribers: int) -> float:
+    with zmq.Context() as context, context.socket(zmq.XPUB) as socket, ExitStack() as stack:
+        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        readers = [stack.enter_context(_subscriber(f"tcp://127.0.0.1:{port}", rows)) for _ in range(subscribers)]
+        for _ in range(subscribers):
+            socket.recv()
+        messages = [(f"RESPONSE:client-{n % CLIENTS}".encode(), encode_body(_final(n))) for n in range(rows)]
+        started = time.monotonic()
+        for topic, body in messages:
+            socket.send_multipart((topic, VERSION, body))
+        received, ended = _collect(readers)
+        if received != rows * subscribers:
+            raise RuntimeError(f"the raw socket delivered {received} of {rows * subscribers}")
+    return ended - started
+
+
+# ---- subscribers
+
+
+@contextmanager
+def _process(arguments: list[str], **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, **options)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@contextmanager
+def _subscriber(address: str, rows: int) -> Iterator["subprocess.Popen[bytes]"]:
+    arguments = ["-m", "benchmarks.relay", "--subscriber", address, "--rows", str(rows)]
+    with _process(arguments, stdout=subprocess.PIPE) as process:
+        yield process
+
+
+def _collect(readers: "list[subprocess.Popen[bytes]]") -> tuple[int, float]:
+    """Messages that all readers received, and when the last of them had."""
+    received, ended = 0, 0.0
+    for reader in readers:
+        assert reader.stdout is not None
+        count, at = json.loads(reader.stdout.readline())
+        received += count
+        ended = max(ended, at)
+    return received, ended
+
+
+def _subscribe(address: str, rows: int) -> None:
+    """Count messages and say when the last one came; a lost one shows as a count that is too small."""
+    received, ended = 0, 0.0
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        socket.subscribe("RESPONSE:")
+        socket.rcvtimeo = int(TIMEOUT_SECONDS * 1_000)
+        socket.connect(address)
+        try:
+            while received < rows:
+                socket.recv_multipart()
+                received += 1
+                if received == 1:
+                    socket.rcvtimeo = 5_000
+        except zmq.Again:
+            ended = time.monotonic() - 5
+        print(json.dumps([received, ended or time.monotonic()]), flush=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    with zmq.Context() as context, ExitStack() as stack:
+        sockets = [stack.enter_context(context.socket(zmq.PULL)) for _ in range(count)]
+        return [socket.bind_to_random_port("tcp://127.0.0.1") for socket in sockets]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--subscriber", metavar="ADDRESS", help=argparse.SUPPRESS)
+    parser.add_argument("--output", choices=("json", "table"), default="table")
+    asked = parser.parse_args()
+    if asked.subscriber:
+        _subscribe(asked.subscriber, asked.rows)
+        return
+    configure_logging("bench", "warning")
+    result = run(asked.rows)
+    if asked.output == "json":
+        print(json.dumps(result))
+    else:
+        for name, value in result.items():
+            print(f"{name:32}{value}")
+
+
+if __name__ == "__main__":
+    main()
