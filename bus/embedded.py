@@ -1,6 +1,7 @@
 """`EmbeddedRedis`: a redis-server of our own, when no other is named."""
 
 import contextlib
+import fcntl
 import secrets
 import shutil
 import socket
@@ -10,9 +11,11 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from core.errors import BusError, BusUnavailable
 from core.log import get_logger
@@ -58,6 +61,9 @@ class EmbeddedRedis:
 
     `fsync`: always, everysec or no (README.md says what each can lose). `port` 0 = a free one.
     The password is made once and kept in `data_dir`, readable by this user only; `url` holds it.
+
+    Two servers over one folder would spoil each other's log, so a started object and its server hold locks there. A
+    server whose owner has died is ended and replaced; one that is owned is left alone (BusError).
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class EmbeddedRedis:
         self._chooses_port = port == 0
         self._start_timeout_seconds = start_timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
+        self._ownership: IO[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -97,14 +104,23 @@ class EmbeddedRedis:
         """
         if self.is_running:
             return self
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        if self._ownership is None:
+            self._ownership = _locked(self.data_dir / "owner.lock")
+            if self._ownership is None:
+                raise BusError(f"another process runs the redis-server of {self.data_dir}")
+        server_lock = self._server_lock()
         command = self.command()
-        with (self.data_dir / "redis.log").open("ab") as output:
+        (self.data_dir / "redis.address").write_text(f"{self.host}:{self.port}")
+        with server_lock, (self.data_dir / "redis.log").open("ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # The server keeps the file open, and with it the lock, as long as it lives.
+                pass_fds=(server_lock.fileno(),),
             )
         try:
             self._wait_until_loaded()
@@ -115,7 +131,10 @@ class EmbeddedRedis:
         return self
 
     def command(self) -> list[str]:
-        """Write the configuration, and return what serves it: for a supervisor that starts the process itself."""
+        """Write the configuration, and return what serves it: for a supervisor that starts the process itself.
+
+        No lock is taken then: the supervisor sees to it that nobody else runs over this folder.
+        """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if self._chooses_port and not self.port:
             self.port = _free_port(self.host)
@@ -135,6 +154,7 @@ class EmbeddedRedis:
     def stop(self, timeout_seconds: float = 30.0) -> None:
         """End the server; it writes what it holds first. Killed when that takes longer than `timeout_seconds`."""
         process, self._process = self._process, None
+        self._disown()
         if process is None:
             return
         process.terminate()
@@ -145,7 +165,7 @@ class EmbeddedRedis:
             process.wait()
 
     def kill(self) -> None:
-        """End the server at once, as a crash would."""
+        """End the server at once, as a crash would; `start` brings it back."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -159,10 +179,31 @@ class EmbeddedRedis:
     ) -> None:
         self.stop()
 
+    def _server_lock(self) -> IO[bytes]:
+        """The lock that the server will hold, once a server left behind by a dead owner has given it back."""
+        file = self.data_dir / "server.lock"
+        deadline = time.monotonic() + self._start_timeout_seconds
+        while (lock := _locked(file)) is None:
+            if time.monotonic() > deadline:
+                raise BusError(f"a redis-server that nobody owns still runs over {self.data_dir}")
+            address = (self.data_dir / "redis.address").read_text()
+            log.warning("redis_orphan_ended", address=address)
+            with contextlib.suppress(redis.RedisError):
+                client = self._client(address)
+                with client:
+                    client.shutdown(nosave=True)
+            time.sleep(0.05)
+        return lock
+
+    def _disown(self) -> None:
+        if self._ownership is not None:
+            self._ownership.close()
+            self._ownership = None
+
     def _wait_until_loaded(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + self._start_timeout_seconds
-        client = redis.Redis.from_url(self.url, socket_timeout=5, socket_connect_timeout=1)
+        client = self._client(f"{self.host}:{self.port}")
         try:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
@@ -179,6 +220,12 @@ class EmbeddedRedis:
             client.close()
         raise BusUnavailable(f"redis-server did not serve within {self._start_timeout_seconds:.0f} s")
 
+    def _client(self, address: str) -> redis.Redis:
+        """For one question; whoever asks looks after repeating it."""
+        once = Retry(NoBackoff(), 0)
+        url = f"redis://:{self._password()}@{address}/0"
+        return redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=1, retry=once)
+
     def _password(self) -> str:
         file = self.data_dir / "redis.password"
         if not file.exists():
@@ -192,6 +239,17 @@ class EmbeddedRedis:
     def _last_words(self) -> str:
         lines = (self.data_dir / "redis.log").read_text(errors="replace").splitlines()
         return lines[-1] if lines else "no output"
+
+
+def _locked(file: Path) -> IO[bytes] | None:
+    """`file` opened and locked, or None where another holds the lock."""
+    opened = file.open("ab")
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        opened.close()
+        return None
+    return opened
 
 
 def _free_port(host: str) -> int:
