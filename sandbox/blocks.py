@@ -41,6 +41,11 @@ def _intraday_season() -> Ints:
 
 _SEASON = _intraday_season()
 _HATS = [1.0 - np.abs(2.0 * np.arange(1 << k) / (1 << k) - 1.0) for k in range(BLOCK_BITS + 1)]
+# The levels wider than a block, as columns: number, span in blocks, and the root of the width in minutes. The widest
+# are damped, so that prices stay within a few times the typical one.
+_LEVELS = np.arange(BLOCK_BITS + 1, _TOP_BITS + 1, dtype=np.int64)[:, None]
+_SPANS = 1 << (_LEVELS - BLOCK_BITS)
+_SCALES = np.sqrt(2.0**_LEVELS) * np.where(_LEVELS >= 17, 0.4, 1.0)
 _RAMP = np.arange(BLOCK_MINUTES) / BLOCK_MINUTES
 
 
@@ -215,14 +220,12 @@ class BlockMaker:
 
     def _coarse(self, block: int) -> Floats:
         """The path at the block's two ends, from the levels wider than a block."""
+        ends = np.array([block, block + 1], dtype=np.int64)
+        hats = 1.0 - np.abs(2.0 * (ends % _SPANS) / _SPANS - 1.0)
+        heights = bell(words(self._coarse_key, (_LEVELS << 40) + ends // _SPANS))
         edges = np.zeros(2)
-        for level in range(BLOCK_BITS + 1, _TOP_BITS + 1):
-            span = 1 << (level - BLOCK_BITS)  # in blocks
-            ends = np.array([block, block + 1], dtype=np.int64)
-            hat = 1.0 - np.abs(2.0 * (ends % span) / span - 1.0)
-            height = bell(words(self._coarse_key, (level << 40) + ends // span))
-            damp = 0.4 if level >= 17 else 1.0  # prices stay within a few times the typical one
-            edges += hat * height * (self._minute_volatility * 0.5 * damp * (2.0**level) ** 0.5)
+        for term in hats * heights * (_SCALES * (self._minute_volatility * 0.5)):
+            edges = edges + term  # one by one: the order of a library's sum is its own affair
         return edges
 
     def _split_orders(self, block: int, volatility: Floats, draws: Words) -> Ints:

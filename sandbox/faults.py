@@ -63,7 +63,7 @@ class _Rule:
 
 
 class FaultRules:
-    """The rules in force; earlier ones go first, and the first that strikes is the one."""
+    """The rules in force. All count what matches them; the first that may strike does."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: dict[int, _Rule] = {}
@@ -104,6 +104,7 @@ class FaultRules:
         return any(rule.fault.kind in STREAM_KINDS for rule in self._rules.values())
 
     def _strike(self, kinds: frozenset[str], path: str, symbol: str | None) -> Fault | None:
+        struck = None
         for rule in self._rules.values():
             fault = rule.fault
             if fault.kind not in kinds or not fnmatchcase(path, fault.path):
@@ -112,8 +113,8 @@ class FaultRules:
                 continue
             rule.seen += 1
             spent = fault.strikes is not None and rule.struck >= fault.strikes
-            if spent or rule.seen <= fault.after or self._random.random() >= fault.probability:
+            if struck is not None or spent or rule.seen <= fault.after or self._random.random() >= fault.probability:
                 continue
             rule.struck += 1
-            return fault
-        return None
+            struck = fault
+        return struck

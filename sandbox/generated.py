@@ -345,6 +345,10 @@ class GeneratedMarket:
             return None
         return int(self.orders(found, 1, horizon).time[0])
 
+    def drive_to(self, now: int) -> int | None:
+        """See Market."""
+        return None
+
     def _fill_of(self, order: int) -> int:
         return int(self._numbers.prefix(np.array([order - self._origin], dtype=np.int64))[0])
 

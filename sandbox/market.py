@@ -114,6 +114,9 @@ class Market(Protocol):
     def next_trade_time(self, now: int) -> int | None:
         """The time of the first trade after `now`; None when there will be none within a day."""
 
+    def drive_to(self, now: int) -> int | None:
+        """The time to which a driven clock may move on from now: only a recording of trades drives it."""
+
     def add_hole(self, start_ms: int, end_ms: int) -> None:
         """From here on [start, end) (whole minutes) has neither candles nor trades, as in a downtime."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from sandbox.noise import Ints
 
 WireRow = Sequence[Any]
 _DECIMALS = 8
+_DRIVE = 64  # trades that a driven clock moves on by
 
 
 class RecordedCandles:
@@ -97,6 +98,10 @@ class RecordedCandles:
         return 1
 
     def next_trade_time(self, now: int) -> int | None:
+        """See market.Market."""
+        return None
+
+    def drive_to(self, now: int) -> int | None:
         """See market.Market."""
         return None
 
@@ -225,6 +230,12 @@ class RecordedTrades:
         place = int(np.searchsorted(self._visible_times, now, side="right"))
         return int(self._visible_times[place]) if place < len(self._visible_times) else None
 
+    def drive_to(self, now: int) -> int | None:
+        """See market.Market."""
+        place = int(np.searchsorted(self._visible_times, now, side="right"))
+        ahead = self._visible_times[place : place + _DRIVE]
+        return int(ahead[-1]) if len(ahead) else None
+
     def add_hole(self, start_ms: int, end_ms: int) -> None:
         """Candles vanish; the recorded trades stay as they are."""
         self._hidden.append((start_ms, end_ms))
@@ -257,10 +268,14 @@ def _ints(values: list[int]) -> Ints:
 
 def _text(value: Any) -> str:
     """A number or text with eight decimals (or all it has); a text that has them stays as it is."""
-    text = value if isinstance(value, str) else repr(value)
-    if len(text.rpartition(".")[2]) >= _DECIMALS and "." in text and "e" not in text.lower():
-        return text
-    number = Decimal(text)
+    text = value if isinstance(value, str) else str(value)
+    whole, _, part = text.partition(".")
+    if whole.isdecimal() and (part.isdecimal() or not part):
+        return f"{whole}.{part:0<{_DECIMALS}}"
+    try:
+        number = Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError(f"{value!r} is not a number") from error
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int):
         raise ValueError(f"{value!r} is not a number")

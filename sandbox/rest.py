@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from sandbox import messages
+from sandbox.instruments import utc_ms
 from sandbox.intervals import HOUR, INTERVALS
 from sandbox.market import Market
 from sandbox.state import WEIGHT_LIMIT
@@ -17,7 +18,7 @@ from sandbox.ticker import BookTop, DayStatistics, book, book_top, day_statistic
 from sandbox.wire import amount
 
 Parameters = Mapping[str, str]
-_MAX_TIME = 1 << 53
+_MAX_TIME = utc_ms("9000-01-01")  # the calendar ends in the year 9999
 _LONG = frozenset({"4h", "6h", "8h", "12h", "1d", "3d", "1w", "1M"})
 _DEPTHS = ((100, 5), (500, 25), (1000, 50), (5000, 250))
 

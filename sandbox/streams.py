@@ -14,10 +14,8 @@ from sandbox.rest import day_ticker
 from sandbox.ticker import book_top, day_statistics
 
 _BATCH = 500  # trades of one stream at a time
-_DRIVE = 64  # trades that a driven clock moves on by
 _MAX_CLOSES = 1000
 _DAY_STREAMS = {"miniTicker": 1000, "ticker": 1000, "bookTicker": 100}
-_FAR = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,7 @@ class _TradeChannel:
         self._next_id = self._id_at(now + 1)
 
     def drive_to(self, now: int) -> int | None:
-        ahead = self._page(self._next_id, _DRIVE, _FAR)
-        return int(ahead.time[-1]) if len(ahead) else None
+        return self._market.drive_to(now)
 
 
 class _CandleChannel:

@@ -15,6 +15,7 @@ from sandbox.noise import Ints
 
 _DIGITS = np.array([f"{i:04d}".encode() for i in range(10_000)], dtype="S4").view(np.uint32)
 _DECIMALS = 8
+_LARGEST = (1 << 63) - 1
 
 _Text: TypeAlias = npt.NDArray[np.uint8]
 
@@ -59,7 +60,8 @@ class _RowWriter:
         largest = int(values.max(initial=0))
         chunks = max(1, (len(str(largest)) + 3) // 4)
         self._texts.append(_digits(values, chunks))
-        powers = 10 ** np.arange(4 * chunks - 1, 0, -1, dtype=np.int64)
+        # A 64-bit value has 19 digits at most, so that no value reaches the powers beyond.
+        powers = np.array([min(10**place, _LARGEST) for place in range(4 * chunks - 1, 0, -1)], dtype=np.int64)
         mask = np.ones((self._rows, 4 * chunks), dtype=np.bool_)
         np.greater_equal(values[:, None], powers[None, :], out=mask[:, :-1])
         self._masks.append(mask)
