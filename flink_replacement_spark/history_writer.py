@@ -129,7 +129,7 @@ class HistoryWriter:
         summary = {"candlewright.query-id": query_id, "candlewright.batch-id": str(batch_id)}
         retrying = Retrying(
             retry=retry_if_exception(_may_pass),
-            wait=wait_exponential_jitter(initial=0.1, max=5.0, jitter=0.2),
+            wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.2),
             stop=stop_when_event_set(self._stopping),
             sleep=sleep_using_event(self._stopping),
             before_sleep=self._note_retry,

@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from bus import Bus
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
+from bus.connect import connect
 from core import metrics
 from core.errors import BusUnavailable, ConfigurationError
 from core.http import Status, StatusServer
@@ -74,7 +74,7 @@ class Driver:
         settings = self._settings
         waited = self._lock.acquire()
         started = time.monotonic()
-        bus = self._bus = RedisBus(settings.bus.url, settings.bus.partitions, settings.bus.max_bytes)
+        bus = self._bus = connect(settings.bus)
         prepare_topics(bus)
         catalog = open_catalog(settings)
         create_tables(catalog)
