@@ -132,6 +132,7 @@ def _relay(url: str, requests: str, notifications: str, port_file: Path) -> Iter
         "CANDLEWRIGHT_BUS__URL": url,
         "CANDLEWRIGHT_RELAY__REQUESTS_BIND": requests,
         "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": notifications,
+        "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
         "CANDLEWRIGHT_HTTP_PORT_FILE": str(port_file),
         "CANDLEWRIGHT_LOG__LEVEL": "error",
     }

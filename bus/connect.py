@@ -5,9 +5,10 @@ from core.errors import ConfigurationError
 from core.settings import BusSettings
 
 
-def connect(settings: BusSettings) -> RedisBus:
+def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
     """A bus on the Redis that `settings.url` names; nothing is sent before its first call.
 
+    `retry_seconds`: how long a call looks for a server that has gone; short where somebody waits for the answer.
     Raises ConfigurationError when no url is set (whoever starts the embedded server sets it).
     """
     if not settings.url:
@@ -18,6 +19,7 @@ def connect(settings: BusSettings) -> RedisBus:
             settings.partitions,
             settings.max_bytes,
             group_expiry_seconds=settings.group_expiry_hours * 3_600,
+            retry_seconds=retry_seconds,
         )
     except ValueError as error:
         raise ConfigurationError(f"bus.url: {error}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 import zmq
 
 from bus.connect import connect
+from core.errors import ConfigurationError
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
@@ -16,11 +17,18 @@ from relay.pages import read_from_iceberg
 from relay.server import Relay
 from relay.settings import RelayConfig
 
+#: A client waits meanwhile: after this time it is told that the bus cannot be reached.
+BUS_RETRY_SECONDS = 4.0
+
 
 def main() -> int:
-    settings = load_settings()
+    try:
+        settings = load_settings()
+        bus = connect(settings.bus, retry_seconds=BUS_RETRY_SECONDS)
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 2
     configure_logging("relay", settings.log.level)
-    bus = connect(settings.bus)
     relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -29,9 +37,11 @@ def main() -> int:
         relay.start()
     except zmq.ZMQError as error:
         get_logger().error("cannot_bind", error=str(error))
+        relay.close()
+        bus.close()
         return 1
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
-    http = StatusServer("127.0.0.1:0", relay.status, port_file=Path(port_file) if port_file else None)
+    http = StatusServer(settings.http.bind, relay.status, port_file=Path(port_file) if port_file else None)
     while not stop.wait(0.2) and not relay.failed.is_set():
         pass
     http.close()

@@ -1,0 +1,162 @@
+"""The relay as a process of its own over a real Redis: kills, outages, an orderly end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import zmq
+
+from bus import topics as bus_topics
+from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
+from protobuf import ingestor_pb2 as ing
+from protobuf.frames import encode
+from tests.relay.harness import Client, Subscriber, finish, submit
+
+ROOT = Path(__file__).resolve().parents[2]
+Status = ing.SubmitResponse
+
+
+def free_ports(count: int) -> list[int]:
+    with zmq.Context() as context, ExitStack() as stack:
+        sockets = [stack.enter_context(context.socket(zmq.PULL)) for _ in range(count)]
+        return [socket.bind_to_random_port("tcp://127.0.0.1") for socket in sockets]
+
+
+@dataclass
+class Installation:
+    redis: EmbeddedRedis
+    bus: RedisBus
+    folder: Path
+    requests: str
+    notifications: str
+    stack: ExitStack
+    context: "zmq.Context[zmq.Socket[bytes]]"
+
+    @contextmanager
+    def relay(self) -> Iterator["subprocess.Popen[bytes]"]:
+        port_file = self.folder / "relay.http"
+        port_file.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "CANDLEWRIGHT_BUS__URL": self.redis.url,
+            "CANDLEWRIGHT_RELAY__REQUESTS_BIND": self.requests,
+            "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": self.notifications,
+            "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
+            "CANDLEWRIGHT_HTTP_PORT_FILE": str(port_file),
+        }
+        process = subprocess.Popen([sys.executable, "-m", "relay"], cwd=ROOT, env=environment)
+        try:
+            until = time.monotonic() + 30
+            while process.poll() is None and not self._is_ready(port_file):
+                assert time.monotonic() < until, "the relay does not become ready"
+                time.sleep(0.02)
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def _is_ready(self, port_file: Path) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (FileNotFoundError, urllib.error.HTTPError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+            return False
+
+    def client(self) -> Client:
+        return Client(self.stack.enter_context(self.context.socket(zmq.DEALER)), self.requests)
+
+    def subscriber(self, *subscriptions: str) -> Subscriber:
+        return Subscriber(self.stack.enter_context(self.context.socket(zmq.SUB)), self.notifications, *subscriptions)
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    redis_port, requests, notifications = free_ports(3)
+    with EmbeddedRedis(tmp_path / "redis", port=redis_port) as redis, ExitStack() as stack, zmq.Context() as context:
+        bus = RedisBus(redis.url)
+        stack.callback(bus.close)
+        addresses = (f"tcp://127.0.0.1:{requests}", f"tcp://127.0.0.1:{notifications}")
+        with stack:
+            yield Installation(redis, bus, tmp_path, *addresses, stack, context)
+
+
+def test_a_subscriber_that_stays_gets_every_final_across_kills_of_the_relay(installation: Installation) -> None:
+    subscriber = installation.subscriber("RESPONSE:stays")
+    wanted = {f"r{number}" for number in range(60)}
+    seen: set[str] = set()
+    for start in range(0, 60, 20):
+        with installation.relay() as relay:
+            client = installation.client()
+            ids = [f"r{number}" for number in range(start, start + 20)]
+            assert [client.ask(submit(request_id, client_id="stays")).status for request_id in ids] == [
+                Status.QUEUED
+            ] * 20
+            for request_id in ids[:10]:
+                finish(installation.bus, request_id)
+            relay.kill()
+            relay.wait()
+        for request_id in ids[10:]:
+            finish(installation.bus, request_id)
+    with installation.relay():
+        while seen < wanted:
+            topic, final = subscriber.next()
+            assert topic == "RESPONSE:stays"
+            seen.add(final.request_id)
+        answer = installation.client().ask(submit("r0", client_id="stays"))
+        assert answer.status == Status.DUPLICATE
+
+
+def test_clients_that_race_over_redis_queue_each_request_once(installation: Installation) -> None:
+    with installation.relay():
+        clients = [installation.client() for _ in range(4)]
+        for number in range(200):
+            for client in clients:
+                client.socket.send_multipart(encode(submit(f"r{number}")))
+        outcomes: dict[str, list[int]] = {}
+        for client in clients:
+            for _ in range(200):
+                answer = client.answer()
+                outcomes.setdefault(answer.request_id, []).append(answer.status)
+    assert len(outcomes) == 200
+    assert all(sorted(found) == [Status.QUEUED] + [Status.DUPLICATE] * 3 for found in outcomes.values())
+    assert sum(state.end - state.first for state in installation.bus.state(bus_topics.REQUESTS)) == 200
+
+
+def test_without_its_bus_the_relay_says_so_and_recovers(installation: Installation) -> None:
+    with installation.relay():
+        client = installation.client()
+        client.socket.rcvtimeo = 30_000
+        assert client.ask(submit("before")).status == Status.QUEUED
+        subscriber = installation.subscriber("HISTORY_READY:before")
+        installation.redis.kill()
+        started = time.monotonic()
+        answer = client.ask(submit("during"))
+        assert answer.status == Status.ERROR
+        assert "cannot be reached" in answer.error_message
+        assert time.monotonic() - started < 20
+        installation.redis.start()
+        while (answer := client.ask(submit("during"))).status == Status.ERROR:
+            pass
+        assert answer.status in (Status.QUEUED, Status.DUPLICATE)
+        finish(installation.bus, "before")
+        assert subscriber.next()[0] == "HISTORY_READY:before"
+
+
+def test_the_relay_ends_in_order_and_refuses_a_taken_address(installation: Installation) -> None:
+    with installation.relay() as relay:
+        with installation.relay() as second:
+            assert second.wait(30) == 1
+        relay.send_signal(signal.SIGTERM)
+        assert relay.wait(30) == 0
