@@ -11,6 +11,7 @@ REQUESTS = "requests"  # Request, key = request id, one partition
 HISTORY = "history"  # HistoryPage, partition of the ticker
 HISTORY_OUTCOMES = "history_outcomes"  # HistoryOutcome, partition of the ticker
 SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
+TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
 
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
@@ -19,7 +20,9 @@ REGISTRY_FINALS = "finals"  # request id -> HistoryReadyNotification
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
 TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
+TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
 
 #: Readers that hold records (Bus.hold).
 READER_BROKER = "broker"
 READER_HISTORY_WRITER = "history-writer"
+READER_BAR_MAKER = "bar-maker"

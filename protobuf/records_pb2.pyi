@@ -115,3 +115,91 @@ class RequestDone(_message.Message):
     holes: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
     client_id: str
     def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., status: _Optional[_Union[_ingestor_pb2.HistoryReadyNotification.NotificationStatus, str]] = ..., error_message: _Optional[str] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class TickMark(_message.Message):
+    __slots__ = ("ticker", "wanted", "covered", "clock", "gap", "seed")
+    TICKER_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    COVERED_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    ticker: str
+    wanted: Wanted
+    covered: Covered
+    clock: Clock
+    gap: Gap
+    seed: Seed
+    def __init__(self, ticker: _Optional[str] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., covered: _Optional[_Union[Covered, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., seed: _Optional[_Union[Seed, _Mapping]] = ...) -> None: ...
+
+class Wanted(_message.Message):
+    __slots__ = ("ticks", "period_seconds")
+    TICKS_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ticks: bool
+    period_seconds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ticks: bool = ..., period_seconds: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Covered(_message.Message):
+    __slots__ = ("job_id", "from_time")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_TIME_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    from_time: int
+    def __init__(self, job_id: _Optional[str] = ..., from_time: _Optional[int] = ...) -> None: ...
+
+class Clock(_message.Message):
+    __slots__ = ("exchange_time", "sequence")
+    EXCHANGE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    exchange_time: int
+    sequence: int
+    def __init__(self, exchange_time: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class Gap(_message.Message):
+    __slots__ = ("gap_id", "from_trade_id", "to_trade_id", "from_time", "to_time", "missing", "is_repaired", "reason", "detected_at")
+    GAP_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_TRADE_ID_FIELD_NUMBER: _ClassVar[int]
+    TO_TRADE_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_TIME_FIELD_NUMBER: _ClassVar[int]
+    TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    IS_REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETECTED_AT_FIELD_NUMBER: _ClassVar[int]
+    gap_id: str
+    from_trade_id: str
+    to_trade_id: str
+    from_time: int
+    to_time: int
+    missing: int
+    is_repaired: bool
+    reason: str
+    detected_at: int
+    def __init__(self, gap_id: _Optional[str] = ..., from_trade_id: _Optional[str] = ..., to_trade_id: _Optional[str] = ..., from_time: _Optional[int] = ..., to_time: _Optional[int] = ..., missing: _Optional[int] = ..., is_repaired: bool = ..., reason: _Optional[str] = ..., detected_at: _Optional[int] = ...) -> None: ...
+
+class Seed(_message.Message):
+    __slots__ = ("period_seconds", "open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count", "first_trade_id", "last_trade_id")
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TIME_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    QUOTE_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    TRADE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TRADE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_TRADE_ID_FIELD_NUMBER: _ClassVar[int]
+    period_seconds: int
+    open_time: _containers.RepeatedScalarFieldContainer[int]
+    open: _containers.RepeatedScalarFieldContainer[float]
+    high: _containers.RepeatedScalarFieldContainer[float]
+    low: _containers.RepeatedScalarFieldContainer[float]
+    close: _containers.RepeatedScalarFieldContainer[float]
+    volume: _containers.RepeatedScalarFieldContainer[float]
+    quote_volume: _containers.RepeatedScalarFieldContainer[float]
+    trade_count: _containers.RepeatedScalarFieldContainer[int]
+    first_trade_id: _containers.RepeatedScalarFieldContainer[int]
+    last_trade_id: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, period_seconds: _Optional[int] = ..., open_time: _Optional[_Iterable[int]] = ..., open: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., low: _Optional[_Iterable[float]] = ..., close: _Optional[_Iterable[float]] = ..., volume: _Optional[_Iterable[float]] = ..., quote_volume: _Optional[_Iterable[float]] = ..., trade_count: _Optional[_Iterable[int]] = ..., first_trade_id: _Optional[_Iterable[int]] = ..., last_trade_id: _Optional[_Iterable[int]] = ...) -> None: ...
