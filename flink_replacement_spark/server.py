@@ -47,16 +47,19 @@ _RESTARTS = metrics.Counter(
 
 
 class Driver:
-    """Call `start`, then `run`, which returns after `stop`; `close` frees everything. Needs `bus.url`."""
+    """Call `start`, then `run`, which returns after `stop`; `close` frees everything. Needs `bus.url`.
+
+    Whoever writes a table in this process holds `table_lock` meanwhile.
+    """
 
     def __init__(self, settings: Settings) -> None:
         if not settings.bus.url:
             raise ConfigurationError("bus.url is needed: candlewright up sets it for the parts that it starts")
         self._settings = settings
         self._stopping = threading.Event()
-        self._table_lock = threading.Lock()
+        self.table_lock = threading.Lock()
         self._lock = DriverLock(settings.data_dir)
-        self._query: StreamingQuery | None = None
+        self.query: StreamingQuery | None = None
         self._is_warm = False
         self._query_problem = ""
         self._bus_problem = ""
@@ -67,6 +70,18 @@ class Driver:
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
         self._bus: Bus | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """Of a started driver."""
+        if self._session is None:
+            raise ConfigurationError("the driver is not started")
+        return self._session
+
+    @property
+    def batches(self) -> int:
+        """Micro-batches carried out since the start."""
+        return self._writer.health.batches if self._writer else 0
 
     # ---- life
     def start(self) -> None:
@@ -80,11 +95,11 @@ class Driver:
         create_tables(catalog)
         session = self._session = start_session(settings, self._lock)
         session.dataSource.register(BusSource)
-        self._writer = make_writer(settings, bus, catalog, session, self._table_lock, self._stopping)
+        self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
         self._start_query()
         warm_up(session, catalog)
         self._is_warm = True
-        self._maintenance = Maintenance(session, catalog, self._table_lock, settings.iceberg.maintenance_minutes)
+        self._maintenance = Maintenance(session, catalog, self.table_lock, settings.iceberg.maintenance_minutes)
         self._start_thread("maintenance", lambda: self._maintain())
         self._start_thread("bus-check", self._check_bus)
         log.info(
@@ -100,7 +115,7 @@ class Driver:
         Raises Py4JError when the JVM is gone: only a new process can help then.
         """
         while not self._stopping.wait(0.25):
-            query = self._query
+            query = self.query
             if query is not None:
                 if query.isActive:
                     continue
@@ -115,8 +130,8 @@ class Driver:
     def close(self) -> None:
         self._stopping.set()
         try:
-            if self._query is not None and self._query.isActive:
-                self._query.stop()
+            if self.query is not None and self.query.isActive:
+                self.query.stop()
             for thread in self._threads:
                 thread.join(5)
             if self._session is not None:
@@ -149,14 +164,14 @@ class Driver:
     def _start_query(self) -> None:
         assert self._session is not None and self._writer is not None
         try:
-            self._query = start_history_query(self._session, self._settings, self._writer)
+            self.query = start_history_query(self._session, self._settings, self._writer)
             self._query_problem = ""
         except PySparkException as error:
             self._plan_restart(str(error))
 
     def _note_end_of_query(self, query: StreamingQuery) -> None:
         error = query.exception()
-        self._query = None
+        self.query = None
         self._plan_restart(str(error) if error else "it stopped")
 
     def _plan_restart(self, reason: str) -> None:
@@ -168,7 +183,7 @@ class Driver:
 
     # ---- status
     def status(self) -> Status:
-        writer, query = self._writer, self._query
+        writer, query = self._writer, self.query
         problems = [self._query_problem, self._bus_problem]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind}
         if writer is not None:
