@@ -1,11 +1,11 @@
 """The broker's loop: frames and records in, events to the state, its commands to the bus and to the sockets."""
 
 import contextlib
+import os
 import select
 import socket
 import threading
 import time
-import uuid
 from collections import Counter, deque
 from collections.abc import Iterable
 
@@ -48,7 +48,10 @@ MAX_REQUESTS = 200_000
 TICK_SECONDS = 0.1
 HOLD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
-_FIRST = zmq.NOBLOCK | zmq.SNDMORE
+#: As plain integers, which pyzmq takes twice as quickly as its enumerations.
+_NOW = int(zmq.NOBLOCK)
+_NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_MORE = int(zmq.RCVMORE)
 
 log = get_logger()
 
@@ -78,6 +81,22 @@ class Waker:
         self._outlet.close()
 
 
+class JobIds:
+    """Random ids in the form of `uuid4().hex`; the system's entropy is asked for many at once."""
+
+    def __init__(self) -> None:
+        self._entropy = b""
+        self._at = 0
+
+    def __call__(self) -> str:
+        if self._at >= len(self._entropy):
+            self._entropy = os.urandom(16 * 1_024)
+            self._at = 0
+        self._at += 16
+        text = self._entropy[self._at - 16 : self._at].hex()
+        return f"{text[:12]}4{text[13:16]}{'89ab'[int(text[16], 16) & 3]}{text[17:]}"
+
+
 class BrokerServer:
     """Serves until `stop`. `address` is where ingestors connect, known once `start` returned."""
 
@@ -102,7 +121,7 @@ class BrokerServer:
         """Replay the journal, then open the door. Raises BusUnavailable, ConfigurationError."""
         at = time.monotonic()
         replayed = replay(self._bus, at)
-        self.state = BrokerState(self._settings, lambda: uuid.uuid4().hex, at, time.time_ns())
+        self.state = BrokerState(self._settings, JobIds(), at, time.time_ns())
         self._next_offset = replayed.next_offset
         self._marks.append(replayed.mark)
         for event in replayed.events:
@@ -186,11 +205,11 @@ class BrokerServer:
         receive = router.recv
         for _ in range(MAX_FRAMES_PER_ROUND):
             try:
-                connection = receive(zmq.NOBLOCK)
+                connection = receive(_NOW)
             except zmq.Again:
                 return
             parts = [receive()]
-            while router.getsockopt(zmq.RCVMORE):
+            while router.getsockopt(_MORE):
                 parts.append(receive())
             try:
                 event = door.event_of(connection, parts, at, wall_ns)
@@ -275,9 +294,9 @@ class BrokerServer:
         lost: list[tuple[Connection, str]] = []
         for connection, body, job_id in outgoing:
             try:
-                send(connection, _FIRST)
-                send(frames.VERSION, _FIRST)
-                send(body, zmq.NOBLOCK)
+                send(connection, _NOW_MORE)
+                send(frames.VERSION, _NOW_MORE)
+                send(body, _NOW)
             except zmq.Again:
                 NOTES["frame_dropped"].inc()
                 lost.append((connection, job_id))

@@ -66,7 +66,9 @@ class SlotBook:
     def has(self, key: QueueKey) -> bool:
         """Whether any slot takes `key`, those of suspects included."""
         offers = self._by_key.get(key)
-        return offers is not None and any(offer.waiting for offer in offers)
+        if offers is None:
+            return False
+        return bool(offers[0].waiting) or any(offer.waiting for offer in offers[1:])
 
     def take(self, key: QueueKey, banned: frozenset[Connection], avoided: frozenset[Connection]) -> Slot | None:
         """Remove and return the longest-waiting slot for `key`; one of `avoided` only where there is no other."""

@@ -198,14 +198,12 @@ class BrokerState:
         request.subscribe(event.request_id, event.include_ohlc, event.ohlc_period_seconds)
         self.requests[event.request_id] = request
         self._out.append(SaveRealtime(event))
-        self._dirty[event.request_id] = None
         if is_new:
             self._offer(request)
 
     def _admit(self, request: Request) -> None:
         self.requests[request.request_id] = request
         heapq.heappush(self._deadlines, (request.deadline_ns, request.request_id))
-        self._dirty[request.request_id] = None
         self._proceed(request)
 
     def _on_cancel(self, event: CancelAsked) -> None:
@@ -750,13 +748,14 @@ class BrokerState:
     def _show_progress(self) -> None:
         for request_id in self._dirty:
             request = self.requests.get(request_id)
-            if request is None:
+            # That a request waits is known without us.
+            if request is None or not request.was_dispatched:
                 continue
             is_running = any(piece.job is not None for piece in request.outstanding.values())
             done = expected = 0
             if isinstance(request, HistoricalRequest):
                 done = request.done_candles()
-                is_running = is_running or request.was_dispatched
+                is_running = True
                 expected = grid.expected_candles(request.start, request.end, request.period_seconds, self.wall_ns)
                 expected = expected if request.limit is None else min(expected, request.limit)
             self._shown.add(request_id)
