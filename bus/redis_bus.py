@@ -362,6 +362,8 @@ class RedisBus:
                     self._counts[topic] = count = int(reply[1])
                 case b"L":
                     raise LeaseLost(str(lease))
+                case b"S":
+                    raise BusError(f"a publish to {topic} came after a later one of the same writer")
                 case b"K":
                     return reply[1]
                 case _ if has_trimmed:

@@ -4,12 +4,14 @@
 --       writer, call number of that writer, once key ('' = none), once content, once milliseconds,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value.
--- Reply: {'P', partition, first offset, ...} or {'N', partitions} | {'L'} | {'F', bytes} | {'K', content}.
+-- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
+--        {'F', bytes} full, {'K', content} known by that name, {'S'} stale.
 local argv, call = ARGV, redis.call
 local topic = argv[1]
 local writer_key = 'cw:writer:' .. argv[5]
 
--- A call that is repeated after a lost connection gets the result of its first run.
+-- A call that is repeated after a lost connection gets the result of its first run. One that its writer gave up long ago,
+-- and that was only held up on the way, changes nothing.
 local done = call('GET', writer_key)
 if done then
   local number, result = string.match(done, '^(%d+) (.*)$')
@@ -19,6 +21,9 @@ if done then
       reply[#reply + 1] = word
     end
     return reply
+  end
+  if tonumber(number) > tonumber(argv[6]) then
+    return { 'S' }
   end
 end
 

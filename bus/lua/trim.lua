@@ -116,7 +116,7 @@ if ARGV[2] ~= 'inf' then
   local oldest = now - tonumber(ARGV[2])
   for p = 0, partitions - 1 do
     local log = logs[p]
-    local going = true
+    local going = log.first < log.limit
     while going and left > 0 do
       local entries = redis.call(
         'XRANGE', log.stream, string.format('%.0f-0', log.first), '+', 'COUNT', CHUNK)

@@ -176,6 +176,41 @@ def test_a_lost_answer_stays_a_success_when_the_lease_has_gone_meanwhile(server:
     proxy.close()
 
 
+def test_a_call_that_was_held_up_and_given_up_changes_nothing_later(server: EmbeddedRedis, bus: RedisBus) -> None:
+    bus.create_topic("t", 1)
+    for value in (b"a", b"b", b"c"):
+        bus.publish("t", [Record(value)])
+    bus._writer.number -= 2  # The next call bears the number of the one before the last.
+    with pytest.raises(BusError, match="later one"):
+        bus.publish("t", [Record(b"late")])
+    bus._writer.number += 1
+    assert bus.publish("t", [Record(b"d")])[0].offset == 3
+
+
+def test_offsets_go_on_after_a_rewrite_of_the_log_of_an_empty_topic(server: EmbeddedRedis, bus: RedisBus) -> None:
+    bus.create_topic("t", 1)
+    bus.create_group("t", "g", at_end=False)
+    bus.publish("t", [Record(b"x", sequence=SequenceStamp("s"))] * 5)
+    bus.acknowledge("t", "g", 0, [r.record.offset for r in bus.read_group("t", "g", "c")])
+    assert bus.trim("t", keep_seconds=-1) == 5
+    with redis.Redis.from_url(server.url) as client:
+        client.bgrewriteaof()
+        deadline = time.monotonic() + 30
+        while client.info("persistence")["aof_rewrite_in_progress"] or not _is_rewritten(client):  # type: ignore[index]
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
+    server.kill()
+    server.start()
+    assert bus.next_offsets("t", "g") == {0: 5}
+    assert bus.publish("t", [Record(b"y", sequence=SequenceStamp("s"))])[0].offset == 5
+    assert [(r.record.offset, r.record.sequence) for r in bus.read_group("t", "g", "c")] == [(5, 6)]
+
+
+def _is_rewritten(client: redis.Redis) -> bool:
+    information: dict[str, object] = client.info("persistence")  # type: ignore[assignment]
+    return not information["aof_rewrite_scheduled"] and information["aof_last_rewrite_time_sec"] != -1
+
+
 def test_a_server_that_stays_away_is_reported_in_time(server: EmbeddedRedis) -> None:
     bus = RedisBus(server.url, retry_seconds=0.3)
     bus.publish("t", [Record(b"x", partition=0)])
