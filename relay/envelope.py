@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from core.errors import BadFrame
 from protobuf.frames import CLIENT_TO_RELAY, decode, encode
-from relay.state import FrameRefused, MessageReceived, Peer
+from relay.events import FrameRefused, MessageReceived, Peer
 
 #: Identity, delimiter, version, body; one more shows that there are too many.
 _KEPT_PARTS = 5

@@ -144,7 +144,7 @@ class Feed:
         for (snapshot, value), client_id in zip(snapshots, clients, strict=True):
             names = [topics.SNAPSHOTS.name_of(snapshot)]
             if snapshot.request_id:
-                names.append(topics.request_topic(snapshot.request_id, client_id or ""))
+                names.append(topics.request_topic(snapshot.request_id, client_id))
             batch += [(name.encode(), head + value) for name in names]
         self._hand_over(batch, "snapshot", stop)
 

@@ -9,8 +9,8 @@ from enum import Enum, auto
 import zmq
 
 from relay import metrics
+from relay.events import Peer
 from relay.inbox import Wakeup
-from relay.state import Peer
 
 #: Pages of one answer that wait for a client before the thread that makes them waits as well.
 _STREAM_AHEAD = 8

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from bus import topics as bus_topics
 from bus.api import Bus, Record, StoredRecord
@@ -12,11 +13,15 @@ from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from protobuf.frames import type_id_of
 from relay import metrics
+from relay.events import Enqueue, Enqueued, LookedUp, LookUp, PublishControl
 from relay.settings import RelayConfig
-from relay.state import Enqueue, Enqueued, LookedUp, LookUp, PublishControl
+from relay.state import client_of
 from relay.venue_book import ALL_VENUES
 
 FINAL_TYPE = bytes((type_id_of(ing.HistoryReadyNotification),))
+#: A realtime job runs until it is cancelled, and its id must be known then.
+_REALTIME_SECONDS = 365 * 86_400.0
+Wire = TypeVar("Wire", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +59,19 @@ class Register:
         self.prepare()
         submission = command.submission
         request_id = submission.body.request_id
+        is_lasting = submission.request.data.type == ing.DataRequest.REALTIME_TICKS
         once = self._bus.publish_once(
             bus_topics.REQUESTS,
             Record(command.record.SerializeToString(), key=request_id.encode()),
             registry=bus_topics.REGISTRY_REQUESTS,
             name=request_id,
             content=submission.request.SerializeToString(deterministic=True),
-            keep_seconds=self._config.registry_seconds,
+            keep_seconds=_REALTIME_SECONDS if is_lasting else self._config.registry_seconds,
         )
-        known = submission.request if once.is_first else rec.Request.FromString(once.content)
-        return Enqueued(submission, once.is_first, known)
+        if once.is_first:
+            return Enqueued(submission, True, submission.request)
+        known = _read(rec.Request, once.content, bus_topics.REGISTRY_REQUESTS)
+        return Enqueued(submission, False, known or rec.Request())
 
     def publish_control(self, command: PublishControl) -> None:
         self.prepare()
@@ -80,17 +88,18 @@ class Register:
             LookedUp(
                 command.purpose,
                 command.request_id,
-                None if request is None else rec.Request.FromString(request),
-                None if progress is None else cw.RequestState.FromString(progress),
-                None if final is None else ing.HistoryReadyNotification.FromString(final),
+                _read(rec.Request, request, bus_topics.REGISTRY_REQUESTS),
+                _read(cw.RequestState, progress, bus_topics.TABLE_REQUEST_STATES),
+                _read(ing.HistoryReadyNotification, final, bus_topics.REGISTRY_FINALS),
             )
             for command, request, progress, final in zip(commands, requests, states, finals, strict=True)
         ]
 
-    def client_ids(self, request_ids: Sequence[str]) -> list[str | None]:
-        """The client of each request: empty without one, None for a request that nobody knows (any more)."""
+    def client_ids(self, request_ids: Sequence[str]) -> list[str]:
+        """The client of each request; empty without one, and for a request that nobody knows (any more)."""
         found = self._bus.recall(bus_topics.REGISTRY_REQUESTS, request_ids)
-        return [None if content is None else _client_id(rec.Request.FromString(content)) for content in found]
+        requests = (_read(rec.Request, content, bus_topics.REGISTRY_REQUESTS) for content in found)
+        return ["" if request is None else client_of(request) for request in requests]
 
     # ---- finals
 
@@ -104,7 +113,7 @@ class Register:
                 metrics.BAD_RECORDS.labels(bus_topics.NOTIFICATIONS).inc()
         clients = self.client_ids([request_id for _, request_id in readable]) if readable else []
         return [
-            StoredFinal(request_id, client_id or "", FINAL_TYPE + record.value, record)
+            StoredFinal(request_id, client_id, FINAL_TYPE + record.value, record)
             for (record, request_id), client_id in zip(readable, clients, strict=True)
         ]
 
@@ -122,17 +131,25 @@ class Register:
     def venues(self, names: Sequence[str]) -> dict[str, cw.Venue | None]:
         found = self._bus.get(bus_topics.TABLE_VENUES, names)
         return {
-            name: None if content is None else cw.Venue.FromString(content)
-            for name, content in zip(names, found, strict=True)
+            name: _read(cw.Venue, content, bus_topics.TABLE_VENUES) for name, content in zip(names, found, strict=True)
         }
 
     def venues_for(self, wanted: str) -> Mapping[str, cw.Venue]:
         """The record of one venue, or of all when `wanted` is empty."""
         if wanted:
-            return {name: record for name, record in self.venues([wanted]).items() if record is not None}
-        items = self._bus.items(bus_topics.TABLE_VENUES)
-        return {name: cw.Venue.FromString(content) for name, content in items.items() if name != ALL_VENUES}
+            found = self.venues([wanted])
+        else:
+            items = self._bus.items(bus_topics.TABLE_VENUES)
+            found = {name: _read(cw.Venue, content, bus_topics.TABLE_VENUES) for name, content in items.items()}
+        return {name: record for name, record in found.items() if record is not None and name != ALL_VENUES}
 
 
-def _client_id(request: rec.Request) -> str:
-    return request.data.client_id if request.HasField("data") else request.historical.client_id
+def _read(message: type[Wire], content: bytes | None, place: str) -> Wire | None:
+    """None for what is not there and for what cannot be read (counted): one bad value must not stop the rest."""
+    if content is None:
+        return None
+    try:
+        return message.FromString(content)
+    except DecodeError:
+        metrics.BAD_RECORDS.labels(place).inc()
+        return None

@@ -23,8 +23,8 @@ from core.log import get_logger
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import MAX_FRAME_BYTES
+from relay import events as ev
 from relay import metrics, topic_replay
-from relay import state as st
 from relay.envelope import open_envelope, receive, seal
 from relay.feed import Feed
 from relay.finals import FinalIndex
@@ -35,6 +35,7 @@ from relay.pages import ReadRows, pages
 from relay.register import FINAL_TYPE, Register, StoredFinal
 from relay.replays import Replays
 from relay.settings import RelayConfig
+from relay.state import RelayState
 from relay.venue_book import ALL_VENUES
 
 _POLL_MILLISECONDS = 1_000
@@ -58,7 +59,7 @@ class Relay:
         self._read_rows = read_rows
         self._bus = bus
         self._register = Register(bus, config)
-        self._state = st.RelayState(config)
+        self._state = RelayState(config)
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._notifier = Notifier(self._context, config.limits)
@@ -188,9 +189,9 @@ class Relay:
 
     def _round(self) -> None:
         at_ns = time.time_ns()
-        events: list[st.Event] = [st.TimePassed(at_ns)]
+        events: list[ev.Event] = [ev.TimePassed(at_ns)]
         for final in self._arrived.take():
-            events.append(st.FinalArrived(ing.HistoryReadyNotification.FromString(final.body[1:])))
+            events.append(ev.FinalArrived(ing.HistoryReadyNotification.FromString(final.body[1:])))
         started = time.perf_counter()
         messages = self._receive(at_ns)
         if messages:
@@ -200,27 +201,27 @@ class Relay:
         if messages:
             metrics.ROUND_SECONDS.observe(time.perf_counter() - started)
 
-    def _receive(self, at_ns: int) -> list[st.Event]:
-        events: list[st.Event] = []
+    def _receive(self, at_ns: int) -> list[ev.Event]:
+        events: list[ev.Event] = []
         while len(events) < self._config.limits.round_messages:
             try:
                 parts, count = receive(self._router)
             except zmq.Again:
                 break
             event = open_envelope(parts, count, at_ns)
-            if isinstance(event, st.FrameRefused):
+            if isinstance(event, ev.FrameRefused):
                 metrics.BAD_FRAMES.labels(event.code).inc()
             else:
                 metrics.MESSAGES.labels(type(event.message).DESCRIPTOR.name).inc()
             events.append(event)
         return events
 
-    def _refresh_venues(self, events: Sequence[st.Event]) -> None:
+    def _refresh_venues(self, events: Sequence[ev.Event]) -> None:
         venues, now = self._state.venues, time.monotonic()
         named = {
             event.message.ticker.rpartition(".")[2][:100]
             for event in events
-            if isinstance(event, st.MessageReceived)
+            if isinstance(event, ev.MessageReceived)
             and isinstance(event.message, ing.SubmitHistoricalRequest | ing.DataRequest | ing.OHLCRequest)
         }
         refresh_seconds = self._config.limits.venue_refresh_seconds
@@ -232,16 +233,16 @@ class Relay:
         except BusError:
             venues.is_blind = True
 
-    def _carry_out(self, events: Sequence[st.Event]) -> None:
+    def _carry_out(self, events: Sequence[ev.Event]) -> None:
         """New requests first, then questions about them, so that a cancellation finds what came just before it; the
         answers leave in the order of the messages.
         """
-        replies: list[tuple[int, st.Reply]] = []
+        replies: list[tuple[int, ev.Reply]] = []
         todo = [(order, command) for order, event in enumerate(events) for command in self._state.handle(event)]
         while todo:
-            replies += [(order, command) for order, command in todo if isinstance(command, st.Reply)]
-            todo = [(order, command) for order, command in todo if not isinstance(command, st.Reply)]
-            kind = next((kind for kind in (st.Enqueue, st.LookUp) if any(isinstance(c, kind) for _, c in todo)), None)
+            replies += [(order, command) for order, command in todo if isinstance(command, ev.Reply)]
+            todo = [(order, command) for order, command in todo if not isinstance(command, ev.Reply)]
+            kind = next((kind for kind in (ev.Enqueue, ev.LookUp) if any(isinstance(c, kind) for _, c in todo)), None)
             now = [entry for entry in todo if kind is None or isinstance(entry[1], kind)]
             later = [entry for entry in todo if kind is not None and not isinstance(entry[1], kind)]
             outcomes = self._do_all(now)
@@ -249,75 +250,75 @@ class Relay:
         for _, reply in sorted(replies, key=lambda entry: entry[0]):
             self._reply(reply)
 
-    def _do_all(self, entries: Sequence[tuple[int, st.Command]]) -> list[tuple[int, st.Event]]:
-        lookups = [(order, command) for order, command in entries if isinstance(command, st.LookUp)]
+    def _do_all(self, entries: Sequence[tuple[int, ev.Command]]) -> list[tuple[int, ev.Event]]:
+        lookups = [(order, command) for order, command in entries if isinstance(command, ev.LookUp)]
         if lookups:
             found = self._look_up([command for _, command in lookups])
             return [(order, event) for (order, _), event in zip(lookups, found, strict=True)]
-        if len(entries) > 1 and isinstance(entries[0][1], st.Enqueue):
+        if len(entries) > 1 and isinstance(entries[0][1], ev.Enqueue):
             return self._enqueue_together(entries)
         return [(order, event) for order, command in entries for event in self._carry_out_one(command)]
 
-    def _enqueue_together(self, entries: Sequence[tuple[int, st.Command]]) -> list[tuple[int, st.Event]]:
+    def _enqueue_together(self, entries: Sequence[tuple[int, ev.Command]]) -> list[tuple[int, ev.Event]]:
         """Calls that run at the same time share one flush of the store's disk; those of one id keep their order."""
-        lanes: list[list[tuple[int, st.Command]]] = [[] for _ in range(_WRITERS)]
+        lanes: list[list[tuple[int, ev.Command]]] = [[] for _ in range(_WRITERS)]
         lane_of: dict[str, int] = {}
         for order, command in entries:
-            if isinstance(command, st.Enqueue):
+            if isinstance(command, ev.Enqueue):
                 request_id = command.submission.body.request_id
                 lanes[lane_of.setdefault(request_id, len(lane_of) % _WRITERS)].append((order, command))
 
-        def work(lane: Sequence[tuple[int, st.Command]]) -> list[tuple[int, st.Event]]:
+        def work(lane: Sequence[tuple[int, ev.Command]]) -> list[tuple[int, ev.Event]]:
             return [(order, event) for order, command in lane for event in self._carry_out_one(command)]
 
         outcomes = self._writers.map(work, [lane for lane in lanes if lane])
         return sorted((entry for lane in outcomes for entry in lane), key=lambda entry: entry[0])
 
-    def _carry_out_one(self, command: st.Command) -> list[st.Event]:
+    def _carry_out_one(self, command: ev.Command) -> list[ev.Event]:
         match command:
-            case st.Enqueue():
+            case ev.Enqueue():
                 return [self._do(command, lambda: self._register.enqueue(command))]
-            case st.PublishControl():
+            case ev.PublishControl():
                 return [self._do(command, lambda: self._publish_control(command))]
-            case st.ListVenues():
+            case ev.ListVenues():
                 return [self._do(command, lambda: self._list_venues(command))]
-            case st.Announce():
+            case ev.Announce():
                 body = FINAL_TYPE + command.final.SerializeToString()
                 batch = [(topic.encode(), body) for topic in command.topics]
                 if self._notifier.publish(batch, 1.0):
                     metrics.PUBLISHED.labels("repeated").inc(len(batch))
                 else:
                     metrics.DROPPED_REPLAYS.inc()
-            case st.ReplayTopic():
+            case ev.ReplayTopic():
                 return self._start(command, lambda: self._replay_topic(command))
-            case st.ReadRows():
+            case ev.ReadRows():
                 return self._start(command, lambda: self._answer_from_table(command))
         return []
 
-    def _publish_control(self, command: st.PublishControl) -> st.Event:
+    def _publish_control(self, command: ev.PublishControl) -> ev.Event:
         self._register.publish_control(command)
-        return st.ControlPublished(command.peer, command.control)
+        return ev.ControlPublished(command.peer, command.control)
 
-    def _list_venues(self, command: st.ListVenues) -> st.Event:
+    def _list_venues(self, command: ev.ListVenues) -> ev.Event:
         records = self._register.venues_for(command.query.venue.upper()[:100])
-        return st.VenuesListed(command.peer, command.query, records)
+        return ev.VenuesListed(command.peer, command.query, records)
 
     # ---- the bus
 
-    def _do(self, command: st.Command, call: Callable[[], st.Event]) -> st.Event:
+    def _do(self, command: ev.Command, call: Callable[[], ev.Event]) -> ev.Event:
         try:
             return self._ask_bus(call)
         except BusFull as error:
             log.warning("bus_full", error=str(error))
-            return st.CommandFailed(command, "BUSY", _BUSY)
+            return ev.CommandFailed(command, "BUSY", _BUSY)
         except BusError:
-            return st.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE)
+            return ev.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE)
 
-    def _look_up(self, commands: list[st.LookUp]) -> list[st.Event]:
+    def _look_up(self, commands: list[ev.LookUp]) -> list[ev.Event]:
         try:
             return list(self._ask_bus(lambda: self._register.look_up(commands)))
         except BusError:
-            return [st.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE) for command in commands]
+            return [ev.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE) for command in commands]
 
     def _ask_bus(self, call: Callable[[], Result]) -> Result:
         """After a failed call the next ones fail at once for a moment, so that a full queue is answered in time."""
@@ -336,13 +337,13 @@ class Relay:
 
     # ---- long answers
 
-    def _start(self, command: st.ReplayTopic | st.ReadRows, task: Callable[[], None]) -> list[st.Event]:
+    def _start(self, command: ev.ReplayTopic | ev.ReadRows, task: Callable[[], None]) -> list[ev.Event]:
         if not self._running_tasks.acquire(blocking=False):
-            return [st.CommandFailed(command, "BUSY", "Too many long answers are under way; try again later.")]
+            return [ev.CommandFailed(command, "BUSY", "Too many long answers are under way; try again later.")]
         self._tasks.submit(self._run_task, command, task)
         return []
 
-    def _run_task(self, command: st.ReplayTopic | st.ReadRows, task: Callable[[], None]) -> None:
+    def _run_task(self, command: ev.ReplayTopic | ev.ReadRows, task: Callable[[], None]) -> None:
         try:
             task()
         except PeerStalled:
@@ -362,16 +363,16 @@ class Relay:
         finally:
             self._running_tasks.release()
 
-    def _fail(self, command: st.ReplayTopic | st.ReadRows, code: str, text: str) -> None:
-        for reply in self._state.handle(st.CommandFailed(command, code, text)):
-            if isinstance(reply, st.Reply):
+    def _fail(self, command: ev.ReplayTopic | ev.ReadRows, code: str, text: str) -> None:
+        for reply in self._state.handle(ev.CommandFailed(command, code, text)):
+            if isinstance(reply, ev.Reply):
                 self._reply(reply)
 
-    def _replay_topic(self, command: st.ReplayTopic) -> None:
+    def _replay_topic(self, command: ev.ReplayTopic) -> None:
         records = topic_replay.replay(self._bus, command.query, self._config.limits)
         self._stream(command.peer, records)
 
-    def _answer_from_table(self, command: st.ReadRows) -> None:
+    def _answer_from_table(self, command: ev.ReadRows) -> None:
         request = command.request
         limit = request.limit if request.HasField("limit") else None
         table = self._read_rows(request.ticker, request.period_seconds, request.start_time, request.end_time, limit)
@@ -381,18 +382,18 @@ class Relay:
         for page in pages(request.request_id, table, self._config.limits.page_rows):
             self._outbox.stream(command.peer, seal(command.peer, page), _STREAM_SECONDS)
 
-    def _stream(self, peer: st.Peer, messages: Sequence[Message]) -> None:
+    def _stream(self, peer: ev.Peer, messages: Sequence[Message]) -> None:
         if len(messages) > 1 and peer.is_req:
             self._refuse_several(peer, "")
             return
         for message in messages:
             self._outbox.stream(peer, seal(peer, message), _STREAM_SECONDS)
 
-    def _refuse_several(self, peer: st.Peer, request_id: str) -> None:
+    def _refuse_several(self, peer: ev.Peer, request_id: str) -> None:
         text = "This answer has several frames and a REQ socket takes only one: use DEALER."
-        self._reply(st.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))
+        self._reply(ev.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))
 
-    def _reply(self, command: st.Reply) -> None:
+    def _reply(self, command: ev.Reply) -> None:
         message = command.message
         if isinstance(message, cw.Error):
             metrics.ERRORS.labels(message.code).inc()

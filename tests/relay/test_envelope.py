@@ -6,7 +6,7 @@ from hypothesis import strategies as hyp
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import FRAMES, VERSION, encode
 from relay.envelope import open_envelope, seal
-from relay.state import FrameRefused, MessageReceived, Peer
+from relay.events import FrameRefused, MessageReceived, Peer
 from tests.relay.harness import submit
 
 BODIES = hyp.one_of(

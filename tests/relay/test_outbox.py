@@ -2,9 +2,9 @@ import threading
 
 import pytest
 
+from relay.events import Peer
 from relay.inbox import Inbox
 from relay.outbox import Outbox, PeerStalled, Sent
-from relay.state import Peer
 
 ONE, TWO = Peer(b"one", False), Peer(b"two", False)
 

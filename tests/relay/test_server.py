@@ -253,3 +253,14 @@ def test_the_status_says_what_is_bound(platform: Platform) -> None:
     status = platform.relay.status()
     assert status.part == "relay"
     assert status.details["requests"] == platform.relay.requests_address
+
+
+def test_values_on_the_bus_that_cannot_be_read_stop_nothing(start_relay: Start) -> None:
+    platform = start_relay()
+    garbage = b"\xff\xff\xff"
+    platform.bus.put(bus_topics.TABLE_VENUES, {"BINANCE": garbage, "*": garbage})
+    platform.bus.put(bus_topics.TABLE_REQUEST_STATES, {"r": garbage})
+    client = platform.client()
+    assert client.ask(submit("r")).status == Status.QUEUED
+    assert client.ask(cw.RequestStateQuery(request_id="r")).state == "queued"
+    assert client.ask(cw.VenueQuery()).venues

@@ -1,0 +1,210 @@
+"""What happens at the requests socket, and what is to be done about it: the words of `relay.state`.
+
+An event that carries the time has it in nanoseconds of the wall clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from google.protobuf.message import Message
+
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
+from relay import topics
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One client connection. `is_req`: an empty delimiter stood in front of its frames, and it gets one back."""
+
+    identity: bytes
+    is_req: bool
+
+
+class Kind(Enum):
+    HISTORICAL = auto()
+    DATA = auto()
+    LEGACY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A valid request on its way to the bus; `request` has a body and no times, which is what duplicates compare."""
+
+    peer: Peer
+    kind: Kind
+    request: rec.Request
+    at_ns: int
+
+    @property
+    def body(self) -> ing.SubmitHistoricalRequest | ing.DataRequest:
+        return self.request.data if self.kind is Kind.DATA else self.request.historical
+
+    @property
+    def topic(self) -> str:
+        return topics.request_topic(self.body.request_id, self.body.client_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StateAsked:
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    peer: Peer
+    control: ing.IngestorControl
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    submission: Submission
+
+
+#: Why a request is looked up.
+Purpose = StateAsked | CancelAsked | Repeated
+
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    peer: Peer
+    message: Message
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRefused:
+    peer: Peer
+    code: str
+    text: str
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """`known` is what the registry held before; it decides nothing when `is_first`."""
+
+    submission: Submission
+    is_first: bool
+    known: rec.Request
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    purpose: Purpose
+    request_id: str
+    request: rec.Request | None
+    progress: cw.RequestState | None
+    final: ing.HistoryReadyNotification | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPublished:
+    peer: Peer
+    control: ing.IngestorControl
+
+
+@dataclass(frozen=True, slots=True)
+class VenuesListed:
+    peer: Peer
+    query: cw.VenueQuery
+    records: Mapping[str, cw.Venue]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalArrived:
+    final: ing.HistoryReadyNotification
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailed:
+    """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client."""
+
+    command: "Command"
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    at_ns: int
+
+
+Event = (
+    MessageReceived
+    | FrameRefused
+    | Enqueued
+    | LookedUp
+    | ControlPublished
+    | VenuesListed
+    | FinalArrived
+    | CommandFailed
+    | TimePassed
+)
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    peer: Peer
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Put `record` on the bus once for this request id; `Enqueued` says what was there."""
+
+    submission: Submission
+    record: rec.Request
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    purpose: Purpose
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishControl:
+    peer: Peer
+    control: ing.IngestorControl
+    record: rec.Request
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Publish a final (again) on these topics."""
+
+    topics: tuple[str, ...]
+    final: ing.HistoryReadyNotification
+
+
+@dataclass(frozen=True, slots=True)
+class ListVenues:
+    peer: Peer
+    query: cw.VenueQuery
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTopic:
+    peer: Peer
+    query: cw.TopicReplay
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Answer a finished legacy request from the table."""
+
+    peer: Peer
+    request: ing.SubmitHistoricalRequest
+
+
+Command = Reply | Enqueue | LookUp | PublishControl | Announce | ListVenues | ReplayTopic | ReadRows
