@@ -70,8 +70,11 @@ class PrintMaker:
         self._time_key = derive_key(seed, symbol, "order time")
         self._fill_key = derive_key(seed, symbol, "fill size")
 
-    def orders(self, block: MinuteBlock, first: int, last: int) -> Orders:
-        """The orders of the block's minutes [first, last), counted from the block's first minute."""
+    def orders(self, block: MinuteBlock, first: int, last: int, origin: int) -> Orders:
+        """The orders of the block's minutes [first, last), counted from the block's first minute.
+
+        They are numbered from the order `origin` on.
+        """
         numbers = np.arange(block.first_order[first], block.first_order[last], dtype=np.int64)
         minute = np.repeat(np.arange(first, last), np.diff(block.first_order[first : last + 1]))
         clock_minute = block.first_minute + minute
@@ -106,17 +109,17 @@ class PrintMaker:
         lots = MIN_LOTS + _share(self._size_key, identity, lots, rank, np.maximum(group, 1))
 
         return Orders(
-            numbers,
+            numbers - origin,
             clock_minute * 60_000 + self._offsets(clock_minute, place, total),
             np.where(mirrored, price, block.candles.open[minute]),
             np.where(mirrored, lots, block.single_lots[minute]),
             np.where(mirrored, bought, block.single_bought[minute] == 1),
         )
 
-    def fills(self, orders: Orders, first_number: int) -> Fills:
-        """The fills of the orders; the fills of order `first_number` are numbered from 0."""
-        bounds = self._fill_numbers.prefix(orders.number - first_number)
-        counts = self._fill_numbers.prefix(orders.number - first_number + 1) - bounds
+    def fills(self, orders: Orders) -> Fills:
+        """The fills of the orders; those of order 0 are numbered from 0."""
+        bounds = self._fill_numbers.prefix(orders.number)
+        counts = self._fill_numbers.prefix(orders.number + 1) - bounds
         row = np.repeat(np.arange(len(orders)), counts)
         numbers = np.arange(len(row), dtype=np.int64) - (np.cumsum(counts) - counts)[row] + bounds[row]
         parts = counts[row]

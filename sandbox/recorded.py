@@ -19,11 +19,12 @@ from aiohttp import web
 from sandbox import venue_replies
 from sandbox.clock import ExchangeClock, http_date
 from sandbox.faults import Fault
-from sandbox.generated import GeneratedMarket, Kept
+from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument
 from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.state import ExchangeState, Refuse, RequestArrived
+from sandbox.tape import Kept
 from sandbox.venue_replies import Reply
 from sandbox.wire import amount
 

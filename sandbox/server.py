@@ -15,7 +15,7 @@ from sandbox import control
 from sandbox.clock import ExchangeClock, http_date
 from sandbox.faults import Fault
 from sandbox.files import Trade, read_candles, read_trades
-from sandbox.generated import GeneratedMarket, Kept
+from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
 from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
@@ -23,6 +23,7 @@ from sandbox.recording import RecordedCandles, RecordedTrades, WireRow
 from sandbox.rest import ApiError, Request, RestApi, is_heavy, weight
 from sandbox.sockets import StreamConnection
 from sandbox.state import ExchangeState, Refuse, RequestArrived
+from sandbox.tape import Kept
 
 _JSON = "application/json"
 

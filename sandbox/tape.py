@@ -1,0 +1,180 @@
+"""The whole life of one generated instrument, by minutes and by inner numbers of its orders: no clock, no downtimes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sandbox import wire
+from sandbox.blocks import BLOCK_BITS, BLOCK_MINUTES, BlockMaker, FillNumbers, MinuteBlock
+from sandbox.cache import Recent
+from sandbox.candles import Candles, concat
+from sandbox.instruments import Instrument
+from sandbox.intervals import MINUTE, SECOND
+from sandbox.noise import Flags, Ints
+from sandbox.prints import Fills, Orders, PrintMaker
+
+_SEGMENT_MINUTES = 16  # orders are listed and kept by so many minutes
+_SEGMENTS = BLOCK_MINUTES // _SEGMENT_MINUTES
+_NEVER = 1 << 62
+
+
+class Kept:
+    """What generated instruments keep of their computations: about 100 MB at most, for all of them together."""
+
+    def __init__(self) -> None:
+        self.blocks: Recent[MinuteBlock] = Recent(48)
+        self.rows: Recent[tuple[bytes, Ints]] = Recent(96)
+        self.segments: Recent[Orders] = Recent(384)
+
+
+class Tape:
+    """Orders are numbered from the listing on: the maker's numbers less `origin`."""
+
+    def __init__(self, instrument: Instrument, seed: int, kept: Kept) -> None:
+        self.first_minute = instrument.listed_ms // MINUTE
+        delisted = instrument.delisted_ms
+        self.stop_minute = _NEVER if delisted is None else delisted // MINUTE
+        self._instrument = instrument
+        self._maker = BlockMaker(instrument, seed)
+        self._numbers = FillNumbers(seed, instrument.symbol)
+        self._prints = PrintMaker(instrument.symbol, seed, self._numbers)
+        self._kept = kept
+        listing = self._maker.make(self.first_minute >> BLOCK_BITS, 0)
+        self._origin = int(listing.first_order[self.first_minute & (BLOCK_MINUTES - 1)])
+
+    # Candles
+
+    def rows(self, first: int, stop: int) -> bytes:
+        """The wire rows of minutes [first, stop), which must exist."""
+        parts = []
+        while first < stop:
+            block, offset = first >> BLOCK_BITS, first & (BLOCK_MINUTES - 1)
+            upto = min(stop - (block << BLOCK_BITS), BLOCK_MINUTES)
+            rows, offsets = self._encoded(block)
+            parts.append(rows[offsets[offset] : offsets[upto]])
+            first = (block << BLOCK_BITS) + upto
+        return b"".join(parts)
+
+    def minutes(self, first: int, stop: int) -> Candles:
+        """Minutes [first, stop) as far as they lie between listing and delisting."""
+        first, stop = max(first, self.first_minute), min(stop, self.stop_minute)
+        parts = []
+        while first < stop:
+            block, offset = first >> BLOCK_BITS, first & (BLOCK_MINUTES - 1)
+            upto = min(stop - (block << BLOCK_BITS), BLOCK_MINUTES)
+            parts.append(self._block(block).candles.slice(offset, upto))
+            first = (block << BLOCK_BITS) + upto
+        return concat(parts) if parts else self._block(self.first_minute >> BLOCK_BITS).candles.slice(0, 0)
+
+    def seconds(self, first_ms: int, stop_ms: int, now: int) -> Candles:
+        """Second candles that open in [first_ms, stop_ms), of orders until now; quiet seconds are flat."""
+        first_ms = max(first_ms, self.first_minute * MINUTE)
+        stop_ms = min(stop_ms, self.stop_minute * MINUTE)
+        opens = np.arange(-(-first_ms // SECOND) * SECOND, stop_ms, SECOND, dtype=np.int64)
+        if not len(opens):
+            return self.minutes(0, 0)
+        minute = int(opens[0]) // MINUTE
+        orders = self.orders(self.first_order(minute), self.order_at(min(int(opens[-1]) + SECOND, now + 1)))
+        before = np.searchsorted(orders.time, opens)
+        after = np.searchsorted(orders.time, opens + SECOND)
+        # Entry i is the price before order i: the first one is the close of the minute before.
+        start_price = self._block(minute >> BLOCK_BITS).candles.open[minute & (BLOCK_MINUTES - 1)]
+        prices = np.concatenate((np.atleast_1d(start_price), orders.price))
+        traded = after > before
+        amounts = orders.price * orders.lots
+        fills = self.fills_before(np.append(orders.number, orders.number[-1:] + 1)) if len(orders) else opens[:1] * 0
+        return Candles(
+            opens,
+            opens + (SECOND - 1),
+            np.where(traded, prices[np.minimum(before + 1, len(orders))], prices[before]),
+            _extremes(np.maximum, orders.price, before, traded, prices[before]),
+            _extremes(np.minimum, orders.price, before, traded, prices[before]),
+            prices[after],
+            _sums(orders.lots, before, after),
+            _sums(amounts, before, after),
+            fills[after] - fills[before],
+            _sums(orders.lots * orders.bought, before, after),
+            _sums(amounts * orders.bought, before, after),
+        )
+
+    # Orders and fills
+
+    def first_order(self, minute: int) -> int:
+        """The number of the first order of the minute."""
+        block = self._block(minute >> BLOCK_BITS)
+        return int(block.first_order[minute & (BLOCK_MINUTES - 1)]) - self._origin
+
+    def order_at(self, time_ms: int) -> int:
+        """The number of the first order at or after the time."""
+        minute = time_ms // MINUTE
+        if minute < self.first_minute:
+            return 0
+        if minute >= self.stop_minute:
+            return self.first_order(self.stop_minute)
+        segment = minute // _SEGMENT_MINUTES
+        return self.first_order(segment * _SEGMENT_MINUTES) + int(np.searchsorted(self._segment(segment).time, time_ms))
+
+    def orders(self, first: int, stop: int) -> Orders:
+        """Orders [first, stop) by number."""
+        parts: list[Orders] = []
+        segment = self._segment_of(first)
+        while not parts or first < stop:
+            orders = self._segment(segment)
+            if len(orders):
+                skip = first - int(orders.number[0])
+                parts.append(orders.slice(skip, skip + max(stop - first, 0)))
+                first += len(parts[-1])
+            segment += 1
+        return Orders.concat(parts)
+
+    def fills(self, orders: Orders) -> Fills:
+        """The fills of the orders."""
+        return self._prints.fills(orders)
+
+    def fills_before(self, orders: Ints) -> Ints:
+        """How many fills there are before each of the orders: the number of its first fill."""
+        return self._numbers.prefix(orders)
+
+    def order_of(self, fill: int) -> int:
+        """The number of the order that the fill belongs to."""
+        return self._numbers.order_of(fill)
+
+    def _block(self, block: int) -> MinuteBlock:
+        return self._kept.blocks.get((self, block), lambda: self._maker.make(block, self._origin))
+
+    def _encoded(self, block: int) -> tuple[bytes, Ints]:
+        """The block's candles as wire rows, and where each starts."""
+
+        def encode() -> tuple[bytes, Ints]:
+            decimals = self._instrument.price_decimals, self._instrument.lot_decimals
+            return wire.encode_candles(self._block(block).candles, *decimals)
+
+        return self._kept.rows.get((self, block), encode)
+
+    def _segment(self, segment: int) -> Orders:
+        first = segment % _SEGMENTS * _SEGMENT_MINUTES
+
+        def list_orders() -> Orders:
+            block = self._block(segment // _SEGMENTS)
+            return self._prints.orders(block, first, first + _SEGMENT_MINUTES, self._origin)
+
+        return self._kept.segments.get((self, segment), list_orders)
+
+    def _segment_of(self, order: int) -> int:
+        number = order + self._origin
+        block = self._maker.block_of_order(number)
+        minute = int(np.searchsorted(self._block(block).first_order, number, side="right")) - 1
+        return block * _SEGMENTS + minute // _SEGMENT_MINUTES
+
+
+def _sums(values: Ints, before: Ints, after: Ints) -> Ints:
+    totals = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values)))
+    return totals[after] - totals[before]
+
+
+def _extremes(ufunc: np.ufunc, prices: Ints, before: Ints, traded: Flags, previous: Ints) -> Ints:
+    """The highest or lowest price of each second, the previous price where it has no trade."""
+    result = previous.copy()
+    if traded.any():
+        result[traded] = ufunc.reduceat(prices, before[traded])
+    return result
