@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bus.api import GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition
 from bus.budget import TokenBucket
-from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, count_trimmed, group_expired, trim_goal
+from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, REFUSED, count_trimmed, group_expired, trim_goal
 from bus.routing import Router, record_bytes, shares
 from bus.stamps import stamped
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
@@ -380,6 +380,7 @@ class MemoryBus:
         if place.size_bytes >= self._max_bytes:
             self.trim(place.name, keep_seconds=float("inf"), keep_bytes=trim_goal(self._max_bytes))
             if place.size_bytes >= self._max_bytes:
+                REFUSED.labels(place.name).inc()
                 raise BusFull(place.name, place.size_bytes, self._max_bytes)
 
     def _recall(self, registry: str, name: str) -> bytes | None:

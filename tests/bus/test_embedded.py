@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
+from bus.embedded import EmbeddedRedis, find_redis_server
 from bus.redis_bus import RedisBus
 from core.errors import BusError
 
@@ -99,3 +99,13 @@ def test_a_server_whose_owner_was_killed_is_replaced(tmp_path: Path) -> None:
         bus = RedisBus(server.url)
         assert [r.value for r in bus.read("t", 0, 0)] == [b"kept"]
         bus.close()
+
+
+def test_a_server_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "redis-server"
+    old.write_text("#!/bin/sh\necho Redis server v=6.0.16 sha=00000000\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_redis_server() != old
+    old.write_text("#!/bin/sh\necho Redis server v=7.0.15 sha=00000000\n")
+    assert find_redis_server() == old

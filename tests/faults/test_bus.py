@@ -196,7 +196,7 @@ def test_offsets_go_on_after_a_rewrite_of_the_log_of_an_empty_topic(server: Embe
     with redis.Redis.from_url(server.url) as client:
         client.bgrewriteaof()
         deadline = time.monotonic() + 30
-        while client.info("persistence")["aof_rewrite_in_progress"] or not _is_rewritten(client):  # type: ignore[index]
+        while client.info("persistence")["aof_rewrite_in_progress"] or not _is_rewritten(client):
             assert time.monotonic() < deadline
             threading.Event().wait(0.01)
     server.kill()
