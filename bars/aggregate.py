@@ -61,17 +61,19 @@ def from_trades(
     price: NDArray[np.float64],
     size: NDArray[np.float64],
     period_seconds: int,
+    count: NDArray[np.int64] | None = None,
 ) -> Bars:
     """Bars of `period_seconds` from trades in any order, each trade given once.
 
     `time` is the exchange's time in ns, `trade_id` the order of trades within one time; prices and sizes are finite
-    and not negative.
+    and not negative. `count`: how many trades each row stands for (an exchange's aggregates), by default one.
     """
+    counts = np.ones(len(time), np.int64) if count is None else count
     open_time = _floor(time, period_seconds)
     if not _ascending(group, time, trade_id):
         order = np.lexsort((trade_id, time, group))
         group, time, trade_id, open_time = group[order], time[order], trade_id[order], open_time[order]
-        price, size = price[order], size[order]
+        price, size, counts = price[order], size[order], counts[order]
     starts = _starts(group, open_time)
     ends = _ends(starts, len(group))
     sizes = exact.from_doubles(size)
@@ -89,7 +91,7 @@ def from_trades(
         price[ends],
         exact.segment_sums(sizes, starts),
         exact.segment_product_sums(exact.from_doubles(price), sizes, starts),
-        np.diff(starts, append=len(group)),
+        np.diff(starts, append=len(group)) if count is None else _reduce(np.add, counts, starts),
     )
 
 

@@ -2,7 +2,7 @@
 
 Event time decides: a bar is final when its ticker's clock (the newest trade, or what the exchange says) has passed its
 end and the allowed lateness. Clocks are per ticker, so that a fast venue never cuts off a slow one. Each period keeps
-its own partial bars and is fed by the rolled-up bars of the next shorter one, so that trades are touched once.
+its own partial bars and is fed by the bars of the longest period that divides it, so that trades are touched once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,24 +11,38 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bars.aggregate import Bars, from_trades, merge, roll_up
+from bars.aggregate import Bars, from_trades, roll_up
+from bars.level import Level
 from bars.seen import SeenIds
 from venues.grid import SECOND, open_containing, origin_of
 
-__all__ = ["BarMaker", "MadeBars", "Trades"]
+__all__ = ["NEVER", "BarMaker", "MadeBars", "TickerState", "Trades"]
 
-_NEVER = -(1 << 62)
+NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
 class Trades:
-    """Columns of one ticker's trades, in any order. `order` is the exchange's order of trades and their identity."""
+    """Columns of one ticker's trades, in any order. `order` is the exchange's order of trades and their identity.
+
+    With `last_order` and `count` each row is an exchange's aggregate of the trades `order` to `last_order`.
+    """
 
     ticker: str
     time: NDArray[np.int64]
     order: NDArray[np.int64]
     price: NDArray[np.float64]
     size: NDArray[np.float64]
+    last_order: NDArray[np.int64] | None = None
+
+    def take(self, mask: NDArray[np.bool_]) -> "Trades":
+        last = None if self.last_order is None else self.last_order[mask]
+        return Trades(self.ticker, self.time[mask], self.order[mask], self.price[mask], self.size[mask], last)
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """How many trades each row stands for."""
+        return np.ones(len(self.time), np.int64) if self.last_order is None else self.last_order - self.order + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +55,19 @@ class MadeBars:
 
 
 @dataclass(slots=True)
-class _Level:
-    """The bars of one period that can still change; revision -1 = not yet published."""
+class TickerState:
+    """`settled`: bars that ended by then were let go of; `covered_from`: no trade since then is missing."""
 
-    bars: Bars | None = None
-    revision: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    is_changed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
-
-
-@dataclass(slots=True)
-class _Ticker:
-    seen: SeenIds
-    clock: int = _NEVER
-    settled: int = _NEVER
-    covered_from: int = _NEVER
+    seen: SeenIds = field(default_factory=SeenIds)
+    clock: int = NEVER
+    settled: int = NEVER
+    covered_from: int = NEVER
+    gaps: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class BarMaker:
-    """`periods`: seconds, each longer one made of whole bars of the next shorter one (ValueError otherwise).
+    """`periods`: seconds, all multiples of the shortest on one grid (ValueError otherwise).
 
     `lateness_ns`: how long after its end a bar waits for trades. `horizon_ns`: how long a published bar can still be
     revised; a trade for an older bar is counted in `too_late` and changes nothing.
@@ -69,31 +77,57 @@ class BarMaker:
     lateness_ns: int = 0
     horizon_ns: int = 3_600 * SECOND
     tickers: list[str] = field(default_factory=list)
+    states: list[TickerState] = field(default_factory=list)
+    levels: dict[int, Level] = field(default_factory=dict)
     duplicates: int = 0
     too_late: int = 0
     _number: dict[str, int] = field(default_factory=dict)
-    _state: list[_Ticker] = field(default_factory=list)
-    _levels: list[_Level] = field(default_factory=list)
-    _gaps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.periods = sorted(set(self.periods))
-        for shorter, longer in zip(self.periods, self.periods[1:], strict=False):
-            if longer % shorter or origin_of(longer) % (shorter * SECOND):
-                raise ValueError(f"{longer} s is not made of bars of {shorter} s")
-        self._levels = [_Level() for _ in self.periods]
+        base = self.periods[0]
+        for period in self.periods:
+            if not _divides(base, period):
+                raise ValueError(f"{period} s is not made of bars of {base} s")
+        self.levels = self.levels or {period: Level(period) for period in self.periods}
+        self._number = {ticker: number for number, ticker in enumerate(self.tickers)}
+
+    def add_period(self, period_seconds: int) -> None:
+        """Make bars of one more period from now on; ValueError unless the shortest period divides it.
+
+        Bars in progress begin with what shorter periods still hold, and are complete where that reaches back enough.
+        """
+        if period_seconds in self.levels:
+            return
+        if not _divides(self.periods[0], period_seconds):
+            raise ValueError(f"{period_seconds} s is not made of bars of {self.periods[0]} s")
+        level = self.levels[period_seconds] = Level(period_seconds)
+        level.since = {number: max(state.settled, state.covered_from) for number, state in enumerate(self.states)}
+        source = self.levels[self._source(period_seconds)].bars
+        self.periods = sorted(self.levels)
+        if source is not None and len(source):
+            level.feed(roll_up(source, period_seconds))
 
     def start(self, ticker: str, covered_from: int) -> None:
         """Trades of `ticker` are complete from this time (ns) on: bars that open earlier are not complete."""
         self._of(ticker)[1].covered_from = covered_from
 
     def seed(self, ticker: str, bars: Bars) -> None:
-        """Give what is known of bars in progress: partial bars of one of `periods`, of trades that will not come."""
+        """Closed candles of the exchange that end where `ticker` is covered, or where shorter ones go on: they become
+        part of the longer bars in progress there, and of nothing else. Candles of a time whose trades were already
+        counted must not be given.
+        """
         number, state = self._of(ticker)
-        level = self._levels[list(self.periods).index(bars.period_seconds)]
-        self._feed(level, replace(bars, group=np.full(len(bars), number)))
-        if len(bars):
-            state.covered_from = min(state.covered_from, int(bars.open_time.min()))
+        if len(bars) == 0:
+            return
+        numbered = replace(bars, group=np.full(len(bars), number))
+        for period, level in self.levels.items():
+            if period <= bars.period_seconds or not _divides(bars.period_seconds, period):
+                continue
+            in_progress = bars.open_time >= open_containing(state.covered_from, period)
+            if in_progress.any():
+                level.feed(roll_up(numbered.take(in_progress), period))
+                level.add_seeded(number, int(bars.open_time[in_progress].min()))
 
     def add(self, batches: Iterable[Trades]) -> None:
         """Count each trade once. Trades of bars past the horizon are counted in `too_late`."""
@@ -101,14 +135,15 @@ class BarMaker:
         if not kept:
             return
         group = np.repeat(np.array([number for number, _ in kept]), [len(part.time) for _, part in kept])
-        time, order, price, size = (
+        time, order, price, size, count = (
             np.concatenate(columns)
-            for columns in zip(*((p.time, p.order, p.price, p.size) for _, p in kept), strict=True)
+            for columns in zip(*((p.time, p.order, p.price, p.size, p.count) for _, p in kept), strict=True)
         )
-        fed = from_trades(group, time, order, price, size, self.periods[0])
-        for level, period in zip(self._levels, self.periods, strict=True):
-            fed = fed if period == fed.period_seconds else roll_up(fed, period)
-            self._feed(level, fed)
+        fed = {self.periods[0]: from_trades(group, time, order, price, size, self.periods[0], count)}
+        for period in self.periods:
+            if period not in fed:
+                fed[period] = roll_up(fed[self._source(period)], period)
+            self.levels[period].feed(fed[period])
 
     def advance(self, clocks: Mapping[str, int]) -> None:
         """The exchange's time (ns) of tickers; a clock never goes back."""
@@ -118,40 +153,57 @@ class BarMaker:
 
     def mark_gap(self, ticker: str, start: int, end: int) -> None:
         """Trades of [start, end) are missing: bars that overlap it are not complete (again published if they were)."""
-        number = self._of(ticker)[0]
-        self._gaps.setdefault(number, []).append((start, end))
-        self._touch(number, start, end)
+        number, state = self._of(ticker)
+        if (start, end) not in state.gaps:
+            state.gaps.append((start, end))
+            self._touch(number, start, end)
 
     def clear_gap(self, ticker: str, start: int, end: int) -> None:
         """The trades that `mark_gap` missed with these bounds have come; an unknown gap is ignored."""
-        number = self._of(ticker)[0]
-        if (start, end) in self._gaps.get(number, ()):
-            self._gaps[number].remove((start, end))
+        number, state = self._of(ticker)
+        if (start, end) in state.gaps:
+            state.gaps.remove((start, end))
             self._touch(number, start, end)
 
     def take(self) -> list[MadeBars]:
         """The bars that became final or were revised since the last call, shortest period first."""
-        made = [bars for level in self._levels if (bars := self._take(level)) is not None]
-        for state in self._state:
+        made = []
+        clocks = np.array([state.clock for state in self.states], np.int64)
+        for period in self.periods:
+            level = self.levels[period]
+            due = level.take_due(clocks, self.lateness_ns)
+            if due is not None:
+                made.append(MadeBars(*due, self._is_complete(level, due[0])))
+            level.prune(clocks - self.horizon_ns)
+        for state in self.states:
             state.settled = max(state.settled, state.clock - self.horizon_ns)
+            state.gaps = [gap for gap in state.gaps if gap[1] > state.settled - self.periods[-1] * SECOND]
         return made
 
-    def _of(self, ticker: str) -> tuple[int, _Ticker]:
+    def _source(self, period_seconds: int) -> int:
+        return max(
+            shorter for shorter in self.periods if shorter < period_seconds and _divides(shorter, period_seconds)
+        )
+
+    def _of(self, ticker: str) -> tuple[int, TickerState]:
         number = self._number.get(ticker)
         if number is None:
             number = self._number[ticker] = len(self.tickers)
             self.tickers.append(ticker)
-            self._state.append(_Ticker(SeenIds()))
-        return number, self._state[number]
+            self.states.append(TickerState())
+        return number, self.states[number]
 
     def _fresh(self, trades: Trades) -> tuple[int, Trades] | None:
         if len(trades.time) == 0:
             return None
         number, state = self._of(trades.ticker)
         state.clock = max(state.clock, int(trades.time.max()))
-        if state.covered_from == _NEVER:
+        if state.covered_from == NEVER:
             state.covered_from = int(trades.time.min())
-        fresh, forgotten = state.seen.add(trades.order)
+        if trades.last_order is None:
+            fresh, forgotten = state.seen.add(trades.order)
+        else:
+            fresh, forgotten = _add_ranges(state.seen, trades.order, trades.last_order)
         # A trade counts in the bars of all periods or of none; those of the shortest are let go of first.
         in_time = trades.time >= open_containing(state.settled, self.periods[0])
         self.too_late += forgotten + int((fresh & ~in_time).sum())
@@ -159,76 +211,34 @@ class BarMaker:
         kept = fresh & in_time
         if kept.all():
             return number, trades
-        if not kept.any():
-            return None
-        return number, Trades(
-            trades.ticker, trades.time[kept], trades.order[kept], trades.price[kept], trades.size[kept]
-        )
-
-    def _feed(self, level: _Level, fed: Bars) -> None:
-        if level.bars is None or len(level.bars) == 0:
-            level.bars = fed
-            level.revision = np.full(len(fed), -1)
-            level.is_changed = np.ones(len(fed), np.bool_)
-            return
-        held = level.bars
-        at = _find(held, fed)
-        is_held = at >= 0
-        touched = np.zeros(len(held), np.bool_)
-        touched[at[is_held]] = True
-        changed = merge([held.take(touched), fed])
-        revision = np.full(len(changed), -1)
-        revision[_find(changed, held.take(touched))] = level.revision[touched]
-        whole = merge([held.take(~touched), changed])
-        places = _find(whole, changed)
-        new_revision = np.empty(len(whole), np.int64)
-        is_changed = np.empty(len(whole), np.bool_)
-        stays = np.ones(len(whole), np.bool_)
-        stays[places] = False
-        new_revision[places], is_changed[places] = revision, True
-        new_revision[stays], is_changed[stays] = level.revision[~touched], level.is_changed[~touched]
-        level.bars, level.revision, level.is_changed = whole, new_revision, is_changed
+        return (number, trades.take(kept)) if kept.any() else None
 
     def _touch(self, number: int, start: int, end: int) -> None:
-        for level in self._levels:
-            if level.bars is not None:
-                bar_end = level.bars.open_time + level.bars.period_seconds * SECOND
-                level.is_changed |= (level.bars.group == number) & (level.bars.open_time < end) & (bar_end > start)
+        for level in self.levels.values():
+            level.touch(number, start, end)
 
-    def _take(self, level: _Level) -> MadeBars | None:
-        bars = level.bars
-        if bars is None or len(bars) == 0:
-            return None
-        clock = np.array([state.clock for state in self._state])[bars.group]
-        end = bars.open_time + bars.period_seconds * SECOND
-        due = level.is_changed & (end + self.lateness_ns <= clock)
-        level.revision[due] += 1
-        level.is_changed[due] = False
-        made = MadeBars(bars.take(due), level.revision[due], self._is_complete(bars.take(due))) if due.any() else None
-        keep = level.is_changed | (end + self.horizon_ns > clock) | (level.revision < 0)
-        if not keep.all():
-            level.bars, level.revision, level.is_changed = bars.take(keep), level.revision[keep], level.is_changed[keep]
-        return made
-
-    def _is_complete(self, bars: Bars) -> NDArray[np.bool_]:
-        covered = np.array([state.covered_from for state in self._state])
+    def _is_complete(self, level: Level, bars: Bars) -> NDArray[np.bool_]:
+        covered = np.array([level.covered(number, state.covered_from) for number, state in enumerate(self.states)])
         complete = bars.open_time >= covered[bars.group]
         end = bars.open_time + bars.period_seconds * SECOND
-        for number, gaps in self._gaps.items():
-            for start, stop in gaps:
+        for number in np.unique(bars.group).tolist():
+            for start, stop in self.states[number].gaps:
                 complete &= ~((bars.group == number) & (bars.open_time < stop) & (end > start))
         return complete
 
 
-def _find(sorted_bars: Bars, wanted: Bars) -> NDArray[np.intp]:
-    """Row of each wanted (group, open_time) in `sorted_bars`, -1 where it is not."""
-    # Both keys in one number that sorts alike: times are below 2**63 and groups are few.
-    low = min(int(sorted_bars.open_time.min(initial=0)), int(wanted.open_time.min(initial=0)))
-    step = sorted_bars.period_seconds * SECOND
-    opens = max(int(sorted_bars.open_time.max(initial=0)), int(wanted.open_time.max(initial=0))) - low
-    width = opens // step + 2
-    keys = sorted_bars.group * width + (sorted_bars.open_time - low) // step
-    asked = wanted.group * width + (wanted.open_time - low) // step
-    at = np.searchsorted(keys, asked)
-    at[at == len(keys)] = 0
-    return np.where(keys[at] == asked, at, -1) if len(keys) else np.full(len(asked), -1)
+def _divides(shorter: int, longer: int) -> bool:
+    return longer % shorter == 0 and origin_of(longer) % (shorter * SECOND) == origin_of(shorter) % (shorter * SECOND)
+
+
+def _add_ranges(seen: SeenIds, first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
+    """As SeenIds.add for aggregates: one is new when all of its trades are; one that is new in part is not counted."""
+    fresh = np.zeros(len(first), np.bool_)
+    forgotten = 0
+    for i, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        if seen.has_any(low, high):
+            forgotten += int(low <= seen.floor)
+            continue
+        seen.add(np.arange(low, high + 1))
+        fresh[i] = True
+    return fresh, forgotten

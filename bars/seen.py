@@ -26,6 +26,11 @@ class SeenIds:
         """How many ids are held (the forgotten ones not counted)."""
         return int((self.last - self.first + 1).sum())
 
+    def has_any(self, first: int, last: int) -> bool:
+        """Whether an id of [first, last] is held or forgotten."""
+        at = int(np.searchsorted(self.first, last, side="right")) - 1
+        return first <= self.floor or (at >= 0 and int(self.last[at]) >= first)
+
     def add(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
         """Add `ids`, in any order, repeated or not.
 

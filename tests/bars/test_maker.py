@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bars import exact
+from bars import Bars, exact, from_trades
 from bars.maker import BarMaker, MadeBars, Trades
 from venues.grid import SECOND
 
@@ -101,15 +101,53 @@ def test_a_bar_that_began_before_the_first_trade_is_complete_only_with_a_seed() 
     maker.add([_trades("A/B.C", [_at(40, 5), _at(60, 6)])])
     assert [row[-1] for row in _rows(maker, maker.take())] == [False]
 
-    earlier = BarMaker([60])
-    earlier.add([_trades("A/B.C", [_at(0, 1, 7.0), _at(20, 2)])])
-    seeded = BarMaker([60])
-    seeded.start("A/B.C", T0 + 30 * SECOND)
-    bars = earlier._levels[0].bars
-    assert bars is not None
-    seeded.seed("A/B.C", bars)
-    seeded.add([_trades("A/B.C", [_at(40, 5), _at(60, 6)])])
-    assert _rows(seeded, seeded.take()) == [("A/B.C", 60, 0, 7.0, 7.0, 1.0, 1.0, 0.3, 3, 0, True)]
+
+def _candles(rows: list[tuple[int, float]], period_seconds: int) -> Bars:
+    trades = [(0, T0 + second * SECOND, -1, price, 0.1) for second, price in rows]
+    group, time, order, price, size = (np.array(column) for column in zip(*trades, strict=True))
+    return from_trades(group, time, order, price, size, period_seconds)
+
+
+def test_longer_bars_in_progress_are_right_with_the_exchanges_candles_before_the_start() -> None:
+    maker = BarMaker([60, 300])
+    maker.start("A/B.C", T0 + 120 * SECOND)
+    maker.seed("A/B.C", _candles([(-60, 99.0), (0, 7.0), (61, 5.0)], 60))
+    maker.add([_trades("A/B.C", [_at(130, 5, 6.0), _at(299, 6, 6.5)])])
+    maker.advance({"A/B.C": T0 + 300 * SECOND})
+    assert _rows(maker, maker.take()) == [
+        ("A/B.C", 60, 120 * SECOND, 6.0, 6.0, 6.0, 6.0, 0.1, 1, 0, True),
+        ("A/B.C", 60, 240 * SECOND, 6.5, 6.5, 6.5, 6.5, 0.1, 1, 0, True),
+        ("A/B.C", 300, 0, 7.0, 7.0, 5.0, 6.5, 0.4, 4, 0, True),
+    ]
+
+
+def test_an_aggregate_counts_as_its_trades_and_not_twice() -> None:
+    maker = BarMaker([60])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(30, 9)])])
+    aggregates = Trades(
+        "A/B.C", np.full(2, T0 + 5 * SECOND), np.array([2, 5]), np.array([2.0, 3.0]), np.array([0.5, 0.25]),
+        np.array([4, 8]),
+    )  # fmt: skip
+    maker.add([aggregates])
+    maker.add([aggregates, _trades("A/B.C", [_at(5, 3, 2.0)])])
+    maker.advance({"A/B.C": T0 + 60 * SECOND})
+    assert _rows(maker, maker.take()) == [("A/B.C", 60, 0, 1.0, 3.0, 1.0, 1.0, 0.95, 9, 0, True)]
+    assert maker.duplicates == 3
+
+
+def test_a_period_that_is_added_later_takes_over_what_shorter_ones_hold() -> None:
+    maker = BarMaker([60])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(0, 1, 4.0), _at(70, 2)])])
+    maker.take()
+    maker.add_period(300)
+    maker.add([_trades("A/B.C", [_at(301, 3)])])
+    assert [row for row in _rows(maker, maker.take()) if row[1] == 300] == [
+        ("A/B.C", 300, 0, 4.0, 4.0, 1.0, 1.0, 0.2, 2, 0, True)
+    ]
+    with pytest.raises(ValueError, match="90 s"):
+        maker.add_period(90)
 
 
 def test_periods_that_do_not_nest_are_refused() -> None:

@@ -1,0 +1,108 @@
+"""The bars of one period that can still change."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bars.aggregate import Bars, merge
+from venues.grid import SECOND, open_containing
+
+__all__ = ["Level"]
+
+
+@dataclass(slots=True)
+class Level:
+    """Rows of `bars` with their `revision` (-1 = not yet published) and whether they changed since.
+
+    `since`: by ticker number, when this period was added to a running maker; `seeded`: by ticker number, the open
+    time from which the exchange's own candles fill the bar in progress up to where the ticker is covered.
+    """
+
+    period_seconds: int
+    bars: Bars | None = None
+    revision: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    is_changed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    since: dict[int, int] = field(default_factory=dict)
+    seeded: dict[int, int] = field(default_factory=dict)
+
+    def feed(self, fed: Bars) -> None:
+        """Merge `fed` in: trades that no bar here holds yet."""
+        if self.bars is None or len(self.bars) == 0:
+            self.bars = fed
+            self.revision = np.full(len(fed), -1)
+            self.is_changed = np.ones(len(fed), np.bool_)
+            return
+        held = self.bars
+        at = _find(held, fed)
+        touched = np.zeros(len(held), np.bool_)
+        touched[at[at >= 0]] = True
+        changed = merge([held.take(touched), fed])
+        revision = np.full(len(changed), -1)
+        revision[_find(changed, held.take(touched))] = self.revision[touched]
+        whole = merge([held.take(~touched), changed])
+        places = _find(whole, changed)
+        stays = np.ones(len(whole), np.bool_)
+        stays[places] = False
+        new_revision = np.empty(len(whole), np.int64)
+        is_changed = np.empty(len(whole), np.bool_)
+        new_revision[places], is_changed[places] = revision, True
+        new_revision[stays], is_changed[stays] = self.revision[~touched], self.is_changed[~touched]
+        self.bars, self.revision, self.is_changed = whole, new_revision, is_changed
+
+    def touch(self, number: int, start: int, end: int) -> None:
+        """The bars of a ticker that overlap [start, end) are to be published again."""
+        if self.bars is not None:
+            bar_end = self.bars.open_time + self.period_seconds * SECOND
+            self.is_changed |= (self.bars.group == number) & (self.bars.open_time < end) & (bar_end > start)
+
+    def add_seeded(self, number: int, open_time: int) -> None:
+        self.seeded[number] = min(open_time, self.seeded.get(number, open_time))
+
+    def covered(self, number: int, covered_from: int) -> int:
+        """From which open time on the bars of a ticker hold all trades."""
+        covered = max(covered_from, self.since.get(number, covered_from))
+        seeded = self.seeded.get(number)
+        if seeded is not None and seeded <= open_containing(covered, self.period_seconds):
+            return open_containing(covered, self.period_seconds)
+        return covered
+
+    def take_due(self, clocks: NDArray[np.int64], lateness_ns: int) -> tuple[Bars, NDArray[np.int64]] | None:
+        """The changed bars whose end and lateness a clock has passed, with their next revision."""
+        if self.bars is None or len(self.bars) == 0:
+            return None
+        end = self.bars.open_time + self.period_seconds * SECOND
+        due = self.is_changed & (end + lateness_ns <= clocks[self.bars.group])
+        if not due.any():
+            return None
+        self.revision[due] += 1
+        self.is_changed[due] = False
+        return self.bars.take(due), self.revision[due]
+
+    def prune(self, settled: NDArray[np.int64]) -> None:
+        """Let go of published bars that ended by `settled`, by ticker number."""
+        if self.bars is None or len(self.bars) == 0:
+            return
+        end = self.bars.open_time + self.period_seconds * SECOND
+        keep = self.is_changed | (self.revision < 0) | (end > settled[self.bars.group])
+        if not keep.all():
+            self.bars, self.revision, self.is_changed = (
+                self.bars.take(keep),
+                self.revision[keep],
+                self.is_changed[keep],
+            )
+
+
+def _find(sorted_bars: Bars, wanted: Bars) -> NDArray[np.intp]:
+    """Row of each wanted (group, open_time) in `sorted_bars`, -1 where it is not."""
+    if len(sorted_bars) == 0 or len(wanted) == 0:
+        return np.full(len(wanted), -1)
+    # Both keys in one number that sorts alike.
+    step = sorted_bars.period_seconds * SECOND
+    low = min(int(sorted_bars.open_time.min()), int(wanted.open_time.min()))
+    width = (max(int(sorted_bars.open_time.max()), int(wanted.open_time.max())) - low) // step + 1
+    keys = sorted_bars.group * width + (sorted_bars.open_time - low) // step
+    asked = wanted.group * width + (wanted.open_time - low) // step
+    at = np.searchsorted(keys, asked)
+    at[at == len(keys)] = 0
+    return np.where(keys[at] == asked, at, -1)
