@@ -9,9 +9,9 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """Every queue of the relay is bounded; `docs` of what happens when one is full are in relay/README.md."""
+    """Every queue of the relay is bounded; relay/README.md says what happens when one is full."""
 
-    max_id_bytes: int = 200
+    #: Longer subscriptions are refused.
     max_topic_bytes: int = 512
     #: Messages taken from the requests socket before their answers are sent.
     round_messages: int = 64

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from bus import topics as bus_topics
 from bus.memory_bus import MemoryBus
 from core.errors import BusFull, BusUnavailable
+from core.metrics import REGISTRY
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import CLIENT_TO_RELAY, RELAY_TO_CLIENT, VERSION, decode, encode
@@ -264,3 +265,24 @@ def test_values_on_the_bus_that_cannot_be_read_stop_nothing(start_relay: Start) 
     assert client.ask(submit("r")).status == Status.QUEUED
     assert client.ask(cw.RequestStateQuery(request_id="r")).state == "queued"
     assert client.ask(cw.VenueQuery()).venues
+
+
+def test_refusals_and_repetitions_are_counted(start_relay: Start) -> None:
+    names = {
+        "invalid": ("candlewright_relay_submissions_total", {"status": "INVALID"}),
+        "duplicate": ("candlewright_relay_submissions_total", {"status": "DUPLICATE"}),
+        "bad frame": ("candlewright_relay_bad_frames_total", {"code": "UNKNOWN_TYPE"}),
+        "error": ("candlewright_relay_errors_total", {"code": "UNKNOWN_TYPE"}),
+    }
+
+    def counts() -> dict[str, float]:
+        return {key: REGISTRY.get_sample_value(name, labels) or 0.0 for key, (name, labels) in names.items()}
+
+    client = start_relay().client()
+    before = counts()
+    client.ask(submit("counted", limit=0))
+    client.ask(submit("counted"))
+    client.ask(submit("counted"))
+    client.socket.send_multipart([VERSION, b"\x99"])
+    client.answer()
+    assert counts() == {key: value + 1 for key, value in before.items()}
