@@ -38,6 +38,13 @@ class Relation:
         """The rows with these numbers; NULL rows where a number is negative."""
         return Relation([self._taken(index, rows) for index in range(self.width)], len(rows))
 
+    def slice(self, start: int, length: int) -> "Relation":
+        """A view of consecutive rows."""
+        return Relation([self._sliced(index, start, length) for index in range(self.width)], length)
+
+    def _sliced(self, index: int, start: int, length: int) -> Source:
+        return lambda: self.column(index).slice(start, length)
+
     def _taken(self, index: int, rows: Index) -> Source:
         return lambda: self.column(index).take(rows)
 

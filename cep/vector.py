@@ -74,6 +74,13 @@ class Vector:
         valid = self.mask[safe] & ~missing if any_missing else self.mask[safe]
         return Vector(self.type, values, valid)
 
+    def slice(self, start: int, length: int) -> "Vector":
+        """A view of consecutive values."""
+        if self.constant:
+            return Vector(self.type, self.values, self.valid, length, constant=True)
+        values = self.values.slice(start, length) if self.type.is_text else self.values[start : start + length]
+        return Vector(self.type, values, None if self.valid is None else self.valid[start : start + length])
+
     def with_nulls(self, is_null: Bools) -> "Vector":
         """The same values, NULL also where `is_null`."""
         if not is_null.any():

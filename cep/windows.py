@@ -34,14 +34,17 @@ class WindowTable:
     at: Position
 
     def run(self, inputs: Inputs) -> Relation:
+        return self.run_numbered(inputs)[1]
+
+    def run_numbered(self, inputs: Inputs) -> tuple[Index, Relation]:
+        """The rows in their windows, and the number of the input row that each of them is."""
         rows = self.inner.run(inputs)
         times = rows.column(self.time_column).expand()
         known = np.flatnonzero(times.mask) if times.valid is not None else np.arange(rows.length, dtype=np.int64)
         picked, starts, ends = self._assign(rows, times.values[known], known)
         kind = times.type
-        return rows.take(picked).with_columns(
-            [Vector(kind, starts, None), Vector(kind, ends, None), Vector(kind, ends - _MILLISECOND, None)]
-        )
+        bounds = (starts, ends, ends - _MILLISECOND)
+        return picked, rows.take(picked).with_columns([Vector(kind, values, None) for values in bounds])
 
     def _assign(self, rows: Relation, times: Index, known: Index) -> tuple[Index, Index, Index]:
         if self.function == "SESSION":

@@ -99,7 +99,9 @@ def patterns() -> st.SearchStrategy[tuple[str, Any]]:
         several = st.lists(inner, min_size=2, max_size=3)
         return st.one_of(
             several.map(lambda parts: (" ".join(f"({t})" for t, _ in parts), ("seq", [tree for _, tree in parts]))),
-            several.map(lambda parts: ("(" + " | ".join(t for t, _ in parts) + ")", ("alt", [tree for _, tree in parts]))),
+            several.map(
+                lambda parts: ("(" + " | ".join(t for t, _ in parts) + ")", ("alt", [tree for _, tree in parts]))
+            ),
             st.builds(_repeated, inner, st.sampled_from(_QUANTIFIERS), st.booleans()),
             st.builds(_repeated, inner, st.sampled_from(_QUANTIFIERS), st.booleans()),
             several.map(lambda p: ("PERMUTE(" + ", ".join(t for t, _ in p) + ")", ("permute", [x for _, x in p]))),
@@ -307,7 +309,11 @@ def cases(draw: st.DrawFn, within: bool = False, on_stream: bool = False) -> Cas
         skips.append((f"AFTER MATCH SKIP TO FIRST {name}", ("first", labels[name])))
         skips.append((f"AFTER MATCH SKIP TO {name}", ("last", labels[name])))
     skip_sql, skip = draw(st.sampled_from([*skips[:2], *skips]))
-    modes = [("ONE ROW PER MATCH", "one"), ("ALL ROWS PER MATCH", "show"), ("ALL ROWS PER MATCH OMIT EMPTY MATCHES", "omit")]
+    modes = [
+        ("ONE ROW PER MATCH", "one"),
+        ("ALL ROWS PER MATCH", "show"),
+        ("ALL ROWS PER MATCH OMIT EMPTY MATCHES", "omit"),
+    ]
     if not _has(pattern, "exclude"):
         modes.append(("ALL ROWS PER MATCH WITH UNMATCHED ROWS", "unmatched"))
     mode_sql, mode = draw(st.sampled_from(modes))

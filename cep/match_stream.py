@@ -1,0 +1,348 @@
+"""MATCH_RECOGNIZE over a growing input: all partitions of one trigger together.
+
+Conditions and measures are vectorised over the rows of all touched partitions; the search of each partition keeps its
+place between batches. A row is tested once the rows that its conditions look ahead to have arrived; a match is put
+out once the rows that its measures look ahead to have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cep import match_state
+from cep.evaluation import Bounds, RowValues
+from cep.matching import MatchRows, evaluate_matches, masks
+from cep.plans import match_relation
+from cep.recognize import RecognizePlan
+from cep.relation import Relation, concatenated, partition_codes, sorted_order
+from cep.release import FOREVER, Clock, Rows
+from cep.search import Found, PartitionSearch, StepLimit
+from cep.vector import Index, concatenate
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A final match whose measures still wait for rows."""
+
+    start: int
+    labels: list[int]
+    number: int
+    timed_out: bool
+    partial: bool
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition: its search, its retained rows (numbers from `first_row`), how far they have been tested."""
+
+    search: PartitionSearch
+    rows: Rows | None = None
+    first_row: int = 0
+    tested: int = 0
+    masks: list[int] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    tickers: set[str] = field(default_factory=set)
+
+    @property
+    def end(self) -> int:
+        return self.first_row + (self.rows.length if self.rows is not None else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an event tells besides its columns, one entry a result row."""
+
+    match_number: Index
+    first_time: Index
+    last_time: Index
+    first_sequence: Index
+    timed_out: Index
+    partial: Index
+
+
+@dataclass(slots=True)
+class Reports:
+    """Counts of what a running trigger gave up on."""
+
+    dropped_starts: int = 0
+    degraded_skips: int = 0
+    late_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    rows: Rows
+    context: Context
+
+
+class MatchStream:
+    """`feed` takes released rows, `clock` the watermarks; the result has the columns of the MATCH_RECOGNIZE."""
+
+    def __init__(self, plan: RecognizePlan) -> None:
+        self.plan = replace(plan, search=replace(plan.search, strict=False))
+        self.partitions: dict[Key, Partition] = {}
+        self.reports = Reports()
+        self._lookahead = plan.conditions.lookahead
+        self._measures_ahead = plan.measures_lookahead
+        self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
+
+    # -- one batch ------------------------------------------------------------------------------------------------
+
+    def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
+        """None where nothing is to be put out."""
+        touched = self._accept(rows)
+        for key, partition in self.partitions.items():
+            if key not in touched and self._is_due(partition, clock):
+                touched[key] = partition
+        return self._advance(touched, clock) if touched else None
+
+    def _accept(self, rows: Rows) -> dict[Key, Partition]:
+        """New rows join their partitions, in the order of ORDER BY."""
+        touched: dict[Key, Partition] = {}
+        if rows.length == 0:
+            return touched
+        order = sorted_order(self.plan.order, rows.relation.values(), rows.length)
+        ordered = rows.take(order)
+        grouped, pieces = _split(ordered, self.plan.partition)
+        names, codes = _ticker_codes(grouped.ticker)
+        for key, start, end in pieces:
+            partition = self.partitions.get(key)
+            if partition is None:
+                partition = self.partitions[key] = Partition(PartitionSearch(self.plan.search))
+            own = codes[start:end]
+            if int(own.min()) == int(own.max()):
+                partition.tickers.add(names[int(own[0])])
+            else:
+                partition.tickers.update(names[code] for code in np.unique(own).tolist())
+            new = grouped.slice(start, end - start)
+            partition.rows = new if partition.rows is None else _joined([partition.rows, new])
+            touched[key] = partition
+        return touched
+
+    def _watermark(self, partition: Partition, clock: Clock) -> int | None:
+        known = [clock.of(ticker) for ticker in partition.tickers]
+        return None if not known or any(value is None for value in known) else min(v for v in known if v is not None)
+
+    def _is_due(self, partition: Partition, clock: Clock) -> bool:
+        watermark = self._watermark(partition, clock)
+        if watermark is None:
+            return False
+        if watermark == FOREVER:
+            return not partition.search.closed
+        attempt, within = partition.search.attempt, self.plan.search.within_ns
+        if attempt is None or within is None:
+            return False
+        return watermark >= partition.search.times[attempt.start - partition.search.base] + within
+
+    def _advance(self, touched: Mapping[Key, Partition], clock: Clock) -> MatchResult | None:
+        parts = [partition for partition in touched.values() if partition.rows is not None and partition.rows.length]
+        if not parts:
+            return None
+        together = _joined([part.rows for part in parts if part.rows is not None])
+        sizes = np.array([part.end - part.first_row for part in parts], dtype=np.int64)
+        ends = np.cumsum(sizes)
+        bounds = Bounds(ends - sizes, ends)
+        values = RowValues(together.relation.column, together.length, bounds)
+        row_masks = masks(self.plan.conditions, values, together.length)
+        path = self.plan.conditions.path
+        lists = [values.value(node).to_list() for node in path.hoisted] if path is not None else []
+        times: list[int] = []
+        if self.plan.time_column is not None:
+            times = together.relation.column(self.plan.time_column).expand().values.tolist()
+        ready = Found()
+        for part, start in zip(parts, bounds.starts.tolist(), strict=True):
+            watermark = self._watermark(part, clock)
+            shift = start - part.first_row
+            if path is not None:
+                part.search.trials = path.make(lists, -shift)
+            self._test(part, row_masks, times, shift, watermark)
+            self._search(part, ready, shift)
+        result = self._put_out(ready, together, bounds)
+        self._forget(parts, together, bounds)
+        return result
+
+    def _test(self, part: Partition, row_masks: list[int], times: list[int], shift: int, watermark: int | None) -> None:
+        closed = watermark == FOREVER
+        end = part.end if closed else max(part.tested, part.end - self._lookahead)
+        low, high = part.tested + shift, end + shift
+        new = row_masks[low:high]
+        if part.search.closed and new:
+            part.search.closed = False
+        part.search.watermark = None if closed else watermark
+        part.search.extend(new, times[low:high] if times else (), closed)
+        part.masks += new
+        part.tested = end
+
+    def _search(self, part: Partition, ready: Found, shift: int) -> None:
+        found = Found()
+        search = part.search
+        while True:
+            try:
+                search.run(found)
+            except StepLimit:
+                attempt = search.attempt
+                assert attempt is not None
+                search.attempt = None
+                search.next_start = attempt.start + 1
+                found.dropped += 1
+                continue
+            if search.end - search.oldest_needed <= self.plan.search.limits.retained_rows:
+                break
+            # Dropping one start alone would try all rows again for each new one: let a quarter of them go.
+            kept = self.plan.search.limits.retained_rows * 3 // 4
+            search.next_start = max(search.oldest_needed + 1, search.end - kept)
+            search.attempt = None
+            found.dropped += 1
+        self.reports.dropped_starts += found.dropped
+        self.reports.degraded_skips += found.degraded
+        first = 0
+        for index, (start, size, number) in enumerate(zip(found.starts, found.lengths, found.numbers, strict=True)):
+            labels = found.labels[first : first + size]
+            first += size
+            part.pending.append(Pending(start, labels, number, index in found.timed_out, index in found.partial))
+        ready.unmatched.extend(row + shift for row in found.unmatched)
+        self._ready(part, ready, shift)
+
+    def _ready(self, part: Partition, ready: Found, shift: int) -> None:
+        count = 0
+        for match in part.pending:
+            if not part.search.closed and match.start + max(1, len(match.labels)) + self._measures_ahead > part.end:
+                break
+            count += 1
+            if match.timed_out:
+                ready.timed_out.add(len(ready.starts))
+            if match.partial:
+                ready.partial.add(len(ready.starts))
+            ready.add(match.start + shift, match.labels, match.number)
+        del part.pending[:count]
+
+    def _put_out(self, ready: Found, together: Rows, bounds: Bounds) -> MatchResult | None:
+        if not ready.starts and not ready.unmatched:
+            return None
+        result = evaluate_matches(self.plan, ready, together.relation.column, bounds)
+        shown = together.take(result.rows)
+        relation = match_relation(self.plan, shown.relation, result.measures)
+        return MatchResult(shown.replaced(relation), _context(ready, result, together))
+
+    def _forget(self, parts: list[Partition], together: Rows, bounds: Bounds) -> None:
+        """Drop what no attempt, pending match or later condition can reach; one copy for all partitions."""
+        keep: list[tuple[int, int]] = []
+        for part, start, end in zip(parts, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+            search = part.search
+            base = min(search.oldest_needed, search.end)
+            if base > search.base:
+                del part.masks[: base - search.base]
+                search.forget(base)
+            needed = min([search.oldest_needed, part.tested, *(match.start for match in part.pending)])
+            first = max(part.first_row, needed - self._lookback)
+            keep.append((start + first - part.first_row, end))
+            part.first_row = first
+        kept = _compact(together.take(np.concatenate([np.arange(low, high, dtype=np.int64) for low, high in keep])))
+        place = 0
+        for part, (low, high) in zip(parts, keep, strict=True):
+            part.rows = kept.slice(place, high - low)
+            place += high - low
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def retained_rows(self) -> int:
+        return sum(part.rows.length for part in self.partitions.values() if part.rows is not None)
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+        """JSON-ready state, and the retained rows of all partitions in its order."""
+        written: list[dict[str, Any]] = []
+        kept: list[Rows] = []
+        for key, part in self.partitions.items():
+            length = part.rows.length if part.rows is not None else 0
+            if part.rows is not None:
+                kept.append(part.rows)
+            written.append(
+                {
+                    "key": list(key),
+                    "search": match_state.snapshot(part.search, part.masks),
+                    "rows": length,
+                    "first_row": part.first_row,
+                    "tested": part.tested,
+                    "tickers": sorted(part.tickers),
+                    "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
+                }
+            )
+        reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
+        return {"partitions": written, "reports": reports}, _joined(kept) if kept else None
+
+    def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
+        place = 0
+        self.partitions = {}
+        self.reports = Reports(*state["reports"])
+        for written in state["partitions"]:
+            length = written["rows"]
+            part = Partition(match_state.restore(written["search"], self.plan.search))
+            part.masks = list(written["search"]["masks"])
+            if rows is not None and length:
+                part.rows = rows.take(np.arange(place, place + length, dtype=np.int64))
+            place += length
+            part.first_row, part.tested = written["first_row"], written["tested"]
+            part.tickers = set(written["tickers"])
+            part.pending = [Pending(*match) for match in written["pending"]]
+            self.partitions[tuple(written["key"])] = part
+
+
+def _split(rows: Rows, columns: tuple[int, ...]) -> tuple[Rows, list[tuple[Key, int, int]]]:
+    """The rows grouped by partition, and per partition its key, first row and end."""
+    if not columns:
+        return rows, [((), 0, rows.length)]
+    vectors = [rows.relation.column(index) for index in columns]
+    numbers = partition_codes(vectors, rows.length)
+    if not bool((numbers[1:] >= numbers[:-1]).all()):
+        order = np.argsort(numbers, kind="stable").astype(np.int64)
+        rows, numbers = rows.take(order), numbers[order]
+        vectors = [rows.relation.column(index) for index in columns]
+    cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    starts = np.concatenate([np.zeros(1, np.int64), cuts])
+    ends = np.append(cuts, rows.length)
+    keys = zip(*(vector.take(starts).to_list() for vector in vectors), strict=True)
+    return rows, list(zip(keys, starts.tolist(), ends.tolist(), strict=True))
+
+
+def _ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:
+    encoded = ticker.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    return Rows(
+        concatenated([part.relation for part in parts]),
+        np.concatenate([part.time for part in parts]),
+        np.concatenate([part.sequence for part in parts]),
+        pa.concat_arrays([part.ticker for part in parts]),
+    )
+
+
+def _compact(rows: Rows) -> Rows:
+    """Without references to the larger arrays that the rows were taken from."""
+    columns = [concatenate([rows.relation.column(index)]) for index in range(rows.relation.width)]
+    return rows.replaced(Relation(columns, rows.length))
+
+
+def _context(ready: Found, result: MatchRows, together: Rows) -> Context:
+    starts = np.array([*ready.starts, 0], dtype=np.int64)
+    sizes = np.array([*ready.lengths, 0], dtype=np.int64)
+    numbers = np.array([*ready.numbers, 0], dtype=np.int64)
+    marked = np.zeros((2, len(starts)), dtype=np.bool_)
+    marked[0, sorted(ready.timed_out)] = True
+    marked[1, sorted(ready.partial)] = True
+    matches = result.matches
+    first = np.where(matches < 0, result.rows, starts[matches])
+    last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
+    return Context(
+        numbers[matches], together.time[first], together.time[last], together.sequence[first],
+        marked[0][matches], marked[1][matches],
+    )  # fmt: skip

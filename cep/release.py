@@ -1,0 +1,203 @@
+"""Rows on their way from arrival order to event order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.relation import Relation, from_table
+from cep.vector import Index
+
+FOREVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in event order with what a stream must know of each: event time (ns), arrival sequence, ticker."""
+
+    relation: Relation
+    time: Index
+    sequence: Index
+    ticker: pa.Array
+
+    @property
+    def length(self) -> int:
+        return self.relation.length
+
+    def take(self, rows: Index) -> "Rows":
+        return Rows(
+            self.relation.take(rows), self.time[rows], self.sequence[rows], self.ticker.take(pa.array(rows, pa.int64()))
+        )
+
+    def slice(self, start: int, length: int) -> "Rows":
+        end = start + length
+        return Rows(
+            self.relation.slice(start, length), self.time[start:end], self.sequence[start:end],
+            self.ticker.slice(start, length),
+        )  # fmt: skip
+
+    def replaced(self, relation: Relation) -> "Rows":
+        return Rows(relation, self.time, self.sequence, self.ticker)
+
+
+@dataclass(slots=True)
+class Clock:
+    """How far event time is known per ticker: no row with an earlier time will follow. `closed` tickers have ended."""
+
+    watermarks: dict[str, int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+
+    def of(self, ticker: str) -> int | None:
+        return FOREVER if ticker in self.closed else self.watermarks.get(ticker)
+
+    @property
+    def least(self) -> int | None:
+        """The watermark of everything together."""
+        found = [self.of(ticker) for ticker in {*self.watermarks, *self.closed}]
+        known = [value for value in found if value is not None]
+        return min(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Rows whose turn has come, ordered by (ticker, time, sequence); and rows that came behind their watermark."""
+
+    rows: pa.Table
+    late: pa.Table
+
+
+SEQUENCE = "_sequence"
+
+
+class ReleaseBuffer:
+    """Holds rows until their ticker's watermark has passed them.
+
+    The watermark of a ticker is its latest event time less `delay_ns`, or what `advance` says. A row is late only when
+    it is older than the watermark: rows at the watermark itself are held, so that all ties are released together. The
+    buffer numbers rows in order of arrival (column `_sequence`) unless they carry that column already.
+    """
+
+    def __init__(self, time_column: str, ticker_column: str, delay_ns: int = 0) -> None:
+        self.time_column = time_column
+        self.ticker_column = ticker_column
+        self.delay_ns = delay_ns
+        self.clock = Clock()
+        self.late_rows = 0
+        self._held: pa.Table | None = None
+        self._next_sequence = 0
+
+    def push(self, table: pa.Table) -> Released:
+        """Rows in order of arrival; what they release."""
+        if SEQUENCE not in table.column_names:
+            numbers = np.arange(self._next_sequence, self._next_sequence + table.num_rows, dtype=np.int64)
+            table = table.append_column(SEQUENCE, pa.array(numbers))
+            self._next_sequence += table.num_rows
+        late = self._late(table)
+        fresh = table.filter(pa.array(~late)) if late.any() else table
+        self.late_rows += int(late.sum())
+        self._observe(fresh)
+        held = fresh if self._held is None else pa.concat_tables([self._held, fresh])
+        return Released(self._release(held), table.filter(pa.array(late)) if late.any() else table.slice(0, 0))
+
+    def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
+        """Watermarks from elsewhere (a clock, the venue): the rows that they release."""
+        for ticker, value in watermarks.items():
+            self.clock.watermarks[ticker] = max(value, self.clock.watermarks.get(ticker, value))
+        return self._release(self._held) if self._held is not None else pa.table({})
+
+    def close(self, tickers: set[str]) -> pa.Table:
+        """These tickers have ended: all their rows."""
+        self.clock.closed |= tickers
+        return self._release(self._held) if self._held is not None else pa.table({})
+
+    def _times(self, table: pa.Table) -> Index:
+        from cep.vector import from_column
+
+        return from_column(table.column(self.time_column)).values
+
+    def _tickers(self, table: pa.Table) -> tuple[list[str], Index]:
+        encoded = table.column(self.ticker_column).combine_chunks().dictionary_encode()
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+
+    def _late(self, table: pa.Table) -> Index:
+        """A row is late by the watermark as it was when the row arrived."""
+        names, codes = self._tickers(table)
+        times = self._times(table)
+        late = np.zeros(len(times), dtype=np.bool_)
+        for code, name in enumerate(names):
+            mine = np.flatnonzero(codes == code) if len(names) > 1 else np.arange(len(times))
+            own = times[mine]
+            before = np.maximum.accumulate(own) - self.delay_ns
+            start = self.clock.of(name)
+            if start is not None:
+                before = np.maximum(before, start)
+            known = np.concatenate([[start if start is not None else np.iinfo(np.int64).min], before[:-1]])
+            late[mine] = own < known
+        return late
+
+    def _observe(self, table: pa.Table) -> None:
+        names, codes = self._tickers(table)
+        times = self._times(table)
+        for code, name in enumerate(names):
+            latest = int(times[codes == code].max()) - self.delay_ns
+            self.clock.watermarks[name] = max(latest, self.clock.watermarks.get(name, latest))
+            self.clock.closed.discard(name)
+
+    def _release(self, held: pa.Table) -> pa.Table:
+        if held.num_rows == 0:
+            self._held = held
+            return held
+        names, codes = self._tickers(held)
+        limits = np.array([-(2**63) if (w := self.clock.of(name)) is None else w for name in names], dtype=np.int64)
+        times = self._times(held)
+        due = (times < limits[codes]) | (limits[codes] == FOREVER)
+        self._held = held.filter(pa.array(~due)) if due.any() else held
+        if not due.any():
+            return held.slice(0, 0)
+        released = held.filter(pa.array(due))
+        order = pc.sort_indices(
+            released,
+            [(self.ticker_column, "ascending"), (self.time_column, "ascending"), (SEQUENCE, "ascending")],
+        )
+        return released.take(order)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> pa.Table | None:
+        return self._held
+
+    def snapshot(self) -> tuple[dict[str, object], pa.Table | None]:
+        return (
+            {
+                "watermarks": dict(self.clock.watermarks),
+                "closed": sorted(self.clock.closed),
+                "late_rows": self.late_rows,
+                "next_sequence": self._next_sequence,
+            },
+            self._held,
+        )
+
+    def restore(self, state: Mapping[str, object], held: pa.Table | None) -> None:
+        watermarks, closed = state["watermarks"], state["closed"]
+        assert isinstance(watermarks, dict)
+        assert isinstance(closed, list)
+        self.clock = Clock({str(key): int(value) for key, value in watermarks.items()}, set(closed))
+        self.late_rows = int(str(state["late_rows"]))
+        self._next_sequence = int(str(state["next_sequence"]))
+        self._held = held
+
+
+def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str) -> Rows:
+    """A released table as rows; only its first `columns` columns are visible to the trigger."""
+    from cep.vector import from_column
+
+    relation = from_table(table.select(range(columns)))
+    ticker = table.column(ticker_column).combine_chunks()
+    if not pa.types.is_string(ticker.type):
+        ticker = ticker.cast(pa.string())
+    return Rows(
+        relation, from_column(table.column(time_column)).values, from_column(table.column(SEQUENCE)).values, ticker
+    )

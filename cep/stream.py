@@ -1,0 +1,426 @@
+"""A trigger on a stream: checked text, state, and events batch by batch.
+
+`StreamQuery` is compiled once per text; `TriggerStream` is one running trigger: it takes released rows of its tickers
+(see `cep.release`) and gives the rows that batch evaluation would give, each as soon as it can no longer change.
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cep.binder import Field
+from cep.engine import CompiledQuery, compile_query
+from cep.expressions import Column
+from cep.limits import DEFAULT, Limits
+from cep.match_stream import Context, MatchStream, Reports
+from cep.plans import Filter, Group, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort
+from cep.over import Over
+from cep.relation import Relation, from_table
+from cep.release import FOREVER, SEQUENCE, Clock, Rows, rows_of
+from cep.stream_stages import STATELESS, GroupStage, OverStage, RowStage, Stage, chained
+from cep.tokens import Position
+from cep.types import SqlType, to_arrow
+from cep.vector import Index
+from cep.windows import WindowTable
+from core.errors import TriggerRejected
+
+_MAGIC = b"cep1"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInput:
+    """One input of a stream: its schema, the columns that hold the event time (the first is used), its ticker."""
+
+    schema: pa.Schema
+    time_columns: tuple[str, ...]
+    ticker_column: str = "ticker"
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Result rows in order. `table` has the trigger's columns; the arrays have one entry a row (times in ns).
+
+    `context` is None for triggers without MATCH_RECOGNIZE.
+    """
+
+    table: pa.Table
+    ticker: list[str]
+    time: Index
+    sequence: Index
+    context: Context | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time."""
+
+    compiled: CompiledQuery
+    input_name: str
+    source: StreamInput
+    nodes: tuple[Plan, ...]
+    needs_merge: bool
+
+    @property
+    def columns(self) -> tuple[tuple[str, SqlType], ...]:
+        return self.compiled.columns
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.compiled.warnings
+
+
+def compile_stream(
+    sql: str,
+    inputs: Mapping[str, StreamInput],
+    parameters: Mapping[str, str] | None = None,
+    default_table: str = "ticks",
+    limits: Limits = DEFAULT,
+    partitions_close: bool = False,
+) -> StreamQuery:
+    """Check that a text can run on a stream.
+
+    `partitions_close`: a quiet ticker's partition is closed after some time, so that `$` can come true.
+    Raises TriggerRejected.
+    """
+    schemas = {name: source.schema for name, source in inputs.items()}
+    compiled = compile_query(sql, schemas, parameters, default_table, limits)
+    nodes = _chain(compiled.plan)
+    scan = nodes[0]
+    assert isinstance(scan, Scan)
+    source = inputs[scan.name]
+    for match in compiled.matches:
+        plan = match.recognize
+        if plan.has_end_anchor and plan.search.within_ns is None and not partitions_close:
+            raise plan.at.reject("$ never comes true on a stream that does not end", "add WITHIN or an idle timeout")
+    query = StreamQuery(compiled, scan.name, source, tuple(nodes), _check(nodes, source))
+    _stages(query)
+    return query
+
+
+def _chain(plan: Plan) -> list[Plan]:
+    """The plan's nodes from the input to the result."""
+    found: list[Plan] = []
+    current: Any = plan
+    while True:
+        found.append(current)
+        if isinstance(current, Scan):
+            return found[::-1]
+        if isinstance(current, Sort):
+            raise TriggerRejected("ORDER BY is not possible on a stream", hint="events come in the order of time")
+        if isinstance(current, Limited):
+            raise TriggerRejected("LIMIT is not possible on a stream")
+        if not hasattr(current, "inner"):
+            name = {"Join": "a join", "Union": "UNION"}.get(type(current).__name__, type(current).__name__)
+            raise TriggerRejected(f"{name} is not possible in a running trigger", hint="it is in batch evaluation")
+        if not isinstance(current, (*STATELESS, Match, Over, Group, WindowTable)):
+            raise TriggerRejected(f"{type(current).__name__.upper()} is not possible on a stream")
+        current = current.inner
+
+
+@dataclass(slots=True)
+class _Known:
+    """Which columns of a node hold the event time and the ticker."""
+
+    times: set[int]
+    tickers: set[int]
+
+
+def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
+    """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
+    names = source.schema.names
+    known = _Known(
+        {names.index(name) for name in source.time_columns if name in names},
+        {names.index(source.ticker_column)} if source.ticker_column in names else set(),
+    )
+    merge = False
+    for node in nodes:
+        if isinstance(node, Project):
+            known = _Known(
+                {
+                    i
+                    for i, part in enumerate(node.expressions)
+                    if isinstance(part, Column) and part.index in known.times
+                },
+                {
+                    i
+                    for i, part in enumerate(node.expressions)
+                    if isinstance(part, Column) and part.index in known.tickers
+                },
+            )
+        elif isinstance(node, Over):
+            order = node.window.order
+            first = order[0].expression if order else None
+            if not isinstance(first, Column) or first.index not in known.times or order[0].descending:
+                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending")
+            merge = merge or not known.tickers & set(node.window.partition)
+        elif isinstance(node, WindowTable):
+            width = len(node.fields)
+            known.times |= {width - 3, width - 2, width - 1}
+            merge = merge or (node.function == "SESSION" and not known.tickers & set(node.partition))
+        elif isinstance(node, Group):
+            known = _Known(
+                {i for i, key in enumerate(node.keys) if isinstance(key, Column) and key.index in known.times},
+                {i for i, key in enumerate(node.keys) if isinstance(key, Column) and key.index in known.tickers},
+            )
+            merge = merge or not known.tickers
+        elif isinstance(node, Match):
+            known, spans = _check_match(node, known)
+            merge = merge or spans
+    return merge
+
+
+def _check_match(node: Match, known: _Known) -> tuple[_Known, bool]:
+    plan = node.recognize
+    if plan.order:
+        first = plan.order[0]
+        if not isinstance(first.expression, Column) or first.expression.index not in known.times or first.descending:
+            raise plan.at.reject("MATCH_RECOGNIZE on a stream needs ORDER BY the event time, ascending")
+    spans = not known.tickers & set(plan.partition)
+    places = list(plan.columns)
+    outputs = [*places[: plan.measures_at], *([-1] * len(plan.measures)), *places[plan.measures_at :]]
+    return (
+        _Known(
+            {i for i, column in enumerate(outputs) if column in known.times},
+            {i for i, column in enumerate(outputs) if column in known.tickers},
+        ),
+        spans,
+    )
+
+
+@dataclass(slots=True)
+class _MatchStage:
+    """MATCH_RECOGNIZE in the middle of a chain; `context` belongs to the rows of the last feed."""
+
+    stream: MatchStream
+    width: int
+    types: list[SqlType]
+    context: Context | None = None
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        result = self.stream.feed(rows, clock)
+        if result is None:
+            self.context = None
+            from cep.vector import nulls
+
+            empty = Relation([nulls(kind, 0) for kind in self.types], 0)
+            return rows.slice(0, 0).replaced(empty)
+        self.context = result.context
+        return result.rows
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+        return self.stream.snapshot()
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self.stream.restore(state, rows)
+
+
+def _stages(query: StreamQuery) -> list[Stage]:
+    """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
+    found: list[Stage] = []
+    waiting: list[Plan] = []
+    window: WindowTable | None = None
+    for node in query.nodes:
+        if isinstance(node, Scan | Renamed):
+            continue
+        if isinstance(node, STATELESS):
+            if window is not None and not isinstance(node, Filter):
+                raise window.at.reject(
+                    "window columns on a stream are for GROUP BY", "group by window_start and window_end"
+                )
+            waiting.append(node)
+            continue
+        if isinstance(node, Group):
+            if window is None:
+                raise TriggerRejected(
+                    "GROUP BY on a stream needs a time window", hint="GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
+                )
+            stage = GroupStage(node, waiting, window)
+            stage.set_ticker_column(_ticker_index(query, window))
+            found.append(stage)
+            waiting, window = [], None
+            continue
+        if window is not None:
+            raise window.at.reject(
+                "window columns on a stream are for GROUP BY", "group by window_start and window_end"
+            )
+        if waiting:
+            found.append(RowStage(waiting))
+            waiting = []
+        if isinstance(node, WindowTable):
+            window = node
+        elif isinstance(node, Over):
+            found.append(OverStage(node))
+        elif isinstance(node, Match):
+            found.append(_MatchStage(MatchStream(node.recognize), len(node.fields), [f.type for f in node.fields]))
+    if window is not None:
+        raise window.at.reject("window columns on a stream are for GROUP BY", "group by window_start and window_end")
+    if waiting:
+        found.append(RowStage(waiting))
+    return found
+
+
+def _ticker_index(query: StreamQuery, window: WindowTable) -> int | None:
+    wanted = query.source.ticker_column.lower()
+    places = [index for index, part in enumerate(window.inner.fields) if part.name.lower() == wanted]
+    return places[0] if len(places) == 1 else None
+
+
+@dataclass(slots=True)
+class _Merge:
+    """Rows of all tickers in one order: they wait for the slowest."""
+
+    held: Rows | None = None
+
+    def feed(self, rows: Rows, least: int | None) -> Rows:
+        from cep.match_stream import _compact, _joined
+
+        together = rows if self.held is None or not self.held.length else _joined([self.held, rows])
+        due = (
+            np.zeros(together.length, dtype=np.bool_) if least is None else (together.time < least) | (least == FOREVER)
+        )
+        picked = np.flatnonzero(due)
+        order = np.lexsort((together.sequence[picked], together.time[picked]))
+        self.held = _compact(together.take(np.flatnonzero(~due))) if not due.all() else None
+        return together.take(picked[order])
+
+
+@dataclass(slots=True)
+class TriggerStream:
+    """One running trigger. `active_from`: rows that arrived with a smaller sequence do not exist for it."""
+
+    query: StreamQuery
+    active_from: int = 0
+    stages: list[Stage] = field(default_factory=list)
+    _merge: _Merge = field(default_factory=_Merge)
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            self.stages = _stages(self.query)
+
+    def feed(self, released: pa.Table, clock: Clock) -> Events:
+        """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks.
+
+        Call it with no rows too when watermarks have moved: deadlines may have passed.
+        """
+        query = self.query
+        schema = query.source.schema
+        if released.num_rows == 0 and SEQUENCE not in released.column_names:
+            released = schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
+        if self.active_from and released.num_rows:
+            released = released.filter(pa.compute.greater_equal(released.column(SEQUENCE), self.active_from))
+        rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
+        if query.needs_merge:
+            least = clock.least
+            rows = self._merge.feed(rows, least)
+            names = {*clock.watermarks, *clock.closed}
+            clock = Clock({name: least for name in names} if least is not None else {})
+            if least == FOREVER:
+                clock.closed = names
+        context: Context | None = None
+        kept: Index | None = None
+        for stage in self.stages:
+            if isinstance(stage, RowStage):
+                rows, picked = chained(stage.nodes, rows)
+                kept = picked if kept is None else kept[picked]
+                continue
+            rows = stage.feed(rows, clock)
+            context = stage.context if isinstance(stage, _MatchStage) else None
+            kept = None
+        if context is not None and kept is not None:
+            context = _picked(context, kept)
+        return self._events(rows, context)
+
+    def _events(self, rows: Rows, context: Context | None) -> Events:
+        shown = [index for index, part in enumerate(self.query.compiled.plan.fields) if not part.hidden]
+        arrays: list[pa.Array] = []
+        for index, (_, kind) in zip(shown, self.query.columns, strict=True):
+            array = rows.relation.column(index).to_arrow()
+            arrays.append(array if array.type == to_arrow(kind) else array.cast(to_arrow(kind)))
+        table = pa.Table.from_arrays(arrays, names=[name for name, _ in self.query.columns])
+        return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, context)
+
+    # -- reports --------------------------------------------------------------------------------------------------
+
+    @property
+    def reports(self) -> Reports:
+        """What was given up so far, over all MATCH_RECOGNIZE of the trigger."""
+        total = Reports()
+        for stage in self.stages:
+            if isinstance(stage, _MatchStage):
+                total.dropped_starts += stage.stream.reports.dropped_starts
+                total.degraded_skips += stage.stream.reports.degraded_skips
+        return total
+
+    @property
+    def retained_rows(self) -> int:
+        """Rows kept for matches, windows and frames to come."""
+        kept = [self._merge.held, *(rows for _, rows in (stage.snapshot() for stage in self.stages))]
+        return sum(rows.length for rows in kept if rows is not None)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Everything that must survive a restart; `restore` of a stream of the same text takes it back."""
+        parts: list[tuple[dict[str, Any], Rows | None]] = [({}, self._merge.held)]
+        parts += [stage.snapshot() for stage in self.stages]
+        blobs = [b"" if rows is None else _packed(rows) for _, rows in parts]
+        header = json.dumps([state for state, _ in parts]).encode()
+        sizes = struct.pack(f"<{len(blobs) + 2}Q", len(blobs), len(header), *(len(blob) for blob in blobs))
+        return _MAGIC + sizes + header + b"".join(blobs)
+
+    def restore(self, state: bytes) -> None:
+        """Raises ValueError for bytes that are no snapshot of such a stream."""
+        if state[:4] != _MAGIC:
+            raise ValueError("not a trigger's state")
+        count, header_size = struct.unpack_from("<2Q", state, 4)
+        if count != len(self.stages) + 1:
+            raise ValueError("the state belongs to another trigger")
+        sizes = struct.unpack_from(f"<{count}Q", state, 20)
+        place = 20 + 8 * count
+        states = json.loads(state[place : place + header_size])
+        place += header_size
+        rows: list[Rows | None] = []
+        for size in sizes:
+            rows.append(_unpacked(state[place : place + size]) if size else None)
+            place += size
+        self._merge.held = rows[0]
+        for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
+            stage.restore(written, kept)
+
+
+def _picked(context: Context, rows: Index) -> Context:
+    return Context(
+        context.match_number[rows], context.first_time[rows], context.last_time[rows], context.first_sequence[rows],
+        context.timed_out[rows], context.partial[rows],
+    )  # fmt: skip
+
+
+def _packed(rows: Rows) -> bytes:
+    columns = {f"c{index}": rows.relation.column(index).to_arrow() for index in range(rows.relation.width)}
+    columns |= {"time": pa.array(rows.time), "sequence": pa.array(rows.sequence), "ticker": rows.ticker}
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _unpacked(blob: bytes) -> Rows:
+    table = pa.ipc.open_stream(blob).read_all()
+    width = table.num_columns - 3
+    columns = [table.column(width + index).combine_chunks() for index in range(3)]
+    return Rows(
+        from_table(table.select(range(width))),
+        columns[0].to_numpy(zero_copy_only=False),
+        columns[1].to_numpy(zero_copy_only=False),
+        columns[2],
+    )
+
+
+__all__ = ["Events", "Field", "Narrowed", "Position", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]

@@ -1,0 +1,246 @@
+"""The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cep.expressions import Column
+from cep.match_stream import _compact, _joined
+from cep.over import RANKING, Over
+from cep.plans import Filter, Group, Narrowed, Plan, Project, Renamed, Scan, Sort
+from cep.relation import Relation, partition_codes
+from cep.release import FOREVER, Clock, Rows
+from cep.vector import Bools, Index
+from cep.windows import WindowTable
+
+STATELESS = (Filter, Project, Renamed, Narrowed)
+
+
+class Stage(Protocol):
+    def feed(self, rows: Rows, clock: Clock) -> Rows: ...
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]: ...
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None: ...
+
+
+@dataclass(slots=True)
+class _Given:
+    """Stands for rows that are already there, as the inner plan of one node."""
+
+    fields: tuple[Any, ...]
+    relation: Relation
+
+    def run(self, _inputs: Any) -> Relation:
+        return self.relation
+
+
+def chained(nodes: list[Plan], rows: Rows) -> tuple[Rows, Index]:
+    """The rows behind filters and projections (innermost first), and which of the given rows they are."""
+    kept = np.arange(rows.length, dtype=np.int64)
+    for node in nodes:
+        if isinstance(node, Filter):
+            found = np.flatnonzero(rows.relation.values().value(node.condition).true())
+            if len(found) != rows.length:
+                rows, kept = rows.take(found), kept[found]
+        elif isinstance(node, Project):
+            values = rows.relation.values()
+            rows = rows.replaced(Relation([values.value(part) for part in node.expressions], rows.length))
+        elif isinstance(node, Narrowed):
+            rows = rows.replaced(rows.relation.select(range(node.width)))
+    return rows, kept
+
+
+@dataclass(slots=True)
+class RowStage:
+    """Filters and projections: no state."""
+
+    nodes: list[Plan]
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        return chained(self.nodes, rows)[0]
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+        return {}, None
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        return
+
+
+class OverStage:
+    """OVER with frames that end at the current row: the rows that a later frame can reach are kept."""
+
+    def __init__(self, node: Over) -> None:
+        self.node = node
+        self._kept: Rows | None = None
+        frame = node.window.frame
+        ahead = frame.upper.kind not in ("CURRENT ROW", "PRECEDING")
+        aggregates = [function for function in node.functions if function.name not in (*RANKING, "LAG", "LEAD")]
+        unbounded = frame.lower.kind == "UNBOUNDED PRECEDING" and bool(aggregates)
+        ranked = any(function.name in RANKING for function in node.functions)
+        leading = any(function.name == "LEAD" and function.offset for function in node.functions)
+        if node.window.recognize is not None:
+            raise node.at.reject("a row pattern in a window is not possible on a stream", "use MATCH_RECOGNIZE")
+        if leading or (aggregates and ahead):
+            raise node.at.reject(
+                "a window that looks ahead is not possible on a stream", "end the frame at CURRENT ROW"
+            )
+        if unbounded or ranked:
+            raise node.at.reject(
+                "a window without a bound would keep every row of a stream",
+                "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
+            )
+        lags = [function.offset for function in node.functions if function.name == "LAG"]
+        self._rows = max([0, *lags])
+        self._range: float | int = 0
+        for bound in (frame.lower, frame.upper) if aggregates else ():
+            if bound.kind == "PRECEDING" and frame.unit == "ROWS":
+                self._rows = max(self._rows, int(bound.amount))
+            elif bound.kind == "PRECEDING":
+                self._range = max(self._range, bound.amount)
+        key = node.window.order[0] if node.window.order else None
+        if key is None or key.descending or not isinstance(key.expression, Column):
+            raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending")
+        self._key = key.expression
+
+    @property
+    def order_column(self) -> int:
+        return self._key.index
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        if rows.length == 0:
+            return rows.replaced(self._moved(rows.relation).run({}))
+        old = self._kept.length if self._kept is not None else 0
+        together = _joined([self._kept, rows]) if self._kept is not None and old else rows
+        computed = self._moved(together.relation).run({})
+        self._keep(together)
+        fresh = np.arange(old, together.length, dtype=np.int64)
+        return rows.replaced(computed.take(fresh))
+
+    def _moved(self, relation: Relation) -> Over:
+        node = self.node
+        given = _Given(node.inner.fields, relation)
+        return Over(given, node.window, node.functions, node.measures, node.fields, node.limits, node.at)
+
+    def _keep(self, rows: Rows) -> None:
+        numbers = partition_codes([rows.relation.column(index) for index in self.node.window.partition], rows.length)
+        order = np.argsort(numbers, kind="stable").astype(np.int64)
+        ranked = numbers[order]
+        ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1, rows.length)
+        sizes = np.diff(np.concatenate([[0], ends]))
+        last = np.repeat(ends, sizes) - 1
+        keep = last - np.arange(rows.length) < self._rows
+        if self._range:
+            times = rows.relation.column(self._key.index).expand().values[order]
+            keep |= times >= times[last] - self._range
+        self._kept = _compact(rows.take(np.sort(order[keep])))
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+        return {}, self._kept
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._kept = rows
+
+
+class GroupStage:
+    """GROUP BY over time windows: a window's groups are put out once, when the watermark reaches its end."""
+
+    def __init__(self, group: Group, filters: list[Plan], window: WindowTable) -> None:
+        self.group = group
+        self.filters = filters
+        self.window = window
+        self._kept: Rows | None = None
+        self._seen: dict[str, int] = {}
+        self._least: int | None = None
+        end = len(window.fields) - 2
+        if not any(isinstance(key, Column) and key.index in (end - 1, end) for key in group.keys):
+            raise window.at.reject("a stream needs window_start or window_end in GROUP BY")
+        self._end = end
+        self._by_ticker = False
+
+    def set_ticker_column(self, index: int | None) -> None:
+        """Groups of one ticker need not wait for the others."""
+        self._by_ticker = index is not None and any(
+            isinstance(key, Column) and key.index == index for key in self.group.keys
+        )
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        together = _joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
+        if together.length == 0:
+            return together.replaced(self._grouped(together.relation))
+        expanded = self._with_windows(together)
+        ends = expanded.relation.column(self._end).values
+        watermark = self._watermarks(expanded, clock)
+        before = self._before(expanded)
+        due = (ends <= watermark) & (ends > before)
+        ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)))
+        result = self._grouped(ripe.relation)
+        found = self._described(result, ripe)
+        self._keep(together, expanded, ends > watermark)
+        self._seen.update({name: value for name, value in clock.watermarks.items() if name not in clock.closed})
+        self._least = clock.least if clock.least is not None else self._least
+        return found
+
+    def _with_windows(self, rows: Rows) -> Rows:
+        """Each row once per window, carrying which row it is."""
+        window = self.window
+        given = _Given(window.inner.fields, rows.relation)
+        moved = WindowTable(
+            given, window.function, window.time_column, window.intervals, window.partition, window.fields, window.at
+        )
+        picked, relation = moved.run_numbered({})
+        return Rows(relation, rows.time[picked], picked, rows.ticker.take(pa.array(picked, pa.int64())))
+
+    def _watermarks(self, rows: Rows, clock: Clock) -> Index:
+        nothing = -(2**63)
+        least = clock.least
+        if not self._by_ticker:
+            return np.full(rows.length, nothing if least is None else least, dtype=np.int64)
+        return self._by_name(rows, {name: clock.of(name) for name in {*clock.watermarks, *clock.closed}})
+
+    def _before(self, rows: Rows) -> Index:
+        if not self._by_ticker:
+            return np.full(rows.length, -(2**63) if self._least is None else self._least, dtype=np.int64)
+        return self._by_name(rows, dict(self._seen))
+
+    @staticmethod
+    def _by_name(rows: Rows, values: dict[str, Any]) -> Index:
+        encoded = rows.ticker.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        known = np.array([-(2**63) if values.get(name) is None else values[name] for name in names], dtype=np.int64)
+        found: Index = known[encoded.indices.to_numpy(zero_copy_only=False)]
+        return found
+
+    def _grouped(self, relation: Relation) -> Relation:
+        group = self.group
+        return Group(_Given((), relation), group.keys, group.aggregates, group.fields).run({})
+
+    def _described(self, result: Relation, ripe: Rows) -> Rows:
+        """Times and tickers of the groups: of the last row of each."""
+        if ripe.length == 0:
+            return ripe.replaced(result)
+        keys = [ripe.relation.values().value(key) for key in self.group.keys]
+        numbers = partition_codes(keys, ripe.length)
+        _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        last = np.zeros(len(first), dtype=np.int64)
+        np.maximum.at(last, inverse, np.arange(ripe.length, dtype=np.int64))
+        order = np.argsort(first, kind="stable")
+        rows = last[order]
+        end = ripe.relation.column(self._end).values[rows]
+        return Rows(result, end - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
+
+    def _keep(self, together: Rows, expanded: Rows, is_open: Bools) -> None:
+        self._kept = _compact(together.take(np.unique(expanded.sequence[is_open])))
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+        return {"seen": self._seen, "least": self._least}, self._kept
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._seen = dict(state["seen"])
+        self._least = state["least"]
+        self._kept = rows
+
+
+__all__ = ["FOREVER", "STATELESS", "GroupStage", "OverStage", "RowStage", "Scan", "Sort", "Stage", "chained"]

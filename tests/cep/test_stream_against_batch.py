@@ -1,0 +1,67 @@
+"""Any batching of a stream gives the rows of batch evaluation, through snapshots and restarts."""
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cep import SkipFailed, evaluate
+from cep.release import ReleaseBuffer
+from cep.stream import StreamInput, TriggerStream, compile_stream
+from tests.cep.random_matches import Case, cases
+
+_SETTINGS = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+
+
+def streamed(sql: str, table: pa.Table, cuts: list[int], restart: bool) -> list[tuple[Any, ...]]:
+    """The rows of `table` in batches, then the end of all tickers."""
+    source = StreamInput(table.schema, ("ts",), "ticker")
+    query = compile_stream(sql, {"ticks": source}, partitions_close=True)
+    running = TriggerStream(query)
+    buffer = ReleaseBuffer("ts", "ticker")
+    found: list[tuple[Any, ...]] = []
+
+    def take(released: pa.Table) -> None:
+        nonlocal running
+        found.extend(tuple(row.values()) for row in running.feed(released, buffer.clock).table.to_pylist())
+        if restart:
+            state = running.snapshot()
+            running = TriggerStream(query)
+            running.restore(state)
+
+    for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
+        take(buffer.push(table.slice(start, end - start)).rows)
+    take(buffer.close(set(table.column("ticker").to_pylist())))
+    return sorted(found, key=repr)
+
+
+def with_ticker(case: Case) -> pa.Table:
+    return case.table.append_column("ticker", pa.array(["T"] * len(case.rows), pa.string()))
+
+
+def in_batches(case: Case, cuts: list[int], restart: bool) -> None:
+    table = with_ticker(case)
+    # Ties stand in arrival order in both.
+    try:
+        wanted = sorted((tuple(row.values()) for row in evaluate(case.sql, table).to_pylist()), key=repr)
+    except SkipFailed:
+        return
+    places = sorted({cut for cut in cuts if cut <= table.num_rows})
+    assert streamed(case.sql, table, places, restart) == wanted, (case.sql, places)
+
+
+@_SETTINGS
+@given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans())
+def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool) -> None:
+    in_batches(case, cuts, restart)
+
+
+@_SETTINGS
+@given(cases(within=True), st.lists(st.integers(0, 7), max_size=6), st.booleans())
+def test_a_stream_with_within_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool) -> None:
+    in_batches(case, cuts, restart)
