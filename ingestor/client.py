@@ -72,12 +72,19 @@ class VenueClient:
     async def load_markets(self, progress: Progress) -> None:
         """Read the exchange's list of markets; raises ExchangeError or BusUnavailable after one try."""
         await self.attempt(Call.MARKETS, lambda: self.exchange.load_markets(True), progress, scale=6)
+        chosen: dict[str, Any] = {}
+        for listed in (self.exchange.markets_by_id or {}).values():
+            for market in listed:
+                if market.get("spot") and market.get("id"):
+                    symbol = market["symbol"]
+                    chosen[symbol] = min(chosen.get(symbol, market), market, key=_preference)
+        # ccxt keeps whichever of two markets of one symbol it saw last (Kraken's dark pools, relisted coins).
+        self.exchange.markets.update(chosen)
         markets = {
             symbol: Market(
                 symbol, market["id"], market.get("active") is not False, market["baseId"] or "", market["quoteId"] or ""
             )
-            for symbol, market in (self.exchange.markets or {}).items()
-            if market.get("spot") and market.get("id")
+            for symbol, market in chosen.items()
         }
         if not markets:
             raise BadReply(f"{self.venue} listed no spot market")
@@ -218,3 +225,8 @@ class VenueClient:
 
 
 _JITTER = wait_random_exponential(multiplier=1, max=60)
+
+
+def _preference(market: Any) -> tuple[bool, int, str]:
+    """Of markets that share a symbol the one that trades, then the one of the plain id, goes first."""
+    return (market.get("active") is False, len(market["id"]), market["id"])

@@ -48,6 +48,7 @@ class Connection:
         for task in self._tasks:
             task.cancel()
         self._socket.disable_monitor()
+        self._monitor.close(0)
         self._socket.close(linger_milliseconds)
 
     async def _read(self) -> None:

@@ -40,6 +40,7 @@ class Coverage:
 
     def close(self, end: int) -> int:
         """Nothing more comes before `end`; returns how many candles a full answer would have held."""
-        if end > self._next and count_opens(self._next, end, self.period_seconds):
-            self.holes.append((self._next, end))
+        missing = count_opens(self._next, end, self.period_seconds)
+        if missing:
+            self.holes.append((self._next, self._next + missing * self.period_seconds * SECOND))
         return count_opens(self.start, max(end, self._next), self.period_seconds)

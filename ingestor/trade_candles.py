@@ -66,7 +66,8 @@ class KrakenTrades:
             if number == 1:
                 self._check_reach(page, query)
             if number:
-                page = await self._page(query, page.cursor, progress)
+                # The cursor is exclusive, and trades of one nanosecond may stand on both sides of a page's end.
+                page = await self._page(query, page.cursor - 1, progress)
                 page = page.take(page.trade_id > previous_id)
             if not len(page):
                 break

@@ -56,6 +56,7 @@ class Loopback:
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
     hangs: bool = False
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def asked(self, path: str) -> list[dict[str, str]]:
         return [query for asked, query in self.requests if asked == path]
@@ -74,7 +75,7 @@ class Loopback:
         query = dict(request.query)
         self.requests.append((request.path, query))
         if self.hangs:
-            await asyncio.sleep(3_600)
+            await self.is_over.wait()
         if self.faults and self.faults[0][0] in ("", request.path):
             return self.faults.popleft()[1]()
         answer = self.answers.get(request.path)
@@ -91,7 +92,7 @@ async def loopback() -> AsyncIterator[Loopback]:
     server = Loopback()
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -99,6 +100,7 @@ async def loopback() -> AsyncIterator[Loopback]:
     try:
         yield server
     finally:
+        server.is_over.set()
         await runner.cleanup()
 
 
@@ -212,9 +214,7 @@ def serve_binance(
     server.answers["/api/v3/klines"] = answer
 
 
-def serve_kraken(
-    server: Loopback, ohlc: list[list[Any]], *, now: float, pair: str = "XBTUSDT", step: int = 60
-) -> None:
+def serve_kraken(server: Loopback, ohlc: list[list[Any]], *, now: float, pair: str = "XBTUSDT", step: int = 60) -> None:
     """The newest 720 of `ohlc` after `since` and the unfinished row behind them, as the exchange does it."""
 
     def answer(query: Query) -> Any:
@@ -279,7 +279,11 @@ def serve_okx(server: Loopback, rows: list[Row], *, now: float, page: int = 300,
         "lever": "",
     }
     server.answers["/api/v5/public/instruments"] = lambda query: {"code": "0", "msg": "", "data": [instrument]}
-    server.answers["/api/v5/public/time"] = lambda query: {"code": "0", "msg": "", "data": [{"ts": str(int(now * 1000))}]}
+    server.answers["/api/v5/public/time"] = lambda query: {
+        "code": "0",
+        "msg": "",
+        "data": [{"ts": str(int(now * 1000))}],
+    }
     server.answers["/api/v5/market/candles"] = answer
     server.answers["/api/v5/market/history-candles"] = answer
 
@@ -349,7 +353,9 @@ def serve_coinbaseexchange(server: Loopback, rows: list[Row], *, now: float, pag
     def answer(query: Query) -> Any:
         start, end = seconds(query["start"]), seconds(query["end"])
         if (end - start) / 60 > 300:
-            return web.Response(status=400, text='{"message": "granularity too small"}', content_type="application/json")
+            return web.Response(
+                status=400, text='{"message": "granularity too small"}', content_type="application/json"
+            )
         found = [row for row in rows if start <= row[0] <= end]
         return [
             [t, float(low), float(high), float(open_), float(close), float(volume)]
