@@ -21,7 +21,7 @@ def read_from_iceberg(settings: Settings) -> ReadRows:
     """A reader whose libraries are loaded when it is first used: most platforms never see a legacy request."""
 
     def read(ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int | None) -> "pa.Table":
-        from iceberg.read import read_ohlc
+        from iceberg import read_ohlc
 
         return read_ohlc(settings, ticker, period_seconds, start_ns, end_ns, limit)
 

@@ -162,17 +162,17 @@ def test_a_snapshot_goes_to_its_ticker_and_to_the_topic_of_its_request(platform:
 
 
 def test_a_slow_subscriber_loses_and_a_quick_one_does_not(start_relay: Start) -> None:
-    platform = start_relay(limits=RelayLimits(subscriber_queue=2_000))
-    ticker, count = "SLOW/USDT.BINANCE", 20_000
+    platform = start_relay(limits=RelayLimits(subscriber_queue=1_000))
+    ticker, count = "SLOW/USDT.BINANCE", 10_000
     slow = platform.ready_subscriber(f"SNAPSHOT:{ticker}")
     quick = platform.ready_subscriber(f"SNAPSHOT:{ticker}")
-    value = cw.Snapshot(ticker=ticker, request_id="x" * 2_000).SerializeToString()
+    value = cw.Snapshot(ticker=ticker, request_id="x" * 3_000).SerializeToString()
     stamp = SequenceStamp(f"SNAPSHOT:{ticker}", tag=b"\x58")
     record = Record(value, key=ticker.encode(), sequence=stamp)
     seen = 0
-    for _ in range(count // 500):
-        platform.bus.publish(bus_topics.SNAPSHOTS, [record] * 500)
-        for _ in range(500):
+    for _ in range(count // 250):
+        platform.bus.publish(bus_topics.SNAPSHOTS, [record] * 250)
+        for _ in range(250):
             seen += 1
             assert quick.next()[1].sequence == seen
     got = [slow.next()[1].sequence for _ in range(1_000)]

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -6,10 +7,12 @@ import pytest
 import zmq
 
 from core.errors import CommitUnknown
+from core.settings import Settings
+from iceberg import OHLC, append, create_tables, load_table, open_catalog
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import encode
-from relay.pages import pages
+from relay.pages import pages, read_from_iceberg
 from tests.relay.conftest import Start
 from tests.relay.harness import START, Platform, finish
 
@@ -167,3 +170,18 @@ def test_a_table_that_cannot_be_read_is_told(start_relay: Start, failure: Except
     answer = client.answer()
     assert (answer.status, answer.is_final) == (ing.Response.ERROR, True)
     assert "cannot be read now" in answer.error_message
+
+
+def test_a_legacy_request_is_answered_from_a_real_table(start_relay: Start, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    catalog = open_catalog(settings)
+    create_tables(catalog)
+    append(load_table(catalog, OHLC), rows(1_500).cast(OHLC.arrow_schema), {"made-by": "test"})
+    platform = start_relay(read_rows=read_from_iceberg(settings))
+    client = platform.client()
+    client.socket.send_multipart(encode(ohlc("r", start_time=START + 10 * MINUTE, limit=1_200)))
+    wait_until_queued(platform, "r")
+    finish(platform.bus, "r", row_count=1_200)
+    answers = [client.answer() for _ in range(2)]
+    candles = [cw.OHLCV.FromString(data) for page in answers for data in page.data]
+    assert candles == [candle(number) for number in range(10, 1_210)]
