@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Rows that a table shows at its begin and at its end; files and JSON hold all.
 SHOWN_ROWS = 10
+UNLIMITED_COLUMNS = 10_000
 
 
 class Output(StrEnum):
@@ -57,14 +58,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        *columns, title=title, box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2, title_justify="left"
-    )
+    is_tty = sys.stdout.isatty()
+    table = Table(title=title, box=box.SIMPLE_HEAD if is_tty else box.ASCII2, title_justify="left")
+    for number, column in enumerate(columns):
+        # What names a row is kept whole as long as there is any other column to narrow.
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console = Console(markup=False, highlight=False)
     # A pipe has no edge: nothing is cut there.
-    console.print(table, width=None if sys.stdout.isatty() else max(console.width, console.measure(table).maximum))
+    Console(markup=False, highlight=False, width=None if is_tty else UNLIMITED_COLUMNS).print(table)
 
 
 def cell(value: object) -> str:

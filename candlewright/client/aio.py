@@ -110,8 +110,11 @@ class AsyncClient:
     async def state(self, request_id: str) -> RequestState:
         return await self._run(lambda ask: ask.state(request_id))
 
-    async def cancel(self, request_id: str) -> Submission:
-        """Ask for the end of a request; its final notification says ERROR "cancelled" unless it ended before."""
+    async def cancel(self, request_id: str) -> RequestState:
+        """Ask for the end of a request; its final says ERROR "cancelled" unless it ended before.
+
+        Returns the state that the request was in; raises RequestNotFound for an unknown id.
+        """
         return await self._run(lambda ask: ask.cancel(request_id))
 
     async def venues(self) -> list[Venue]:

@@ -1,7 +1,7 @@
 """What can be asked of the platform, as generators of steps: the one copy that both twins run."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -86,9 +86,15 @@ class Operations:
         answer = yield from self._ask(cw.RequestStateQuery(request_id=request_id), cw.RequestState)
         return RequestState.from_message(answer)
 
-    def cancel(self, request_id: str) -> Operation[Submission]:
+    def cancel(self, request_id: str) -> Operation[RequestState]:
+        """Raises RequestNotFound for an id that the platform does not know."""
+        # A DEALER's cancellation has no answer of its own: the question behind it, on the same connection, has.
         control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id)
-        return _accepted((yield from self._ask(control, ing.SubmitResponse)))
+        query = cw.RequestStateQuery(request_id=request_id)
+        state = RequestState.from_message((yield from self._ask([control, query], cw.RequestState)))
+        if state.state == "unknown":
+            raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
+        return state
 
     # ---- venues, snapshots, legacy pages, replay
     def venues(self, venue: str = "") -> Operation[list[cw.Venue]]:
@@ -168,12 +174,16 @@ class Operations:
             record = yield from self._next_of(cw.TopicRecord, request)
 
     # ---- the three ways to wait
-    def _ask(self, message: Message, answer: type[M], heard: list[Published] | None = None) -> Operation[M]:
+    def _ask(
+        self, message: Message | Sequence[Message], answer: type[M], heard: list[Published] | None = None
+    ) -> Operation[M]:
         """Send, and send again, until an `answer` comes; publications that come first go to `heard`."""
+        messages = [message] if isinstance(message, Message) else message
         give_up = self._session.now + self._timeout_seconds
         pause = RESEND_SECONDS
         while self._session.now < give_up:
-            yield Send(message)
+            for each in messages:
+                yield Send(each)
             until = min(give_up, self._session.now + pause)
             pause = min(pause * 2, RESEND_MAX_SECONDS)
             while not isinstance(event := (yield Wait(until)), TimedOut):

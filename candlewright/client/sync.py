@@ -110,8 +110,11 @@ class Client:
     def state(self, request_id: str) -> RequestState:
         return self._run(lambda ask: ask.state(request_id))
 
-    def cancel(self, request_id: str) -> Submission:
-        """Ask for the end of a request; its final notification says ERROR "cancelled" unless it ended before."""
+    def cancel(self, request_id: str) -> RequestState:
+        """Ask for the end of a request; its final says ERROR "cancelled" unless it ended before.
+
+        Returns the state that the request was in; raises RequestNotFound for an unknown id.
+        """
         return self._run(lambda ask: ask.cancel(request_id))
 
     def venues(self) -> list[Venue]:

@@ -315,3 +315,18 @@ def test_markets_of_an_unknown_venue_are_refused(talk: Conversation) -> None:
     talk.reply(cw.VenueList(request_id=talk.sent[-1].request_id))  # type: ignore[attr-defined]
     with pytest.raises(InvalidRequest, match="NOWHERE"):
         ticket.result()
+
+
+def test_cancel_is_sent_before_the_question_that_confirms_it(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.cancel("r1"), 0.0)
+    talk.look()
+    assert [type(message) for message in talk.sent] == [ing.IngestorControl, cw.RequestStateQuery]
+    talk.reply(cw.RequestState(request_id="r1", state="running"))
+    assert ticket.result().state == "running"
+
+
+def test_cancelling_an_unknown_request_is_not_found(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.cancel("r1"), 0.0)
+    talk.reply(cw.RequestState(request_id="r1", state="unknown"))
+    with pytest.raises(RequestNotFound):
+        ticket.result()

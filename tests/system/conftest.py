@@ -1,0 +1,94 @@
+"""One running platform for all system tests: real processes, embedded Redis, Spark, a sandbox exchange as BINANCE."""
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import candlewright as cw
+from candlewright.supervisor.private import PrivatePlatform
+from sandbox import SandboxThread
+
+#: Starting Spark on a busy machine, with its jars to fetch, is the slowest thing that a test waits for.
+START_SECONDS = 600.0
+MINUTE_MS = 60_000
+SECOND = 1_000_000_000
+
+
+@dataclass
+class System:
+    """The platform, its exchange, and what `up` said on stderr."""
+
+    platform: PrivatePlatform
+    exchange: SandboxThread
+    told: list[str] = field(default_factory=list)
+
+    def connect(self, **options: object) -> cw.Client:
+        return cw.connect(settings=self.platform.settings, timeout=20.0, **options)  # type: ignore[arg-type]
+
+    def aconnect(self) -> cw.AsyncClient:
+        return cw.aconnect(settings=self.platform.settings, timeout=20.0)
+
+    def klines(self, symbol: str, start_ms: int, end_ms: int, interval: str = "1m") -> list[list[object]]:
+        """What the exchange itself answers, page by page."""
+        rows: list[list[object]] = []
+        while start_ms < end_ms:
+            query = urllib.parse.urlencode(
+                {"symbol": symbol, "interval": interval, "startTime": start_ms, "endTime": end_ms - 1, "limit": 1000}
+            )
+            with urllib.request.urlopen(f"{self.exchange.url}/api/v3/klines?{query}", timeout=30) as answer:
+                page = json.load(answer)
+            if not page:
+                break
+            rows += page
+            start_ms = page[-1][6] + 1
+        return rows
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with SandboxThread(seed=11, rate_limit=False) as exchange:
+        told: list[str] = []
+        platform = PrivatePlatform(
+            tmp_path_factory.mktemp("platform"),
+            ("--exchange-url", f"BINANCE={exchange.url}", "--ingestors", "2"),
+            {"INGESTOR__VENUES": '["BINANCE"]', "INGESTOR__RATE_LIMIT": "false", "BROKER__LEASE_SECONDS": "5"},
+            hear=told.append,
+        )
+        try:
+            platform.start(START_SECONDS)
+            yield System(platform, exchange, told)
+        finally:
+            code = platform.stop()
+        assert code == 0, told
+
+
+@pytest.fixture
+def client(system: System) -> Iterator[cw.Client]:
+    with system.connect() as c:
+        yield c
+
+
+Rows = list[tuple[object, ...]]
+
+
+@pytest.fixture(scope="session")
+def exchange_rows(system: System) -> Callable[[str, int, int], Rows]:
+    """(open time in ms, open, high, low, close, volume, quote volume, trades) as the exchange has them."""
+
+    def read(symbol: str, start_ms: int, end_ms: int) -> Rows:
+        return [
+            (row[0], *(float(str(cell)) for cell in row[1:6]), float(str(row[7])), row[8])
+            for row in system.klines(symbol, start_ms, end_ms)
+        ]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def data_dir(system: System) -> Path:
+    return system.platform.data_dir
