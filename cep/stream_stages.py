@@ -169,7 +169,7 @@ class GroupStage:
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         together = _joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
         if together.length == 0:
-            return together.replaced(self._grouped(together.relation))
+            return together.replaced(self._grouped(self._with_windows(together).relation))
         expanded = self._with_windows(together)
         ends = expanded.relation.column(self._end).values
         watermark = self._watermarks(expanded, clock)

@@ -1,0 +1,292 @@
+"""When a stream gives its rows, what it keeps, and what it refuses."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cep import Limits, TriggerRejected, evaluate
+from cep.release import Clock, ReleaseBuffer
+from cep.stream import Events, StreamInput, TriggerStream, compile_stream
+
+SECOND = 1_000_000_000
+SCHEMA = pa.schema([("ticker", pa.string()), ("ts", pa.timestamp("ns")), ("price", pa.float64())])
+TICKS = StreamInput(SCHEMA, ("ts",))
+
+
+def ticks(*rows: tuple[str, float, float]) -> pa.Table:
+    """Rows of (ticker, seconds, price)."""
+    return pa.table(
+        {
+            "ticker": pa.array([row[0] for row in rows], pa.string()),
+            "ts": pa.array([int(row[1] * SECOND) for row in rows], pa.int64()).cast(pa.timestamp("ns")),
+            "price": pa.array([row[2] for row in rows], pa.float64()),
+        },
+        schema=SCHEMA,
+    )
+
+
+class Running:
+    """A trigger with its release buffer."""
+
+    def __init__(self, sql: str, limits: Limits | None = None, closes: bool = False) -> None:
+        self.query = compile_stream(sql, {"ticks": TICKS}, limits=limits or Limits(), partitions_close=closes)
+        self.buffer = ReleaseBuffer("ts", "ticker")
+        self.stream = TriggerStream(self.query)
+
+    def push(self, *rows: tuple[str, float, float]) -> list[tuple[Any, ...]]:
+        return shown(self.events(*rows))
+
+    def events(self, *rows: tuple[str, float, float]) -> Events:
+        return self.stream.feed(self.buffer.push(ticks(*rows)).rows, self.buffer.clock)
+
+    def watermark(self, seconds: float, ticker: str = "T") -> Events:
+        return self.stream.feed(self.buffer.advance({ticker: int(seconds * SECOND)}), self.buffer.clock)
+
+    def close(self, *tickers: str) -> list[tuple[Any, ...]]:
+        return shown(self.stream.feed(self.buffer.close(set(tickers)), self.buffer.clock))
+
+    def restart(self) -> None:
+        state = self.stream.snapshot()
+        self.stream = TriggerStream(self.query)
+        self.stream.restore(state)
+
+
+def shown(events: Events) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in events.table.to_pylist()]
+
+
+def match(clauses: str) -> str:
+    return f"SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts {clauses}) AS m"
+
+
+def test_a_match_without_loop_comes_with_its_last_row() -> None:
+    running = Running(match("MEASURES B.price AS p PATTERN (A B) DEFINE A AS price = 1, B AS price = 2"))
+    assert running.push(("T", 0, 1), ("T", 1, 2)) == []  # the row at the watermark may still have ties
+    assert running.watermark(1.5).table.to_pylist() == [{"ticker": "T", "p": 2.0}]
+
+
+def test_a_greedy_match_waits_for_the_row_that_ends_its_loop() -> None:
+    running = Running(
+        match("MEASURES LAST(U.price) AS p PATTERN (S D+ U+) DEFINE D AS price < PREV(price), U AS price > PREV(price)")
+    )
+    assert running.push(("T", 0, 5), ("T", 1, 4), ("T", 2, 6), ("T", 3, 7), ("T", 4, 7)) == []
+    assert running.push(("T", 5, 7)) == [("T", 7.0)]
+
+
+def test_a_lower_branch_waits_until_the_preferred_branch_is_dead() -> None:
+    sql = match(
+        "MEASURES COUNT(*) AS n PATTERN (A B C D | A B) DEFINE A AS price = 1, B AS price = 2, C AS price = 3, D AS price = 4"
+    )
+    running = Running(sql)
+    assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 3)) == []
+    assert running.push(("T", 4, 9)) == [("T", 2)]
+
+
+def test_ties_at_the_watermark_are_never_late() -> None:
+    buffer = ReleaseBuffer("ts", "ticker")
+    assert buffer.push(ticks(("T", 1, 1), ("T", 2, 2))).rows.num_rows == 1
+    released = buffer.push(ticks(("T", 2, 3), ("T", 1, 9), ("T", 3, 4)))
+    assert released.rows.column("price").to_pylist() == [2.0, 3.0]
+    assert released.late.column("price").to_pylist() == [9.0]
+    assert buffer.late_rows == 1
+
+
+def test_watermarks_are_per_ticker() -> None:
+    buffer = ReleaseBuffer("ts", "ticker")
+    buffer.push(ticks(("FAST", 100, 1)))
+    released = buffer.push(ticks(("SLOW", 1, 1), ("SLOW", 2, 1)))
+    assert released.late.num_rows == 0
+    assert released.rows.column("ticker").to_pylist() == ["SLOW"]
+
+
+def test_next_in_define_is_decided_when_the_next_row_is_there() -> None:
+    running = Running(
+        match("MEASURES P.price AS p PATTERN (P) DEFINE P AS price > PREV(price) AND price > NEXT(price)")
+    )
+    assert running.push(("T", 0, 1), ("T", 1, 3), ("T", 2, 2)) == []
+    assert running.push(("T", 3, 2)) == [("T", 3.0)]
+
+
+def test_next_in_measures_delays_the_row() -> None:
+    running = Running(match("MEASURES NEXT(A.price) AS p PATTERN (A) DEFINE A AS price = 1"))
+    assert running.push(("T", 0, 1), ("T", 1, 5)) == []
+    assert running.push(("T", 2, 6)) == [("T", 5.0)]
+
+
+def test_within_gives_up_by_the_clock_without_a_further_row() -> None:
+    running = Running(match("MEASURES COUNT(*) AS n PATTERN (A B*) WITHIN INTERVAL '5' SECOND DEFINE A AS price = 1"))
+    assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 2)) == []
+    assert shown(running.watermark(4.9)) == []
+    assert shown(running.watermark(5)) == [("T", 3)]
+
+
+def test_absence_of_an_event_is_a_timeout_row() -> None:
+    sql = match(
+        "MEASURES A.price AS a, B.price AS b ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A B) "
+        "WITHIN INTERVAL '5' SECOND DEFINE A AS price = 1, B AS price = 2"
+    )
+    running = Running(sql)
+    running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 1))
+    events = running.watermark(8)
+    assert shown(events) == [("T", 1.0, None)]
+    assert events.context is not None
+    assert events.context.timed_out.tolist() == [True]
+    assert events.context.partial.tolist() == [True]
+    assert events.context.match_number.tolist() == [2]
+
+
+def test_no_event_for_a_time_is_told_apart_from_its_end() -> None:
+    sql = match(
+        "MEASURES COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A X*) WITHIN INTERVAL '5' SECOND "
+        "DEFINE A AS price = 1, X AS NOT price = 2"
+    )
+    running = Running(sql)
+    running.push(("T", 0, 1), ("T", 1, 3), ("T", 2, 2), ("T", 3, 1), ("T", 4, 3))
+    first = running.watermark(4.5)
+    second = running.watermark(9)
+    assert first.context is None or first.context.timed_out.tolist() in ([], [False])
+    assert second.context is not None and second.context.timed_out.tolist() == [True]
+
+
+def test_match_numbers_go_on_after_a_restart() -> None:
+    running = Running(
+        match("MEASURES MATCH_NUMBER() AS n, FIRST(price) AS p PATTERN (A B) DEFINE B AS price > A.price")
+    )
+    assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 3)) == [("T", 1, 1.0)]
+    running.restart()
+    assert running.push(("T", 3, 4), ("T", 4, 5)) == [("T", 2, 3.0)]
+
+
+def test_start_anchor_is_the_first_row_since_the_trigger_is_active() -> None:
+    running = Running(match("MEASURES A.price AS p PATTERN (^ A)"))
+    assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 3)) == [("T", 1.0)]
+
+
+def test_end_anchor_needs_an_end() -> None:
+    sql = match("MEASURES LAST(A.price) AS p PATTERN (A $)")
+    with pytest.raises(TriggerRejected, match=r"\$ never comes true"):
+        compile_stream(sql, {"ticks": TICKS})
+    running = Running(sql, closes=True)
+    assert running.push(("T", 0, 1), ("T", 1, 2)) == []
+    assert running.close("T") == [("T", 2.0)]
+
+
+def test_a_missing_skip_target_degrades_and_is_counted() -> None:
+    running = Running(
+        match("MEASURES COUNT(*) AS n AFTER MATCH SKIP TO B PATTERN (A B?) DEFINE A AS price = 1, B AS price = 2")
+    )
+    assert running.push(("T", 0, 1), ("T", 1, 1), ("T", 2, 2), ("T", 3, 0), ("T", 4, 0)) == [("T", 1), ("T", 2)]
+    assert running.stream.reports.degraded_skips == 1
+
+
+def test_the_row_limit_drops_the_oldest_starts_and_counts_them() -> None:
+    running = Running(match("MEASURES COUNT(*) AS n PATTERN (A B* C) DEFINE C AS price = 9"), Limits(retained_rows=100))
+    for start in range(0, 2000, 50):
+        running.push(*(("T", start + offset, 1.0) for offset in range(50)))
+    assert running.stream.retained_rows <= 200
+    assert running.stream.reports.dropped_starts > 0
+    assert "grows" in running.query.warnings[0]
+
+
+def test_state_stays_small_when_within_prunes() -> None:
+    running = Running(
+        match("MEASURES COUNT(*) AS n PATTERN (A B* C) WITHIN INTERVAL '10' SECOND DEFINE C AS price = 9")
+    )
+    for start in range(0, 1000, 20):
+        running.push(*(("T", start + offset, 1.0) for offset in range(20)))
+    assert running.stream.retained_rows <= 40
+
+
+def test_partitions_that_span_tickers_wait_for_the_slowest() -> None:
+    sql = "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES A.ticker AS a, B.ticker AS b PATTERN (A B)) AS m"
+    running = Running(sql)
+    running.buffer.advance({"X": 0, "Y": 0})
+    assert running.push(("X", 0, 1), ("X", 2, 1), ("X", 4, 1)) == []
+    assert running.push(("Y", 1, 1), ("Y", 3, 1)) == [("X", "Y")]
+
+
+def test_rows_from_before_the_registration_do_not_exist() -> None:
+    query = compile_stream(match("MEASURES A.price AS p PATTERN (A)"), {"ticks": TICKS})
+    buffer = ReleaseBuffer("ts", "ticker")
+    stream = TriggerStream(query, active_from=2)
+    released = buffer.push(ticks(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 4))).rows
+    assert shown(stream.feed(released, buffer.clock)) == [("T", 3.0)]
+
+
+WINDOWED = [
+    "SELECT ticker, TUMBLE_START(ts, INTERVAL '10' SECOND) AS w, COUNT(*) AS n, MAX(price) AS p FROM ticks "
+    "GROUP BY ticker, TUMBLE(ts, INTERVAL '10' SECOND) HAVING COUNT(*) > 1",
+    "SELECT window_start, window_end, SUM(price) AS s FROM TABLE(HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND, "
+    "INTERVAL '15' SECOND)) GROUP BY window_start, window_end",
+    "SELECT ticker, SESSION_END(ts, INTERVAL '4' SECOND) AS w, COUNT(*) AS n FROM ticks "
+    "GROUP BY ticker, SESSION(ts, INTERVAL '4' SECOND)",
+    "SELECT ticker, window_end, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND, "
+    "INTERVAL '15' SECOND)) WHERE price > 2 GROUP BY ticker, window_start, window_end",
+    "SELECT ticker, ts, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS a, "
+    "LAG(price, 2) OVER (PARTITION BY ticker ORDER BY ts) AS b FROM ticks",
+    "SELECT ticker, SUM(price) OVER (PARTITION BY ticker ORDER BY ts RANGE BETWEEN INTERVAL '6' SECOND PRECEDING AND "
+    "CURRENT ROW) AS s FROM ticks WHERE price <> 3",
+    "SELECT * FROM (SELECT ticker, ts, price, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS 2 PRECEDING) AS ma "
+    "FROM ticks) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(B.ma) AS m PATTERN (A B+) "
+    "DEFINE B AS ma > PREV(ma)) AS m",
+    "SELECT * FROM (SELECT ticker, window_end AS w, MAX(price) AS hi FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), "
+    "INTERVAL '5' SECOND)) GROUP BY ticker, window_start, window_end) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY w "
+    "MEASURES B.hi AS hi PATTERN (A B) DEFINE B AS hi > A.hi) AS m",
+    "price > 3",
+    "SELECT ticker, price * 2 AS d FROM ticks WHERE price BETWEEN 2 AND 4",
+    "SELECT ticker, n + 1 AS n FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) AS n "
+    "PATTERN (A B+) DEFINE B AS price > PREV(price)) AS m WHERE n > 2",
+]
+
+
+@pytest.mark.parametrize("sql", WINDOWED)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_windows_and_queries_on_a_stream_are_those_of_the_batch(sql: str, size: int) -> None:
+    random = np.random.default_rng(5)
+    times = np.cumsum(random.integers(0, 3, 60))
+    rows = [("AB"[int(random.integers(0, 2))], float(second), float(random.integers(0, 6))) for second in times]
+    running = Running(sql)
+    running.buffer.advance({"A": -1, "B": -1})
+    found: list[tuple[Any, ...]] = []
+    for start in range(0, len(rows), size):
+        found += running.push(*rows[start : start + size])
+        running.restart()
+    found += running.close("A", "B")
+    wanted = [tuple(row.values()) for row in evaluate(sql, ticks(*rows)).to_pylist()]
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    assert wanted
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM ticks ORDER BY price",
+        "SELECT * FROM ticks LIMIT 3",
+        "SELECT DISTINCT ticker FROM ticks",
+        "SELECT ticker, COUNT(*) FROM ticks GROUP BY ticker",
+        "SELECT a.price FROM ticks a JOIN ticks b ON a.ts = b.ts",
+        "SELECT price FROM ticks UNION ALL SELECT price FROM ticks",
+        "SELECT ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY ts) FROM ticks",
+        "SELECT LEAD(price) OVER (PARTITION BY ticker ORDER BY ts) FROM ticks",
+        "SELECT SUM(price) OVER (PARTITION BY ticker ORDER BY ts) FROM ticks",
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY price PATTERN (A)) AS m",
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts DESC PATTERN (A)) AS m",
+        "SELECT window_start FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND))",
+    ],
+)
+def test_what_a_stream_cannot_do_is_refused(sql: str) -> None:
+    with pytest.raises(TriggerRejected, match=r"^INVALID_SQL \d+:\d+: "):
+        compile_stream(sql, {"ticks": TICKS})
+
+
+def test_a_snapshot_of_another_trigger_is_refused() -> None:
+    running = Running(match("MEASURES A.price AS p PATTERN (A)"))
+    with pytest.raises(ValueError, match="not a trigger's state"):
+        running.stream.restore(b"nonsense")
+
+
+def test_a_feed_without_rows_or_watermark_gives_nothing() -> None:
+    running = Running(match("MEASURES A.price AS p PATTERN (A)"))
+    assert shown(running.stream.feed(ticks(), Clock())) == []
