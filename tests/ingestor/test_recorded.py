@@ -15,6 +15,7 @@ from ingestor.venue_keeper import venue_record
 from tests.ingestor.venues_on_loopback import (
     HastyProgress,
     Loopback,
+    Row,
     binance_kline,
     client_of,
     fetch,
@@ -107,7 +108,7 @@ def serve_kraken_trades(server: Loopback, trades: list[list[Any]], pair: str = "
     """Trades after a nanosecond cursor."""
 
     def nanoseconds(trade: list[Any]) -> int:
-        return int(round(trade[2] * 1e7)) * 100
+        return round(trade[2] * 1e7) * 100
 
     def answer(query: dict[str, str]) -> Any:
         found = [trade for trade in trades if nanoseconds(trade) > int(query["since"])][:page]
@@ -160,12 +161,19 @@ async def test_a_gap_in_the_ids_of_older_trades_is_no_candle(shared_data: Path) 
 
 async def test_a_month_of_real_minutes_is_bit_equal(shared_data: Path) -> None:
     with (shared_data / "ftx" / "btc_perp_1m_20211231_20220201.csv").open() as file:
-        rows = [
-            (int(datetime.fromisoformat(row.pop("timestamp") + "+00:00").timestamp()), *row.values())
+        rows: list[Row] = [
+            (
+                int(datetime.fromisoformat(row["timestamp"] + "+00:00").timestamp()),
+                row["open"],
+                row["high"],
+                row["low"],
+                row["close"],
+                row["volume"],
+            )
             for row in csv.DictReader(file)
         ]
     assert len(rows) == 45_031
-    klines = [binance_kline(row) for row in rows]  # type: ignore[arg-type]
+    klines = [binance_kline(row) for row in rows]
     start, end = rows[0][0], rows[-1][0] + 60
     async with loopback() as server, client_of("BINANCE", server.url) as client:
         serve_binance(server, klines, now=end + 60)
@@ -245,7 +253,7 @@ async def test_recorded_market_lists_load_and_tickers_map_both_ways(
     assert by_id[market_id] == symbol
     # A market id names one symbol; ccxt keeps one market of those that would share a symbol.
     assert len(by_id) == len(record.markets) == record.market_count
-    assert set(record.period_seconds) == native_periods(venue)
+    assert frozenset(record.period_seconds) == native_periods(venue)
 
 
 async def test_inactive_markets_still_have_history(shared_data: Path) -> None:
