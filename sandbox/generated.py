@@ -79,10 +79,22 @@ class GeneratedMarket:
         if interval.step_ms == MINUTE:
             return self._minutes(first_open, stop, now)
         count = interval.count(first_open, last_open)
+        if interval.step_ms and interval.step_ms < DAY:
+            return self._merged(interval, first_open, count, now)
         bounds = interval.opens(first_open, count), interval.opens(interval.shift(first_open, 1), count) - 1
-        if interval.step_ms and interval.step_ms <= DAY:
-            return merge(self._minutes(first_open, stop, now), *bounds)
         return merge(self._daily(first_open, stop, now), *bounds)
+
+    def _merged(self, interval: Interval, first_open: int, count: int, now: int) -> Candles:
+        """`count` candles of less than a day, a few days at a time: a page of them may span a year of minutes."""
+        parts = []
+        opens = interval.opens(first_open, count)
+        step = max(1, _DAYS_A_CHUNK * DAY // interval.step_ms)
+        for first in range(0, count, step):
+            some = opens[first : first + step]
+            stop = min(int(some[-1]) + interval.step_ms, now + 1)
+            minutes = self._minutes(int(some[0]), stop, now, keep=count <= step)
+            parts.append(merge(minutes, some, some + (interval.step_ms - 1)))
+        return concat(parts) if parts else self._tape.minutes(0, 0)
 
     def _page_around_downtimes(
         self, interval: Interval, first: int, last: int, limit: int, now: int, *, newest: bool
@@ -111,11 +123,11 @@ class GeneratedMarket:
     def _encode(self, candles: Candles) -> bytes:
         return wire.encode_candles(candles, self.price_decimals, self.lot_decimals)[0] if len(candles) else b""
 
-    def _minutes(self, first_ms: int, stop_ms: int, now: int) -> Candles:
+    def _minutes(self, first_ms: int, stop_ms: int, now: int, *, keep: bool = True) -> Candles:
         """Visible minutes that open in [first_ms, stop_ms), of them the one that holds `now` as far as it has come."""
         current = now // MINUTE
         first, stop = -(-first_ms // MINUTE), -(-stop_ms // MINUTE)
-        closed = self._downtimes.visible(self._tape.minutes(first, min(stop, current)))
+        closed = self._downtimes.visible(self._tape.minutes(first, min(stop, current), keep=keep))
         if not first <= current < stop or not self._tape.first_minute <= current < self._tape.stop_minute:
             return closed
         return concat((closed, self._downtimes.visible(self._unfinished_minute(now))))
@@ -145,7 +157,7 @@ class GeneratedMarket:
     def _merge_days(self, chunk: int) -> Candles:
         first = chunk * _DAYS_A_CHUNK * DAY
         opens = INTERVALS["1d"].opens(first, _DAYS_A_CHUNK)
-        minutes = self._tape.minutes(first // MINUTE, (first + _DAYS_A_CHUNK * DAY) // MINUTE)
+        minutes = self._tape.minutes(first // MINUTE, (first + _DAYS_A_CHUNK * DAY) // MINUTE, keep=False)
         return merge(self._downtimes.visible(minutes), opens, opens + DAY - 1)
 
     # Trades

@@ -55,14 +55,18 @@ class Tape:
             first = (block << BLOCK_BITS) + upto
         return b"".join(parts)
 
-    def minutes(self, first: int, stop: int) -> Candles:
-        """Minutes [first, stop) as far as they lie between listing and delisting."""
+    def minutes(self, first: int, stop: int, *, keep: bool = True) -> Candles:
+        """Minutes [first, stop) as far as they lie between listing and delisting.
+
+        Without `keep` the blocks are made and forgotten, so that years of minutes do not push out what is in use.
+        """
         first, stop = max(first, self.first_minute), min(stop, self.stop_minute)
         parts = []
         while first < stop:
             block, offset = first >> BLOCK_BITS, first & (BLOCK_MINUTES - 1)
             upto = min(stop - (block << BLOCK_BITS), BLOCK_MINUTES)
-            parts.append(self._block(block).candles.slice(offset, upto))
+            made = self._block(block) if keep else self._maker.make(block, self._origin)
+            parts.append(made.candles.slice(offset, upto))
             first = (block << BLOCK_BITS) + upto
         return concat(parts) if parts else self._block(self.first_minute >> BLOCK_BITS).candles.slice(0, 0)
 

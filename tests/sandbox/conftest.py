@@ -31,6 +31,7 @@ async def make_exchange() -> AsyncIterator[MakeExchange]:
         exchange = ccxt.pro.binance(
             {
                 "enableRateLimit": False,
+                "timeout_on_exit": 0,  # the time that TLS needs to end
                 "options": {"fetchMarkets": {"types": ["spot"]}},
                 "urls": {"api": {"public": f"{running.url}/api/v3", "ws": {"spot": f"{running.ws_url}/ws"}}},
             }

@@ -128,3 +128,12 @@ def test_sandbox_in_a_thread_serves_code_without_asyncio() -> None:
         assert running.call(lambda sandbox: sandbox.state.struck) == {"status": 1}
         running.clear_faults()
         exchange.session.close()
+
+
+def test_thread_that_cannot_start_says_why() -> None:
+    with SandboxThread() as running:
+        port = int(running.url.rpartition(":")[2])
+        with pytest.raises(OSError, match="address"), SandboxThread(port=port):
+            pass
+    with pytest.raises(ValueError, match="BASE/QUOTE"), SandboxThread(symbols=["FOO"]):
+        pass

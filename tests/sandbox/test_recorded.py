@@ -37,7 +37,8 @@ async def make(venues: RecordedVenues) -> AsyncIterator[Make]:
 
     def exchange(name: str) -> Any:
         options = {"fetchMarkets": {"types": ["spot"]}} if name in ("okx", "bybit") else {}
-        settings = {"enableRateLimit": False, "options": options, "urls": {"api": {URLS[name]: venues.url}}}
+        urls = {"api": {URLS[name]: venues.url}}
+        settings = {"enableRateLimit": False, "timeout_on_exit": 0, "options": options, "urls": urls}
         opened.append(getattr(ccxt.async_support, name)(settings))
         return opened[-1]
 

@@ -20,7 +20,7 @@ MARKETS: dict[str, Market] = {i.symbol: GeneratedMarket(i, 7) for i in DEFAULT_I
 API = RestApi(MARKETS)
 
 
-def get(path: str, *, api_key: str | None = None, **parameters: object) -> Any:
+def get(path: str, *, api_key: Any = None, **parameters: object) -> Any:
     texts = {name: str(value) for name, value in parameters.items()}
     return orjson.loads(API.routes[f"/api/v3/{path}"](Request(texts, api_key, NOW)))
 

@@ -190,3 +190,27 @@ async def test_pings_of_the_client_are_answered(sandbox: Sandbox, client: aiohtt
     answer = await socket.receive(timeout=5)
     assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"are you there")
     await socket.close()
+
+
+async def test_server_pings_and_leaves_a_client_that_does_not_answer(
+    sandbox: Sandbox, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.sockets._PING_SECONDS", 0.02)
+    monkeypatch.setattr("sandbox.sockets._PONG_SECONDS", 0.1)
+    socket = await client.ws_connect(sandbox.ws_url + "/ws", autoping=False)
+    pings = 0
+    while (message := await socket.receive(timeout=5)).type == aiohttp.WSMsgType.PING:
+        pings += 1
+    assert pings >= 2
+    assert message.type == aiohttp.WSMsgType.CLOSE
+    assert socket.close_code == 1008
+    await socket.close()
+
+
+async def test_connection_ends_after_its_lifetime(
+    sandbox: Sandbox, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.sockets._LIFETIME_SECONDS", 0.05)
+    async with client.ws_connect(sandbox.ws_url + "/ws") as socket:
+        assert (await socket.receive(timeout=5)).type == aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == 1001
