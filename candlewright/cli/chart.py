@@ -53,9 +53,9 @@ def render(candles: Sequence[Candle], width: int, height: int = 16, style: Style
         return ["(no candles)"]
     width, height = max(width, MIN_WIDTH), max(height, MIN_HEIGHT)
     low, high = min(c.low for c in candles), max(c.high for c in candles)
-    if high <= low:
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-250):
         # A flat market still has a line in the middle.
-        margin = abs(low) * 0.001 or 1.0
+        margin = abs(low) * 0.001 if abs(low) > 1e-250 else 1.0
         low, high = low - margin, high + margin
     labels = _labels(low, high, height)
     gutter = max(map(len, labels)) + 1

@@ -1,0 +1,263 @@
+"""The command line: usage errors, outputs, exit codes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from candlewright.cli import bench as bench_command
+from candlewright.cli import requests as request_commands
+from candlewright.cli.app import app
+from candlewright.client.history import History
+from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
+from core.http import Status, StatusServer
+
+Run = Callable[..., Result]
+START = 1_704_067_200
+FINAL = Notification("r", "BTC/USDT.BINANCE", 60, START * 10**9, (START + 180) * 10**9, Outcome.OK, "", "m", 3, 0)
+
+
+def candles() -> pa.Table:
+    return pa.table(
+        {
+            "ticker": ["BTC/USDT.BINANCE"] * 3,
+            "open_time": pa.array([(START + 60 * n) * 10**6 for n in range(3)], pa.timestamp("us", tz="UTC")),
+            "open": [1.0, 2.0, 3.0],
+            "high": [2.0, 3.0, 4.0],
+            "low": [0.5, 1.5, 2.5],
+            "close": [1.5, 2.5, 2.75],
+            "volume": [10.0, 20.0, 30.0],
+            "trade_count": pa.array([1, None, 3], pa.int64()),
+        }
+    )
+
+
+class FakeClient:
+    """A platform with one venue and three candles."""
+
+    def __enter__(self) -> "FakeClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def history(self, ticker: str, period: int, **options: object) -> History:
+        self.asked = (ticker, period, options)
+        return History(table=candles(), notification=FINAL, holes=((60 * 10**9, 120 * 10**9),))
+
+    def venues(self) -> list[Venue]:
+        return [Venue("BINANCE", (60, 3600), 2, 0, True, START * 10**9)]
+
+    def markets(self, venue: str) -> list[Market]:
+        return [Market(f"BTC/USDT.{venue}", "BTC/USDT", "BTCUSDT", True)]
+
+    def snapshot(self, ticker: str) -> Snapshot:
+        return Snapshot(ticker, START * 10**9, START * 10**9, 1.0, None, 2.0, None, None, None, 7)
+
+    def state(self, request_id: str) -> RequestState:
+        state = "done" if request_id == "r" else "unknown"
+        return RequestState(request_id, state, 3, 3, FINAL if state == "done" else None)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    client = FakeClient()
+    monkeypatch.setattr(request_commands, "connect", lambda **_: client)
+    return client
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CANDLEWRIGHT_CONFIG", "CANDLEWRIGHT_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+RANGE = ("--start", "2024-01-01", "--end", "2024-01-02")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("history", "BTC/USDT.BINANCE"),
+        ("history", "BTCUSDT", *RANGE),
+        ("history", "BTC/USDT.BINANCE", "--start", "soon", "--end", "2024-01-02"),
+        ("history", "BTC/USDT.BINANCE", "--start", "2024-01-02", "--end", "2024-01-01"),
+        ("history", "BTC/USDT.BINANCE", *RANGE, "--period", "1q"),
+        ("history", "BTC/USDT.BINANCE", *RANGE, "--limit", "0"),
+        ("history", "BTC/USDT.BINANCE", *RANGE, "--output", "xml"),
+        ("history", "BTC/USDT.BINANCE", *RANGE, "--file", "x"),
+        ("up", "--exchange-url", "BINANCE"),
+        ("up", "--exchange-url", "BINANCE=ftp://x"),
+        ("up", "--ingestors", "-1"),
+        ("up", "--parts", ","),
+        ("up", "--config", "nowhere.toml"),
+        ("snapshot", "BTC"),
+        ("bench",),
+        ("bench", "nosuch"),
+        ("nosuch",),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_with_a_message(run: Run, fake: FakeClient, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr != ""
+
+
+def test_an_unknown_setting_is_wrong_usage(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "candlewright.toml").write_text("[broker]\nbindd = 1\n")
+    result = run("config", "show")
+    assert result.exit_code == 2
+    assert "bindd" in result.stderr
+
+
+def test_history_table_has_a_chart_and_rows(run: Run, fake: FakeClient) -> None:
+    result = run("history", "BTC/USDT.BINANCE", *RANGE)
+    assert result.exit_code == 0
+    assert "BTC/USDT.BINANCE 1m: 3 candles" in result.stdout
+    assert "2024-01-01T00:02:00Z" in result.stdout
+    assert "┃" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "no candles at the venue" in result.stderr
+
+
+def test_history_json_is_json_lines_only(run: Run, fake: FakeClient) -> None:
+    result = run("history", "BTC/USDT.BINANCE", *RANGE, "--output", "json", "--limit", "3")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["close"] for row in rows] == [1.5, 2.5, 2.75]
+    assert rows[1]["trade_count"] is None
+    assert rows[0]["open_time"] == "2024-01-01T00:00:00Z"
+    assert fake.asked[2]["limit"] == 3
+
+
+def test_history_csv_and_parquet_hold_the_rows(run: Run, fake: FakeClient, tmp_path: Path) -> None:
+    result = run("history", "BTC/USDT.BINANCE", *RANGE, "--output", "csv")
+    assert result.stdout.splitlines()[0].startswith('"ticker","open_time"')
+    assert len(result.stdout.splitlines()) == 4
+    assert run("history", "BTC/USDT.BINANCE", *RANGE, "--output", "parquet", "--file", "x.parquet").exit_code == 0
+    assert pq.read_table(tmp_path / "x.parquet") == candles()
+
+
+def test_venues_markets_snapshot_and_a_request_as_json(run: Run, fake: FakeClient) -> None:
+    expected = {
+        ("venues",): {"name": "BINANCE", "market_count": 2},
+        ("markets", "BINANCE"): {"ticker": "BTC/USDT.BINANCE"},
+        ("snapshot", "BTC/USDT.BINANCE"): {"last": 1.0, "bid": None},
+        ("requests", "r"): {"state": "done", "status": "OK", "row_count": 3},
+    }
+    for command, values in expected.items():
+        (line,) = run(*command, "--output", "json").stdout.splitlines()
+        row = json.loads(line)
+        assert {key: row[key] for key in values} == values
+
+
+def test_tables_name_what_they_show(run: Run, fake: FakeClient) -> None:
+    assert "1m 1h" in run("venues").stdout
+    assert "BTCUSDT" in run("markets", "BINANCE").stdout
+
+
+def test_no_requests_is_no_error(run: Run, fake: FakeClient, tmp_path: Path) -> None:
+    result = run("requests")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_config_show_hides_secrets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_BUS__URL", "redis://:hunter2@127.0.0.1:1/0")
+    for output in ("json", "table"):
+        result = run("config", "show", "--output", output)
+        assert result.exit_code == 0
+        assert "hunter2" not in result.stdout
+        assert "127.0.0.1:1/0" in result.stdout
+    assert json.loads(run("config", "show", "--output", "json").stdout)["broker"]["lease_seconds"] == 15.0
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
+    state = {"ready": True}
+
+    def status() -> Status:
+        part = {"pid": 1, "phase": "running", "ready": state["ready"], "restarts": 2, "problems": []}
+        return Status("supervisor", is_ready=state["ready"], details={"parts": {"broker": part}})
+
+    server = StatusServer("127.0.0.1:0", status)
+    monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", f"127.0.0.1:{server.port}")
+    yield state
+    server.close()
+
+
+def test_status_of_a_well_platform(run: Run, page: dict[str, bool]) -> None:
+    result = run("status", "--output", "json")
+    assert result.exit_code == 0
+    row = json.loads(result.stdout)
+    assert (row["part"], row["state"], row["restarts"]) == ("broker", "ready", 2)
+
+
+def test_status_of_an_unready_platform_is_exit_code_1(run: Run, page: dict[str, bool]) -> None:
+    page["ready"] = False
+    result = run("status")
+    assert result.exit_code == 1
+    assert "not ready" in result.stderr
+
+
+def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
+    result = run("doctor", "--output", "json")
+    findings = {row["what"]: row["verdict"] for row in map(json.loads, result.stdout.splitlines())}
+    assert findings["python"] == "ok"
+    assert findings["platform"] == "ok"
+    assert set(findings) >= {"java", "bus", "data directory", "memory"}
+
+
+def candlewright(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "candlewright", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_refusal_is_exit_code_1_and_one_line_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", "tcp://127.0.0.1:1")
+    result = candlewright("venues", "--timeout", "0.3")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("candlewright: no answer from the platform at tcp://127.0.0.1:1")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_help_loads_no_heavy_library() -> None:
+    heavy = ("pyspark", "ccxt", "pyarrow", "pandas", "redis", "zmq", "pyiceberg", "pydantic")
+    code = (
+        "import sys\nfrom candlewright.__main__ import main\nsys.argv = ['candlewright', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "history" in done.stdout
+
+
+def test_commands_of_later_work_are_not_listed(run: Run) -> None:
+    listed = run("--help").stdout
+    assert not [name for name in ("watch", "trigger", "gaps", "keys", "kapacitor-udf") if f"  {name} " in listed]
+
+
+def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "echo.py").write_text("import sys\ndef main(): print(sys.argv[1:])\nif __name__ == '__main__': main()\n")
+    (folder / "_common.py").write_text("def main(): pass\n")
+    monkeypatch.setattr(
+        bench_command, "find_spec", lambda name: type("Spec", (), {"submodule_search_locations": [folder]})
+    )
+    called: list[list[str]] = []
+    monkeypatch.setattr(bench_command.subprocess, "call", lambda command: called.append(command) or 0)
+    assert bench_command.names() == ["echo"]
+    assert run("bench", "echo", "--rows", "5", "--output", "json").exit_code == 0
+    assert called == [[sys.executable, "-m", "benchmarks.echo", "--rows", "5", "--output", "json"]]
