@@ -3,14 +3,12 @@
 from collections import deque
 
 from broker.requests import Request
-from broker.slots import QueueKey
 
 
 class FairQueue:
     """Requests of one venue and kind that have a piece to hand out. A request is in here at most once."""
 
-    def __init__(self, key: QueueKey) -> None:
-        self.key = key
+    def __init__(self) -> None:
         self._clients: deque[str] = deque()
         self._requests: dict[str, deque[Request]] = {}
 

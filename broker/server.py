@@ -332,8 +332,8 @@ class BrokerServer:
             "jobs": len(state.jobs),
             "slots": state.slots.total,
             "connections": len(state.slots.peers),
-            "queued": sum(map(len, list(state.queues.values()))),
-            "parked": sum(len(pieces) for groups in list(state.parked.values()) for pieces in groups.values()),
+            "queued": state.matching.queued(),
+            "parked": state.matching.parked(),
             "backlog": self._gathered.size,
         }
 

@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+from broker.completion import judge
 from broker.events import (
     EMPTY_RESULT,
     CancelAsked,
@@ -57,8 +58,8 @@ from broker.events import (
     TicksReceived,
     VenueLearned,
 )
-from broker.fair_queue import FairQueue
-from broker.jobs import Collected, Job, coverage
+from broker.jobs import Collected, Job
+from broker.matching import Matching
 from broker.requests import (
     HistoricalRequest,
     Piece,
@@ -69,7 +70,7 @@ from broker.requests import (
     describe_ranges,
 )
 from broker.retries import delay_after
-from broker.slots import Peer, QueueKey, Slot, SlotBook
+from broker.slots import Peer, QueueKey, Slot
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
 from venues import grid
@@ -88,16 +89,14 @@ class BrokerState:
     def __init__(self, settings: BrokerSettings, new_job_id: Callable[[], str], at: float, wall_ns: int) -> None:
         self.settings = settings
         self.wall_ns = wall_ns
-        self.slots = SlotBook()
+        self.matching = Matching()
+        self.slots = self.matching.slots
         self.requests: dict[str, Request] = {}
         #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
         self.decided: dict[str, int] = {}
         self.realtime: dict[str, RealtimeRequest] = {}
         self.jobs: dict[str, Job] = {}
         self.venues: dict[str, VenueFacts] = {}
-        self.queues: dict[QueueKey, FairQueue] = {}
-        #: Pieces that none of the free slots may have, by who is banned from them.
-        self.parked: dict[QueueKey, dict[frozenset[Connection], list[Piece]]] = {}
         self.collected_rows = 0
         self._new_job_id = new_job_id
         self._out: list[Command] = []
@@ -283,8 +282,7 @@ class BrokerState:
                     self._out.append(StopWork(job.connection, job.job_id))
                 self._forget_job(job)
         request.outstanding.clear()
-        if request.is_queued:
-            self.queues[request.key].remove(request)
+        self.matching.withdraw(request)
         if isinstance(request, RealtimeRequest):
             self.realtime.pop(request.ticker, None)
 
@@ -318,7 +316,7 @@ class BrokerState:
         if peer.is_suspect:
             peer.is_suspect = False
             for key in peer.keys:
-                self._unpark(key, connection)
+                self.matching.unpark(key, connection)
                 self._match(key)
         return peer
 
@@ -340,55 +338,18 @@ class BrokerState:
             turn = next(self._turn) % len(keys)
             keys = keys[turn:] + keys[:turn]
         for key in keys:
-            if self.parked:
-                self._unpark(key, connection)
+            self.matching.unpark(key, connection)
             self._match(key)
 
-    def _offer(self, request: Request) -> None:
-        queue = self.queues.get(request.key)
-        if queue is None:
-            queue = self.queues[request.key] = FairQueue(request.key)
-        queue.add(request)
-        self._match(request.key)
-
     def _match(self, key: QueueKey) -> None:
-        queue = self.queues.get(key)
-        if not queue or (key[1] is Kind.HISTORICAL and not self._facts(key[0]).is_known):
+        if key[1] is Kind.HISTORICAL and not self._facts(key[0]).is_known:
             return
-        while self.slots.has(key):
-            request = queue.head()
-            if request is None:
-                return
-            piece = request.peek(self.wall_ns)
-            if piece is None:
-                queue.drop_head()
-                continue
-            slot = self.slots.take(key, piece.banned, piece.avoided)
-            if slot is None:
-                self._park(queue, request)
-                continue
-            request.take()
+        for slot, piece in self.matching.pairs(key, self.wall_ns):
             self._dispatch(slot, piece)
-            queue.advance(keep=request.has_more(self.wall_ns))
 
-    def _park(self, queue: FairQueue, request: Request) -> None:
-        piece = request.take()
-        self.parked.setdefault(request.key, {}).setdefault(piece.banned, []).append(piece)
-        if not request.has_more(self.wall_ns):
-            queue.drop_head()
-
-    def _unpark(self, key: QueueKey, connection: Connection) -> None:
-        """Give the pieces that `connection` may have another chance."""
-        groups = self.parked.get(key)
-        if not groups:
-            return
-        for banned in [banned for banned in groups if connection not in banned]:
-            for piece in groups.pop(banned):
-                if piece.is_live:
-                    piece.request.ready.append(piece)
-                    self.queues[key].add(piece.request)
-        if not groups:
-            del self.parked[key]
+    def _offer(self, request: Request) -> None:
+        self.matching.offer(request)
+        self._match(request.key)
 
     def _dispatch(self, slot: Slot, piece: Piece) -> None:
         request = piece.request
@@ -501,40 +462,17 @@ class BrokerState:
             self._out.append(PublishSnapshot(job.job_id, request.request_id, job.snapshot))
 
     def _complete_history(self, job: Job, request: HistoricalRequest) -> None:
-        collected = job.collected
-        if job.result is not None and collected is None:
-            self._accept(job, request, job.result)
-        elif job.is_adopted:
-            # An earlier run of the broker may have got the rows: without them, silence is not emptiness.
-            self._fail(job, Failure(FailureCode.SHUTDOWN, "its results went to a broker that stopped"))
-        elif job.result is not None:
-            self._fail(job, Failure(FailureCode.BAD_REPLY, "both HistoryEnd and DataResponse in one job"))
-        elif collected is None and job.progress:
-            self._fail(job, Failure(FailureCode.BAD_REPLY, f"{job.progress} candles announced, none delivered"))
-        elif collected is None:
-            self._accept(job, request, self._counted(job.piece, request, []))
-        elif collected.problem:
-            failure = Failure.parse(collected.problem)
-            unnamed = failure.code is FailureCode.UNKNOWN
-            self._fail(job, Failure(FailureCode.BAD_REPLY, failure.text) if unnamed else failure)
-        elif collected.received < collected.claimed:
-            text = f"{collected.claimed} records announced, {collected.received} received"
-            self._fail(job, Failure(FailureCode.BAD_REPLY, text))
+        found = judge(job, request, self.wall_ns)
+        if isinstance(found, Failure):
+            self._fail(job, found)
+        elif isinstance(found, PieceResult):
+            self._accept(job, request, found)
         else:
-            piece = job.piece
-            candles = collected.closed(request.period_seconds, self.wall_ns, piece.limit)
-            job.result = self._counted(piece, request, [candle.open_time for candle in candles])
-            if candles:
-                job.is_publishing = True
-                self._out.append(
-                    PublishPages(job.job_id, request.request_id, request.ticker, request.period_seconds, candles)
-                )
-            else:
-                self._accept(job, request, job.result)
-
-    def _counted(self, piece: Piece, request: HistoricalRequest, opens: list[int]) -> PieceResult:
-        expected, holes = coverage(opens, piece.start, piece.end, request.period_seconds, self.wall_ns, piece.limit)
-        return PieceResult(0, (), len(opens), expected, holes)
+            job.result = found.counted
+            job.is_publishing = True
+            self._out.append(
+                PublishPages(job.job_id, request.request_id, request.ticker, request.period_seconds, found.candles)
+            )
 
     def _on_pages_published(self, event: PagesPublished) -> None:
         job = self.jobs.get(event.job_id)

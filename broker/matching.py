@@ -1,0 +1,73 @@
+"""Brings free slots and waiting pieces together: the longest-waiting slot, the fairest turn."""
+
+from collections.abc import Iterator
+
+from broker.events import Connection
+from broker.fair_queue import FairQueue
+from broker.requests import Piece, Request
+from broker.slots import QueueKey, Slot, SlotBook
+
+
+class Matching:
+    def __init__(self) -> None:
+        self.slots = SlotBook()
+        self._queues: dict[QueueKey, FairQueue] = {}
+        #: Pieces that none of the free slots may have, by who is banned from them.
+        self._parked: dict[QueueKey, dict[frozenset[Connection], list[Piece]]] = {}
+
+    def offer(self, request: Request) -> None:
+        """`request` has a piece to hand out."""
+        queue = self._queues.get(request.key)
+        if queue is None:
+            queue = self._queues[request.key] = FairQueue()
+        queue.add(request)
+
+    def withdraw(self, request: Request) -> None:
+        if request.is_queued:
+            self._queues[request.key].remove(request)
+
+    def pairs(self, key: QueueKey, wall_ns: int) -> Iterator[tuple[Slot, Piece]]:
+        """Take out slots and pieces of `key` that fit each other, until none do."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return
+        while self.slots.has(key):
+            request = queue.head()
+            if request is None:
+                return
+            piece = request.peek(wall_ns)
+            if piece is None:
+                queue.drop_head()
+                continue
+            slot = self.slots.take(key, piece.banned, piece.avoided)
+            if slot is None:
+                self._park(queue, request)
+                continue
+            request.take()
+            yield slot, piece
+            queue.advance(keep=request.has_more(wall_ns))
+
+    def _park(self, queue: FairQueue, request: Request) -> None:
+        piece = request.take()
+        self._parked.setdefault(request.key, {}).setdefault(piece.banned, []).append(piece)
+
+    def unpark(self, key: QueueKey, connection: Connection) -> None:
+        """Give the pieces that `connection` may have another chance: it has a slot to offer."""
+        groups = self._parked.get(key)
+        if not groups:
+            return
+        for banned in [banned for banned in groups if connection not in banned]:
+            for piece in groups.pop(banned):
+                if piece.is_live:
+                    piece.request.ready.append(piece)
+                    self._queues[key].add(piece.request)
+        if not groups:
+            del self._parked[key]
+
+    def queued(self) -> int:
+        """Requests with a piece to hand out."""
+        return sum(map(len, list(self._queues.values())))
+
+    def parked(self) -> int:
+        """Pieces that wait for another ingestor than those that are free."""
+        return sum(len(pieces) for groups in list(self._parked.values()) for pieces in groups.values())
