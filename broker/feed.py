@@ -17,7 +17,7 @@ from core.log import get_logger
 
 #: Portions that wait for the loop; the thread blocks when there are so many.
 _MAX_WAITING = 16
-_IDLE_SECONDS = 0.5
+_IDLE_SECONDS = 0.2
 _CLOSE_SECONDS = 5.0
 #: Decided requests are looked up in the registry of finals this often, in case a notification was trimmed unread.
 RECHECK_SECONDS = 60.0

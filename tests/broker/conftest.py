@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from bus import topics
 from bus.memory_bus import MemoryBus
+from protobuf import candlewright_pb2 as cw
 from tests.broker.harness import Client, Peer, RunningBroker
 
 
@@ -25,6 +27,11 @@ class Stage:
     def peer(self, broker: RunningBroker) -> Peer:
         self._peers.append(Peer(broker.address))
         return self._peers[-1]
+
+    def venue(self, name: str, candles_per_page: int, depth: int = 0) -> None:
+        """Put a venue's record on the bus, as its ingestors do."""
+        record = cw.Venue(venue=name, max_candles_per_request=candles_per_page, depth_candles=depth)
+        self.bus.put(topics.TABLE_VENUES, {name: record.SerializeToString()})
 
     def close(self) -> None:
         for peer in self._peers:

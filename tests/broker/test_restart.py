@@ -1,0 +1,133 @@
+"""A broker that stops, and the next one over the same bus."""
+
+from bus import topics
+from bus.api import Record
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
+from tests.broker.conftest import Stage
+from tests.broker.harness import MINUTE, START, eventually, minutes
+
+OK = ing.HistoryReadyNotification.OK
+
+
+def test_accepted_requests_and_pieces_outlive_the_broker(stage: Stage) -> None:
+    stage.venue("TEST", candles_per_page=1)
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    split = stage.client.submit(rows=30)
+    waiting = stage.client.submit(rows=5)
+    peer.answer(peer.job(), minutes(START, START + 10 * MINUTE))
+    eventually(lambda: len(stage.client.pieces(split)) == 1)
+    broker.stop()
+
+    peer = stage.peer(stage.broker())
+    peer.offer(slots=4)
+    for _ in range(3):
+        job = peer.job()
+        peer.answer(job, minutes(job.historical.start_time, job.historical.end_time))
+    assert (stage.client.end(waiting).rows, stage.client.end(split).rows) == (5, 30)
+    assert len(stage.client.pieces(split)) == 3
+
+
+def test_a_job_is_kept_when_its_ingestor_names_it_to_the_next_broker(stage: Stage) -> None:
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    request_id = stage.client.submit(rows=3)
+    job = peer.job()
+    broker.stop()
+
+    broker = stage.broker(lease_seconds=1.0, heartbeat_seconds=0.2)
+    again = stage.peer(broker)
+    again.offer()
+    again.send(ing.WorkHeartbeat(job_id=job.job_id))
+    span = cw.Span(first_offset=0, last_offset=0)
+    again.send(cw.HistoryEnd(job_id=job.job_id, partition=0, spans=[span], rows=3, expected=3))
+    again.complete(job)
+    end = stage.client.end(request_id)
+    assert (end.status, end.rows) == (OK, 3)
+    assert [piece.job_id for piece in stage.client.pieces(request_id)] == [job.job_id]
+    assert again.receive(0.3) is None
+
+
+def test_silence_about_rows_is_not_emptiness_after_a_restart(stage: Stage) -> None:
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    request_id = stage.client.submit(rows=3)
+    job = peer.job()
+    broker.stop()
+
+    peer = stage.peer(stage.broker())
+    peer.complete(job)
+    peer.offer()
+    again = peer.job()
+    assert again.job_id != job.job_id
+    peer.answer(again, minutes(START, START + 3 * MINUTE))
+    assert stage.client.end(request_id).rows == 3
+
+
+def test_a_job_that_nobody_names_any_more_is_given_out_again(stage: Stage) -> None:
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    request_id = stage.client.submit(rows=3)
+    job = peer.job()
+    broker.stop()
+
+    peer = stage.peer(stage.broker(lease_seconds=0.5, heartbeat_seconds=0.2))
+    peer.offer()
+    again = peer.job()
+    assert (again.request_id, again.job_id == job.job_id) == (request_id, False)
+    assert set(stage.bus.leases()) == {again.job_id}
+
+
+def test_leases_of_work_that_is_over_are_revoked_at_the_start(stage: Stage) -> None:
+    stage.bus.grant({"stray": b"no note of ours"})
+    stage.broker()
+    eventually(lambda: stage.bus.leases() == {})
+
+
+def test_a_request_cancelled_while_no_broker_ran_ends_as_cancelled(stage: Stage) -> None:
+    request_id = stage.client.submit()
+    stage.client.cancel(request_id)
+    stage.broker()
+    assert stage.client.end(request_id).error_message == "cancelled"
+
+
+def test_the_journal_is_held_until_the_final_notification_is_seen(stage: Stage) -> None:
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    first = stage.client.submit(rows=3)
+    peer.answer(peer.job(), minutes(START, START + 3 * MINUTE))
+    [partition] = {piece.partition for piece in _pieces_when_there(stage, first)}
+
+    def held(topic: str) -> dict[int, int]:
+        return stage.bus.holds(topic, topics.READER_BROKER)
+
+    assert (held(topics.REQUESTS)[0], held(topics.HISTORY)[partition]) == (0, 0)
+
+    final = ing.HistoryReadyNotification(request_id=first, status=OK)
+    stage.bus.publish_once(
+        topics.NOTIFICATIONS,
+        Record(final.SerializeToString(), key=first.encode()),
+        registry=topics.REGISTRY_FINALS,
+        name=first,
+        content=final.SerializeToString(),
+        keep_seconds=60,
+    )
+    eventually(lambda: held(topics.REQUESTS)[0] == 1)
+    eventually(lambda: held(topics.HISTORY)[partition] == 1)
+    eventually(lambda: sum(held(topics.HISTORY_OUTCOMES).values()) == 2)
+
+    broker.stop()
+    after = stage.broker()
+    assert (after.server.state.requests, after.server.state.decided) == ({}, {})
+
+
+def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
+    stage.client.end(request_id)
+    return stage.client.pieces(request_id)
