@@ -8,6 +8,7 @@ the other, to the close), so that volume and quote amount are known without list
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -45,7 +46,7 @@ _HATS = [1.0 - np.abs(2.0 * np.arange(1 << k) / (1 << k) - 1.0) for k in range(B
 # are damped, so that prices stay within a few times the typical one.
 _LEVELS = np.arange(BLOCK_BITS + 1, _TOP_BITS + 1, dtype=np.int64)[:, None]
 _SPANS = 1 << (_LEVELS - BLOCK_BITS)
-_SCALES = np.sqrt(2.0**_LEVELS) * np.where(_LEVELS >= 17, 0.4, 1.0)
+_SCALES = np.sqrt((1 << _LEVELS).astype(np.float64)) * np.where(_LEVELS >= 17, 0.4, 1.0)
 _RAMP = np.arange(BLOCK_MINUTES) / BLOCK_MINUTES
 
 
@@ -213,7 +214,7 @@ class BlockMaker:
             hats = BLOCK_MINUTES >> level
             # Entries [hats, 2 * hats) of the draws belong to this level: each draw is used once.
             heights = draws[hats : 2 * hats] * volatility[width // 2 :: width]
-            heights = heights * (self._minute_volatility * 0.5 * float(width) ** 0.5)
+            heights = heights * (self._minute_volatility * 0.5 * math.sqrt(width))
             fine.reshape(hats, width)[:] += heights[:, None] * _HATS[level]
         logs = np.concatenate((edges[0] + (edges[1] - edges[0]) * _RAMP + fine, edges[1:]))
         return np.maximum(np.rint(exponential(logs) * self._typical_ticks), 20.0).astype(np.int64)

@@ -37,6 +37,7 @@ class StreamConnection:
         combined: bool,
     ) -> None:
         self.session = StreamSession(markets)
+        self._markets = markets
         self._clock = clock
         self._faults = faults
         self._counters = counters
@@ -137,7 +138,7 @@ class StreamConnection:
         target = self.session.drive_to(now)
         if target is not None:
             self._clock.advance(max(0, target - now))
-        elif self.session.names:
+        elif all(market.drive_to(now) is None for market in self._markets.values()):
             self._clock.driven = False
             self._clock.set(speed=1.0)
         return target is not None

@@ -87,7 +87,6 @@ class _CandleChannel:
         self._interval = interval
         self._period = SECOND if interval.step_ms == SECOND else 2 * SECOND
         self._reached = now
-        self._last_update = ""
 
     def due(self, now: int) -> list[Outgoing]:
         if now <= self._reached:
@@ -126,7 +125,7 @@ class _CandleChannel:
         self._reached = now
 
     def drive_to(self, now: int) -> int | None:
-        return None
+        return self._market.drive_to(now)
 
 
 class _StatisticsChannel:
@@ -156,7 +155,7 @@ class _StatisticsChannel:
         self._reached = now
 
     def drive_to(self, now: int) -> int | None:
-        return None
+        return self._market.drive_to(now)
 
 
 class StreamSession:

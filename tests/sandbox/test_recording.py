@@ -272,6 +272,32 @@ async def test_replay_waits_for_a_client_that_reconnects() -> None:
     assert seen == list(range(1, 501))
 
 
+@pytest.mark.timeout(60)
+async def test_client_of_a_generated_pair_neither_drives_nor_ends_a_replay() -> None:
+    trades = [(n + 1, "10.5", "1", START + n * 20, True) for n in range(300)]
+    async with Sandbox(rate_limit=False) as sandbox, aiohttp.ClientSession() as client:
+        sandbox.add_trades("ABC/USDT", trades)
+        async with (
+            client.ws_connect(f"{sandbox.ws_url}/ws/btcusdt@trade") as other,
+            client.ws_connect(f"{sandbox.ws_url}/ws/abcusdt@kline_1m") as candles,
+        ):
+            closed = await candles.receive_json(timeout=5)
+            while sandbox.clock.driven:
+                await asyncio.sleep(0.005)
+            assert sandbox.clock.now() >= trades[-1][3]
+            assert closed["s"] == "ABCUSDT"
+            await other.send_json({"method": "LIST_SUBSCRIPTIONS", "id": 1})
+            while "result" not in (message := await other.receive_json(timeout=5)):
+                assert message["s"] == "BTCUSDT"
+        later = START + 3600_000
+        sandbox.add_trades("DEF/USDT", [(n + 1, "1", "1", later + n, True) for n in range(10)])
+        async with client.ws_connect(f"{sandbox.ws_url}/ws/btcusdt@trade") as other:
+            await other.send_json({"method": "LIST_SUBSCRIPTIONS", "id": 1})
+            await other.receive_json(timeout=5)
+            assert sandbox.clock.driven
+            assert sandbox.clock.now() == later - 1
+
+
 @pytest.mark.parametrize("text", ["BTC/USDT=x.csv", "BTC/USDT:1m", "x"])
 async def test_malformed_candle_source_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="of the form"):
