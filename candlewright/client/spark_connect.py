@@ -12,7 +12,7 @@ from candlewright.client.rows import checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession
 
 REACH_SECONDS = 5.0
 _ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
@@ -27,7 +27,9 @@ def connect_url(bind: str) -> str:
 def open_session(bind: str) -> "SparkSession":
     """A Spark Connect session; raises RowsUnavailable when nobody listens there."""
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+
+    # Not pyspark.sql's: that one sets the environment, and children of this process would take it for theirs.
+    from pyspark.sql.connect.session import SparkSession
 
     url = connect_url(bind)
     # Spark's own client tries for minutes before it says that nobody is there.
@@ -43,18 +45,19 @@ def open_session(bind: str) -> "SparkSession":
 class SparkRows:
     def __init__(self, bind: str) -> None:
         self._bind = bind
-        self._session: SparkSession | None = None
 
     def history(self, wanted: Range, final: Notification) -> History:
         from pyspark.errors import PySparkException
 
-        if self._session is None:
-            self._session = open_session(self._bind)
+        # One session a read: a session that outlives its server keeps the interpreter from ending for minutes.
+        session = open_session(self._bind)
         try:
-            table = self._candles(self._session, wanted)
-            holes = self._holes(self._session, final.request_id)
+            table = self._candles(session, wanted)
+            holes = self._holes(session, final.request_id)
         except PySparkException as error:
             raise RowsUnavailable(f"Spark Connect at {connect_url(self._bind)}: {error}") from error
+        finally:
+            session.stop()
         return checked(table, holes, wanted, final)
 
     def _candles(self, session: "SparkSession", wanted: Range) -> "pa.Table":

@@ -30,6 +30,8 @@ START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
 STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0}
 SANDBOX_VENUE = "BINANCE"
 BUS_URL_FILE = "bus.url"
+#: Set where somebody uses another Spark by Spark Connect; with them no Spark of our own starts.
+_FOREIGN = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def _keep_private(file: Path, text: str) -> None:
 def merged(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """`inherited` with `own` under the product's prefix; a variable that differs in case only is replaced."""
     added = {PREFIX + name: value for name, value in own.items()}
-    kept = {name: value for name, value in inherited.items() if name.upper() not in added}
+    kept = {name: value for name, value in inherited.items() if name.upper() not in added and name not in _FOREIGN}
     return kept | added
 
 

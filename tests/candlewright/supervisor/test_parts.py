@@ -81,6 +81,10 @@ def test_own_variables_replace_inherited_ones_of_any_case() -> None:
     assert got == {"PATH": "/bin", "CANDLEWRIGHT_DATA_DIR": "new"}
 
 
+def test_a_spark_of_the_caller_is_not_taken_for_ours() -> None:
+    assert merged({"SPARK_REMOTE": "sc://elsewhere", "SPARK_CONNECT_MODE_ENABLED": "1"}, {}) == {}
+
+
 def test_a_taken_port_is_named_with_its_setting(settings: Settings) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
