@@ -13,7 +13,7 @@ from cep.limits import Limits
 from cep.program import Op, Program, closure
 from cep.tokens import Position
 
-_TOTAL_CLOSURE = 300_000
+_LAYOUT_STEPS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ class Automaton:
         self.has_start_anchor = any(instruction.op is Op.START for instruction in program.code)
         self._layouts: dict[tuple[int, bool, bool, bool], tuple[Candidate, ...]] = {}
         self._states: dict[int, State] = {}
+        self._steps = 0
         self._lay_out(at)
         # For each TAKE: the places from which it can be next; and the places from which ACCEPT can.
         self._sources: dict[bool, list[int]] = {}
@@ -118,10 +119,9 @@ class Automaton:
         self.everything = self.state((1 << len(self._places)) - 1)
 
     def _lay_out(self, at: Position) -> None:
-        total = 0
         for place in range(len(self._places)):
-            total += len(self.layout(place, False, False, at=at))
-            if total > _TOTAL_CLOSURE:
+            self.layout(place, False, False, at=at)
+            if self._steps > _LAYOUT_STEPS:
                 raise at.reject("the pattern has too many ways to go on", "use smaller bounds")
 
     def layout(
@@ -131,7 +131,8 @@ class Automaton:
         key = (place, start, end, open_end)
         found = self._layouts.get(key)
         if found is None:
-            reached = closure(self.program, self._places[place], start, end, at, open_end)
+            reached, steps = closure(self.program, self._places[place], start, end, at, open_end)
+            self._steps += steps
             found = tuple(self._candidate(index) for index in reached)
             self._layouts[key] = found
         return found

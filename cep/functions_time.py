@@ -43,9 +43,11 @@ def field(values: Array, name: str) -> Array:
     if name == "YEAR":
         return _calendar(values, "Y") + 1970
     if name == "QUARTER":
-        return np.mod(months, 12) // 3 + 1
+        quarter: Array = np.mod(months, 12) // 3 + 1
+        return quarter
     if name == "MONTH":
-        return np.mod(months, 12) + 1
+        month: Array = np.mod(months, 12) + 1
+        return month
     if name == "DAY":
         first: Array = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
         return days - first + 1
@@ -53,13 +55,15 @@ def field(values: Array, name: str) -> Array:
         start: Array = _calendar(values, "Y").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
         return days - start + 1
     if name == "DOW":
-        return np.mod(days + 3, 7) + 1
+        weekday: Array = np.mod(days + 3, 7) + 1
+        return weekday
     if name == "WEEK":
         thursday = np.floor_divide(days + 3, 7) * 7
         year: Array = thursday.astype("datetime64[D]").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
         return (thursday - year) // 7 + 1
     if name == "EPOCH":
-        return np.floor_divide(values, UNITS["SECOND"])
+        seconds: Array = np.floor_divide(values, UNITS["SECOND"])
+        return seconds
     size, cycle = {
         "HOUR": ("HOUR", 24),
         "MINUTE": ("MINUTE", 60),
@@ -68,7 +72,8 @@ def field(values: Array, name: str) -> Array:
         "MICROSECOND": ("MICROSECOND", 1_000_000),
         "NANOSECOND": ("NANOSECOND", 1_000_000_000),
     }[name]
-    return np.mod(within // UNITS[size], cycle)
+    found: Array = np.mod(within // UNITS[size], cycle)
+    return found
 
 
 _FIELDS = {
@@ -95,7 +100,8 @@ def truncated(values: Array, unit: str) -> Array:
     """Times cut to the start of their unit."""
     if unit in UNITS:
         start = _MONDAY if unit == "WEEK" else 0
-        return values - np.mod(values - start, UNITS[unit])
+        cut: Array = values - np.mod(values - start, UNITS[unit])
+        return cut
     size = {"MONTH": ("M", 1), "QUARTER": ("M", 3), "YEAR": ("Y", 1)}[unit]
     count = _calendar(values, size[0])
     count = count - np.mod(count, size[1])

@@ -19,7 +19,7 @@ from cep.plans import match_relation
 from cep.recognize import RecognizePlan
 from cep.relation import Relation, concatenated, partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows
-from cep.search import Found, PartitionSearch, StepLimit
+from cep.search import Found, PartitionSearch, StepLimit, WorkLimit
 from cep.vector import Index, concatenate
 
 Key = tuple[Any, ...]
@@ -94,7 +94,7 @@ class MatchStream:
     # -- one batch ------------------------------------------------------------------------------------------------
 
     def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
-        """None where nothing is to be put out."""
+        """None where nothing is to be put out. Raises TriggerRejected when the work passes a limit."""
         touched = self._accept(rows)
         for key, partition in self.partitions.items():
             if key not in touched and self._is_due(partition, clock):
@@ -179,11 +179,14 @@ class MatchStream:
         part.tested = end
 
     def _search(self, part: Partition, ready: Found, shift: int) -> None:
-        found = Found()
+        found = Found(steps=ready.steps)
         search = part.search
         while True:
             try:
                 search.run(found)
+            except WorkLimit:
+                limit = self.plan.search.limits.steps_per_batch
+                raise self.plan.at.reject(f"one batch took more than {limit} steps", "bound the quantifiers") from None
             except StepLimit:
                 attempt = search.attempt
                 assert attempt is not None
@@ -198,6 +201,7 @@ class MatchStream:
             search.next_start = max(search.oldest_needed + 1, search.end - kept)
             search.attempt = None
             found.dropped += 1
+        ready.steps = found.steps
         self.reports.dropped_starts += found.dropped
         self.reports.degraded_skips += found.degraded
         first = 0

@@ -10,7 +10,7 @@ from cep.conditions import Conditions
 from cep.evaluation import Bounds, RowValues
 from cep.measures import Mapping, MeasureValues, Outputs
 from cep.recognize import RecognizePlan
-from cep.search import Found, PartitionSearch, StepLimit, Trial
+from cep.search import Found, PartitionSearch, StepLimit, Trial, WorkLimit
 from cep.vector import Index, Vector
 from core.errors import TriggerRejected
 
@@ -75,6 +75,8 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> F
                 search.run(found)
             if len(found.labels) > limit.mapped_rows:
                 raise plan.at.reject(f"the matches hold more than {limit.mapped_rows} rows in all")
+    except WorkLimit:
+        raise plan.at.reject(f"the matches took more than {limit.steps_per_batch} steps in all") from None
     except StepLimit:
         raise plan.at.reject(
             f"one match took more than {limit.steps_per_match} steps", "add WITHIN or bound the quantifiers"

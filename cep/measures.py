@@ -165,7 +165,7 @@ class MeasureValues:
             return self._column(node.index).take(rows)
         if isinstance(node, Label) and labels is not None:
             return labels
-        inner = node
+        inner: Expression = node
         if labels is not None:
             inner = rewrite(node, lambda part: Column(-1, STRING) if isinstance(part, Label) else None)
 

@@ -55,7 +55,7 @@ class Program:
         return len(self.code)
 
 
-_CLOSURE_STEPS = 20_000
+_CLOSURE_STEPS = 10_000
 
 
 def variables_of(pattern: Pattern) -> Iterator[Variable]:
@@ -246,8 +246,9 @@ def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits
 
 def closure(
     program: Program, start: int, at_start: bool, at_end: bool, at: Position = Position(1, 1), open_end: bool = False
-) -> tuple[int, ...]:
-    """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first.
+) -> tuple[tuple[int, ...], int]:
+    """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first; and how many
+    steps it took to find them.
 
     With `open_end` it is not known yet whether a row follows: an END anchor stands in the list for itself.
     An iteration that took no row ends its loop: `begun` holds the loops whose iteration began at this very place.
@@ -287,4 +288,4 @@ def closure(
                     pending += [(leave, begun), (again, begun)]
                 else:
                     pending += [(again, begun), (leave, begun)]
-    return tuple(found)
+    return tuple(found), len(seen)

@@ -128,7 +128,7 @@ def arranged(relation: Relation, partition: Sequence[int], keys: Sequence[SortKe
     if not partition:
         return (relation if _is_identity(order) else relation.take(order)), Bounds.whole(length), order
     numbers = partition_codes([relation.column(index) for index in partition], length)
-    small: Index = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 65_536 else numbers  # type: ignore[assignment]
+    small: Index = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 65_536 else numbers
     picked = small if _is_identity(order) else small[order]
     grouped = np.argsort(picked, kind="stable")
     order = order[grouped]

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.aggregates import accumulate
 from cep.relation import Relation, from_table
-from cep.vector import Index
+from cep.vector import Bools, Index, from_column
 
 FOREVER = 2**63 - 1
 
@@ -113,37 +114,41 @@ class ReleaseBuffer:
         return self._release(self._held) if self._held is not None else pa.table({})
 
     def _times(self, table: pa.Table) -> Index:
-        from cep.vector import from_column
-
-        return from_column(table.column(self.time_column)).values
+        found: Index = from_column(table.column(self.time_column)).values
+        return found
 
     def _tickers(self, table: pa.Table) -> tuple[list[str], Index]:
         encoded = table.column(self.ticker_column).combine_chunks().dictionary_encode()
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
-    def _late(self, table: pa.Table) -> Index:
+    def _known(self, names: list[str]) -> Index:
+        """The watermarks of tickers; a closed ticker that sends rows again goes on where it was."""
+        unknown = int(np.iinfo(np.int64).min)
+        return np.array([self.clock.watermarks.get(name, unknown) for name in names], dtype=np.int64)
+
+    def _late(self, table: pa.Table) -> Bools:
         """A row is late by the watermark as it was when the row arrived."""
         names, codes = self._tickers(table)
         times = self._times(table)
         late = np.zeros(len(times), dtype=np.bool_)
-        for code, name in enumerate(names):
-            mine = np.flatnonzero(codes == code) if len(names) > 1 else np.arange(len(times))
-            own = times[mine]
-            before = np.maximum.accumulate(own) - self.delay_ns
-            start = self.clock.of(name)
-            if start is not None:
-                before = np.maximum(before, start)
-            known = np.concatenate([[start if start is not None else np.iinfo(np.int64).min], before[:-1]])
-            late[mine] = own < known
+        if not len(times):
+            return late
+        order = np.argsort(codes, kind="stable")
+        ranked = codes[order]
+        firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(ranked)) + 1])
+        reached = np.maximum(accumulate(np.maximum, times[order], firsts) - self.delay_ns, self._known(names)[ranked])
+        before = np.empty_like(reached)
+        before[1:] = reached[:-1]
+        before[firsts] = self._known(names)[ranked[firsts]]
+        late[order] = times[order] < before
         return late
 
     def _observe(self, table: pa.Table) -> None:
         names, codes = self._tickers(table)
-        times = self._times(table)
-        for code, name in enumerate(names):
-            latest = int(times[codes == code].max()) - self.delay_ns
-            self.clock.watermarks[name] = max(latest, self.clock.watermarks.get(name, latest))
-            self.clock.closed.discard(name)
+        latest = self._known(names)
+        np.maximum.at(latest, codes, self._times(table) - self.delay_ns)
+        self.clock.watermarks.update(zip(names, latest.tolist(), strict=True))
+        self.clock.closed.difference_update(names)
 
     def _release(self, held: pa.Table) -> pa.Table:
         if held.num_rows == 0:
@@ -192,8 +197,6 @@ class ReleaseBuffer:
 
 def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str) -> Rows:
     """A released table as rows; only its first `columns` columns are visible to the trigger."""
-    from cep.vector import from_column
-
     relation = from_table(table.select(range(columns)))
     ticker = table.column(ticker_column).combine_chunks()
     if not pa.types.is_string(ticker.type):

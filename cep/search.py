@@ -34,6 +34,10 @@ class StepLimit(Exception):
     """One match attempt took more steps than allowed."""
 
 
+class WorkLimit(Exception):
+    """All attempts of one batch together took more steps than allowed."""
+
+
 @dataclass(frozen=True, slots=True)
 class SkipRule:
     """`kind` PAST LAST, NEXT, FIRST or LAST; `variables` are the numbers behind FIRST or LAST."""
@@ -70,6 +74,7 @@ class Found:
     unmatched: list[int] = field(default_factory=list)
     degraded: int = 0
     dropped: int = 0
+    steps: int = 0
 
     def add(self, start: int, labels: Sequence[int], number: int) -> None:
         self.starts.append(start)
@@ -153,13 +158,17 @@ class PartitionSearch:
     # -- the loop over starts -------------------------------------------------------------------------------------
 
     def run(self, found: Found) -> None:
-        """Search as far as the rows allow. Raises SkipFailed (strict plans) and StepLimit."""
+        """Search as far as the rows allow. Raises SkipFailed (strict plans), StepLimit and WorkLimit."""
         while True:
             if self.attempt is None and not self._begin(found):
                 return
             attempt = self.attempt
             assert attempt is not None
+            before = attempt.steps
             outcome = self._try(attempt)
+            found.steps += attempt.steps - before
+            if found.steps > self.plan.limits.steps_per_batch:
+                raise WorkLimit
             if outcome is None:
                 return
             self.attempt = None
@@ -299,6 +308,7 @@ class PartitionSearch:
                     if remember and candidates and len(self._failed) < _REMEMBER_AT_MOST:
                         self._failed.add((place, row, registers))
                     if not stack:
+                        attempt.steps = count
                         return False
                     candidates, index, registers, row, place = stack.pop()
                     del labels[row - start :]
@@ -307,6 +317,7 @@ class PartitionSearch:
                 index += 1
                 variable = candidate.variable
                 if variable == -1:
+                    attempt.steps = count
                     return True
                 count += 1
                 if count > _REMEMBER_AFTER and not remember:

@@ -18,8 +18,8 @@ from cep.engine import CompiledQuery, compile_query
 from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
-from cep.plans import Filter, Group, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort
 from cep.over import Over
+from cep.plans import Filter, Group, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort
 from cep.relation import Relation, from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, rows_of
 from cep.stream_stages import STATELESS, GroupStage, OverStage, RowStage, Stage, chained
@@ -318,7 +318,7 @@ class TriggerStream:
             least = clock.least
             rows = self._merge.feed(rows, least)
             names = {*clock.watermarks, *clock.closed}
-            clock = Clock({name: least for name in names} if least is not None else {})
+            clock = Clock(dict.fromkeys(names, least) if least is not None else {})
             if least == FOREVER:
                 clock.closed = names
         context: Context | None = None

@@ -124,12 +124,13 @@ def flink_name(kind: SqlType) -> str:
     """The Flink SQL name of a type, as CEPTriggerEvent.column_types carries it."""
     if kind.kind is Kind.TIMESTAMP:
         return f"TIMESTAMP_LTZ({ {'s': 0, 'ms': 3, 'us': 6, 'ns': 9}[kind.unit] })"
-    return {
+    names: dict[Kind, str] = {
         Kind.NULL: "STRING",
         Kind.INT: "INT",
         Kind.INTERVAL: "BIGINT",
         Kind.OPAQUE: "BYTES",
-    }.get(kind.kind, kind.kind.value.upper())
+    }
+    return names.get(kind.kind, str(kind.kind.value).upper())
 
 
 _FINENESS = ("s", "ms", "us", "ns")

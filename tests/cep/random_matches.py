@@ -289,7 +289,7 @@ def cases(draw: st.DrawFn, within: bool = False, on_stream: bool = False) -> Cas
     pattern_sql, pattern = draw(patterns())
     names = sorted(set(_names(pattern)))
     labels = {name: {name} for name in names}
-    if SUBSET <= set(names):
+    if set(names) >= SUBSET:
         labels["U"] = SUBSET
     rows = [
         {"id": index, "k": draw(st.sampled_from("abc")), "v": draw(st.one_of(st.none(), st.integers(0, 4))), "ts": 0}
