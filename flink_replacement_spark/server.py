@@ -1,6 +1,5 @@
 """The Spark driver of the platform: session, tables, queries, maintenance, and what the status page says of them."""
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.history_writer import HistoryWriter
 from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
-from flink_replacement_spark.session import STREAMS_POOL, connect_address, start_session
+from flink_replacement_spark.session import STREAMS_POOL, is_listening, start_session
 from flink_replacement_spark.state import OutcomeRecord
 from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, scan_range
 
@@ -193,18 +192,8 @@ class Driver:
                 self._backoff = _FIRST_BACKOFF_SECONDS
         if self._maintenance is not None:
             details["maintenance"] = self._maintenance.last_problem
-        is_ready = self._is_warm and query is not None and not self._query_problem and _listens(self._settings)
+        is_ready = self._is_warm and query is not None and not self._query_problem and is_listening(self._settings)
         return Status(PART, is_ready, tuple(filter(None, problems)), details)
-
-
-def _listens(settings: Settings) -> bool:
-    host, port = connect_address(settings)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    try:
-        with socket.create_connection((host, int(port)), timeout=1.0):
-            return True
-    except OSError:
-        return False
 
 
 def prepare_topics(bus: Bus) -> None:

@@ -1,8 +1,8 @@
 """The Spark session of the platform: catalog `lake`, Spark Connect in the same JVM, small and quiet."""
 
 import os
+import socket
 import sys
-from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -91,13 +91,27 @@ def connect_address(settings: Settings) -> tuple[str, str]:
     return host.strip("[]") or "127.0.0.1", port
 
 
-def connect_url(settings: Settings, conf: Mapping[str, str] | None = None) -> str:
+def connect_url(settings: Settings) -> str:
     """The `sc://` address of this platform's Spark Connect."""
-    host, port = connect_address(settings)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    token = (conf or settings.spark.conf).get(_TOKEN)
+    host, port = _reachable_address(settings)
+    token = settings.spark.conf.get(_TOKEN)
     shown = f"[{host}]" if ":" in host else host
     return f"sc://{shown}:{port}" + (f"/;token={token}" if token else "")
+
+
+def is_listening(settings: Settings, timeout_seconds: float = 2.0) -> bool:
+    """Whether something accepts connections where Spark Connect should."""
+    host, port = _reachable_address(settings)
+    try:
+        with socket.create_connection((host, int(port)), timeout_seconds):
+            return True
+    except OSError:
+        return False
+
+
+def _reachable_address(settings: Settings) -> tuple[str, str]:
+    host, port = connect_address(settings)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def _is_loopback(host: str) -> bool:

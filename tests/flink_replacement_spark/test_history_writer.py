@@ -13,13 +13,12 @@ from bus import topics as bus_topics
 from bus.memory_bus import MemoryBus
 from core.errors import CommitConflict
 from core.settings import Settings
-from flink_replacement_spark import history_writer
 from flink_replacement_spark.history_writer import TABLE_TALLIES, HistoryWriter
 from flink_replacement_spark.state import OutcomeRecord
-from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, read_ohlc
+from iceberg import COVERAGE, OHLC, append_or_find, create_tables, load_table, open_catalog, read_ohlc
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as records
-from tests.flink_replacement_spark.harness import MINUTE, TICKER, Feed, final_of, notifications, page
+from tests.flink_replacement_spark.harness import MINUTE, TICKER, Feed, Status, final_of, notifications, page
 
 
 class NoSpark:
@@ -241,12 +240,15 @@ def test_trimmed_pages_end_the_request_as_error(bench: Bench) -> None:
     assert "no longer on the bus" in final.error_message
 
 
-@pytest.mark.parametrize("status", ["NOT_FOUND", "ERROR", "TIMEOUT"])
-def test_other_ends_are_passed_on_with_their_words(bench: Bench, status: str) -> None:
-    bench.feed.done("r", 0, status=ing.HistoryReadyNotification.NotificationStatus.Value(status), text="why")
+@pytest.mark.parametrize(
+    "status",
+    [ing.HistoryReadyNotification.NOT_FOUND, ing.HistoryReadyNotification.ERROR, ing.HistoryReadyNotification.TIMEOUT],
+)
+def test_other_ends_are_passed_on_with_their_words(bench: Bench, status: Status) -> None:
+    bench.feed.done("r", 0, status=status, text="why")
     bench.batch()
     final = bench.final("r")
-    assert ing.HistoryReadyNotification.NotificationStatus.Name(final.status) == status
+    assert final.status == status
     assert (final.row_count, final.error_message) == (0, "why")
 
 
@@ -261,7 +263,7 @@ def test_an_earlier_final_stands(bench: Bench) -> None:
 
 
 def test_an_unwritable_warehouse_is_told_and_recovered_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = history_writer.append_or_find
+    original = append_or_find
     problems: list[str] = []
 
     def full_twice(*args: object) -> None:
@@ -271,7 +273,7 @@ def test_an_unwritable_warehouse_is_told_and_recovered_from(bench: Bench, monkey
         problems.append(bench.writer.health.problem)
         original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(history_writer, "append_or_find", full_twice)
+    monkeypatch.setattr("flink_replacement_spark.history_writer.append_or_find", full_twice)
     bench.feed.piece("r", range(5))
     bench.feed.done("r", 5)
     bench.batch()
@@ -282,7 +284,7 @@ def test_an_unwritable_warehouse_is_told_and_recovered_from(bench: Bench, monkey
 
 
 def test_a_conflict_is_compared_anew_before_the_next_attempt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = history_writer.append_or_find
+    original = append_or_find
     calls = []
 
     def lose_the_answer_once(*args: object) -> None:
@@ -291,7 +293,7 @@ def test_a_conflict_is_compared_anew_before_the_next_attempt(bench: Bench, monke
         if len(calls) == 1:
             raise CommitConflict("somebody else committed")
 
-    monkeypatch.setattr(history_writer, "append_or_find", lose_the_answer_once)
+    monkeypatch.setattr("flink_replacement_spark.history_writer.append_or_find", lose_the_answer_once)
     bench.feed.piece("r", range(5))
     bench.feed.done("r", 5)
     bench.batch()
@@ -304,7 +306,7 @@ def test_a_stop_ends_the_attempts(bench: Bench, monkeypatch: pytest.MonkeyPatch)
         bench.stopping.set()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(history_writer, "append_or_find", full)
+    monkeypatch.setattr("flink_replacement_spark.history_writer.append_or_find", full)
     bench.feed.piece("r", range(5))
     with pytest.raises(OSError, match="No space"):
         bench.batch()

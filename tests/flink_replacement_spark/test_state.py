@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as hyp
 
@@ -32,7 +34,7 @@ def test_runs_are_unbroken_ranges_of_all_pieces(spans: list[tuple[str, int, int]
         found = runs(wave)
         assert sorted(p.job_id for run in found for p in run) == sorted(p.job_id for p in wave)
         for run in found:
-            assert all(a.end_time == b.start_time and a.ticker == b.ticker for a, b in zip(run, run[1:], strict=False))
+            assert all(a.end_time == b.start_time and a.ticker == b.ticker for a, b in pairwise(run))
 
 
 @given(hyp.lists(hyp.tuples(hyp.integers(0, 5), hyp.integers(0, 100)), max_size=20))

@@ -23,6 +23,7 @@ from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.server import HISTORY_QUERY, Driver, serve_status
 from flink_replacement_spark.sql import SparkUnreachable, run_sql
 from iceberg import COVERAGE, OHLC, load_table, open_catalog, read_ohlc
+from iceberg.filters import equal
 from protobuf import ingestor_pb2 as ing
 from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of, page, wait_for
 
@@ -51,7 +52,7 @@ class Platform:
 
     def coverage(self, request_id: str) -> int:
         table = load_table(open_catalog(self.settings), COVERAGE)
-        return table.scan().to_arrow()["request_id"].to_pylist().count(request_id)
+        return int(table.scan(row_filter=equal("request_id", request_id)).to_arrow().num_rows)
 
     def stop_query(self) -> str:
         """The run id of the query that was stopped."""
@@ -201,7 +202,7 @@ def test_executors_check_and_write_whole_pieces(platform: Platform) -> None:
     ticker = "LARGE/USDT.BINANCE"
     feed = platform.feed(ticker)
     pieces = [
-        feed.piece("large", range(0, 500), piece=0),
+        feed.piece("large", range(500), piece=0),
         feed.piece("large", range(500, 900), piece=1, rows=401),
         feed.piece(
             "large",
