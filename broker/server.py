@@ -179,10 +179,10 @@ class BrokerServer:
 
     def stop(self) -> None:
         self._stopping.set()
+        self._waker()
 
     def _close(self) -> None:
         self._is_serving = False
-        self._feed.close()
         deadline = time.monotonic() + CLOSE_SECONDS
         while (self._leases.is_busy or self._results.is_busy) and time.monotonic() < deadline:
             self._waker.wait(0.1)
@@ -191,6 +191,7 @@ class BrokerServer:
         self._submit()
         self._leases.close(max(0.0, deadline - time.monotonic()))
         self._results.close(max(0.0, deadline - time.monotonic()))
+        self._feed.close()
         self._router.close()
         self._context.destroy(linger=0)
         self._waker.close()
