@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="The settings in force.", rich_markup_mode=None)
 app.add_typer(config_app, name="config")
+trigger_app = typer.Typer(no_args_is_help=True, help="Triggers in SQL.", rich_markup_mode=None)
+app.add_typer(trigger_app, name="trigger")
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: candlewright.toml).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory (default: ./data).")]
@@ -150,6 +152,34 @@ def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, c
     from candlewright.cli import platform
 
     platform.config_show(output, data_dir, config)
+
+
+@trigger_app.callback()
+def trigger() -> None:
+    """Triggers in SQL."""
+
+
+@trigger_app.command("try")
+def trigger_try(
+    sql: Annotated[str | None, typer.Option("--sql", help="The trigger's text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="File with the trigger's text.")] = None,
+    table_file: Annotated[Path | None, typer.Option("--input", help="Parquet file to read.")] = None,
+    table: Annotated[str, typer.Option("--table", help="What the text calls the input.")] = "ticks",
+    ticker: Annotated[str | None, typer.Option("--ticker", help="Read stored data of this ticker.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="From this time on, ISO 8601 (UTC).")] = None,
+    param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    batch: Annotated[Path | None, typer.Option("--batch", help="Many cases: JSON lines in, JSON lines out.")] = None,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Run a trigger's text over stored data."""
+    from candlewright.cli import trigger
+
+    if batch is not None:
+        trigger.try_batch(batch)
+    else:
+        trigger.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config)
 
 
 @app.command()
