@@ -127,6 +127,12 @@ class Bus(Protocol):
         """
         ...
 
+    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> list[Position]:
+        """`publish` that may be repeated by another process: call `number` of `writer` appends once, and its
+        repetitions, with the same records, return the first positions. Raises BusError for a number below the last.
+        """
+        ...
+
     def publish_once(
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
     ) -> Once:

@@ -78,6 +78,7 @@ class MemoryBus:
         self._topics: dict[str, _Topic] = {}
         self._holds: dict[str, dict[str, dict[int, int]]] = {}
         self._sequences: dict[str, int] = {}
+        self._calls: dict[str, tuple[int, list[Position]]] = {}
         self._once: dict[tuple[str, str], tuple[bytes, float]] = {}
         self._leases: dict[str, bytes] = {}
         self._tables: dict[str, dict[str, tuple[bytes, float | None]]] = {}
@@ -95,6 +96,18 @@ class MemoryBus:
             self._refuse_when_full(place)
             positions = [self._append(place, part, record) for part, record in zip(chosen, records, strict=True)]
             self._changed.notify_all()
+            return positions
+
+    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> list[Position]:
+        if not records:
+            return []
+        with self._changed:
+            last, positions = self._calls.get(writer, (-1, []))
+            if number < last:
+                raise BusError(f"a publish to {topic} came after a later one of the same writer")
+            if number > last:
+                positions = self.publish(topic, records)
+                self._calls[writer] = (number, positions)
             return positions
 
     def publish_once(

@@ -25,6 +25,9 @@ from bus.store import Store
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 
 _TRIM_CHUNK = 2_000
+#: How long a call is known, so that its repetition writes nothing: after a lost connection, or a lost process.
+_CALL_SECONDS = 600
+_NAMED_CALL_SECONDS = 30 * 86_400
 
 
 class RedisBus:
@@ -63,6 +66,12 @@ class RedisBus:
                 raise LeaseLost(lease)
             return []
         positions: list[Position] = self._append(topic, records, lease=lease, once=())
+        return positions
+
+    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> list[Position]:
+        if not records:
+            return []
+        positions: list[Position] = self._append(topic, records, lease=None, once=(), call=(f"as:{writer}", number))
         return positions
 
     def publish_once(
@@ -342,17 +351,28 @@ class RedisBus:
         self._store.close()
 
     # ---- inside
-    def _append(self, topic: str, records: Sequence[Record], *, lease: str | None, once: Sequence[bytes | str]) -> Any:
-        """Positions, or the content (bytes) that `publish_once` found."""
+    def _append(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        lease: str | None,
+        once: Sequence[bytes | str],
+        call: tuple[str, int] | None = None,
+    ) -> Any:
+        """Positions, or the content (bytes) that `publish_once` found. `call`: a writer and its call's number that
+        outlive this process.
+        """
         if not topic:
             raise BusError("a topic needs a name")
-        writer, number = self._next_call()
+        writer, number = call or self._next_call()
+        keep_seconds = _CALL_SECONDS if call is None else _NAMED_CALL_SECONDS
         has_trimmed = False
         count = self.partitions(topic) or self._partitions
         while True:
             chosen = self._router.route(topic, records, count)
             head = (topic, count, self._max_bytes, "" if lease is None else f"={lease}", writer, number)
-            arguments, packed = appending.packed(records, chosen, (*head, *(once or ("", "", ""))))
+            arguments, packed = appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds))
             reply = self._store.run_packed("publish", arguments, packed)
             match reply[0]:
                 case b"P":

@@ -2,6 +2,7 @@
 --
 -- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
 --       writer, call number of that writer, once key ('' = none), once content, once milliseconds,
+--       seconds to remember the call,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
@@ -120,7 +121,7 @@ local function numbered(name, count, partition, offset)
   return first, string.format('%.0f', first) .. '.' .. state.id
 end
 
-local i, n = 10, #argv
+local i, n = 11, #argv
 while i <= n do
   local partition, count = argv[i], tonumber(argv[i + 1])
   i = i + 2
@@ -198,5 +199,5 @@ end
 if argv[7] ~= '' then
   call('SET', argv[7], argv[8], 'PX', argv[9])
 end
-call('SET', writer_key, argv[6] .. ' ' .. table.concat(reply, ' ', 2), 'EX', 600)
+call('SET', writer_key, argv[6] .. ' ' .. table.concat(reply, ' ', 2), 'EX', argv[10])
 return reply

@@ -189,6 +189,17 @@ class BusContract:
         assert bus.recall("r", ["n", "m"]) == [b"c1", None]
         assert bus.recall("r", []) == []
 
+    def test_a_repeated_call_of_a_named_writer_writes_nothing(self, bus: Bus) -> None:
+        bus.create_topic("t", 2)
+        records = [Record(str(n).encode(), key=str(n).encode()) for n in range(6)]
+        first = bus.publish_as("t", records, writer="bars:1", number=7)
+        assert bus.publish_as("t", records, writer="bars:1", number=7) == first
+        assert bus.publish_as("t", [], writer="bars:1", number=8) == []
+        assert bus.publish_as("t", records[:1], writer="bars:2", number=1)[0].offset == 3
+        assert sum(state.end for state in bus.state("t")) == 7
+        with pytest.raises(BusError, match="after a later one"):
+            bus.publish_as("t", records, writer="bars:1", number=6)
+
     def test_names_of_publish_once_are_forgotten(self, bus: Bus) -> None:
         for _ in range(2):
             once = bus.publish_once("t", Record(b"v"), registry="r", name="n", content=b"c", keep_seconds=0.02)
