@@ -36,6 +36,7 @@ _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 8 << 20
 #: How long a trigger waits for news; bounds how long a stop takes.
 _POLL_SECONDS = 0.5
+_RETRY_SECONDS = 2.0
 
 #: (topic, partition, first offset, last offset, tag)
 Range = tuple[str, int, int, int, int]
@@ -90,7 +91,7 @@ class BusStreamReader(DataSourceStreamReader):
 
     def _connected(self) -> Bus:
         if self._bus is None:
-            self._bus = RedisBus(self._url)
+            self._bus = RedisBus(self._url, retry_seconds=_RETRY_SECONDS)
         return self._bus
 
     def initialOffset(self) -> Offsets:  # noqa: N802
@@ -113,7 +114,7 @@ class BusStreamReader(DataSourceStreamReader):
             ends = [state.end for state in bus.state(self._topic)]
         except BusUnavailable:
             return dict(self._planned)
-        self._planned = _capped(self._planned, ends, self._max_records)
+        self._planned = capped(self._planned, ends, self._max_records)
         return dict(self._planned)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
@@ -177,7 +178,7 @@ def _to_json(offsets: Mapping[int, int]) -> Offsets:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 
-def _capped(planned: Offsets, ends: Sequence[int], max_records: int) -> Offsets:
+def capped(planned: Offsets, ends: Sequence[int], max_records: int) -> Offsets:
     """From `planned` towards `ends` by at most `max_records` in all, partitions taking equal shares first."""
     behind = {str(p): max(0, end - planned.get(str(p), 0)) for p, end in enumerate(ends)}
     left = max_records

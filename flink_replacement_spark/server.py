@@ -154,7 +154,7 @@ class Driver:
         assert self._bus is not None
         while not self._stopping.wait(_BUS_CHECK_SECONDS):
             try:
-                self._bus.partitions(bus_topics.HISTORY_OUTCOMES)
+                self._bus.state(bus_topics.HISTORY_OUTCOMES)
                 self._bus_problem = ""
             except BusUnavailable as error:
                 self._bus_problem = f"the bus does not answer: {error}"

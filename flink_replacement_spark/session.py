@@ -76,6 +76,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.daemon.module": "flink_replacement_spark.worker_daemon",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
+        "spark.sql.streaming.stopTimeout": "5s",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.warehouse.dir": f"file://{settings.data_dir / 'run' / 'spark-warehouse'}",
         "spark.local.dir": str(settings.data_dir / "run" / "spark-local"),
