@@ -41,9 +41,13 @@ TIMEOUT_SECONDS = 60.0
 _GAUGE = re.compile(rb"^candlewright_relay_subscriptions (\S+)$", re.MULTILINE)
 
 
-def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000) -> dict[str, Any]:
-    """One round. `rows`: notifications published; `result_rows`: deliveries to the subscriber processes."""
-    floor = _raw_seconds(rows, subscribers)
+def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: int = 3) -> dict[str, Any]:
+    """`rows`: notifications published; `result_rows`: deliveries to the subscriber processes; of one round.
+
+    Rounds of the floor and of the relay take turns, and the fastest of each counts: other work on the machine slows
+    a round down, nothing speeds one up.
+    """
+    floors, found = [], []
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
@@ -52,16 +56,11 @@ def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000) -> dict[
         _register(bus, rows)
         requests, notifications = (f"tcp://127.0.0.1:{port}" for port in _free_ports(2))
         relay = stack.enter_context(_relay(redis.url, requests, notifications, folder / "relay.http"))
-        _wait_for_subscriptions(folder / "relay.http", 0)
-        readers = [stack.enter_context(_subscriber(notifications, rows)) for _ in range(subscribers)]
-        _wait_for_subscriptions(folder / "relay.http", subscribers)
-        relay.send_signal(signal.SIGSTOP)
-        _finish(bus, rows)
-        started = time.monotonic()
-        relay.send_signal(signal.SIGCONT)
-        received, ended = _collect(readers)
-        seconds = ended - started
+        for _ in range(rounds):
+            floors.append(_raw_seconds(rows, subscribers))
+            found.append(_relay_round(bus, relay, notifications, folder / "relay.http", rows, subscribers))
         submit_rate = _submit_rate(requests, submits)
+    floor, (seconds, received) = min(floors), min(found)
     return {
         "rows": rows,
         "seconds": round(seconds, 4),
@@ -70,8 +69,27 @@ def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000) -> dict[
         "floor_rows_per_second": round(rows / floor),
         "ratio": round(floor / seconds, 3),
         "subscribers": subscribers,
+        "rounds": rounds,
         "submits_per_second": round(submit_rate),
     }
+
+
+def _relay_round(
+    bus: RedisBus, relay: "subprocess.Popen[bytes]", address: str, port_file: Path, rows: int, subscribers: int
+) -> tuple[float, int]:
+    """Seconds from the first read to the last delivery, and the deliveries; raises when one was lost."""
+    _wait_for_subscriptions(port_file, 0)
+    with ExitStack() as stack:
+        readers = [stack.enter_context(_subscriber(address, rows)) for _ in range(subscribers)]
+        _wait_for_subscriptions(port_file, subscribers)
+        relay.send_signal(signal.SIGSTOP)
+        _finish(bus, rows)
+        started = time.monotonic()
+        relay.send_signal(signal.SIGCONT)
+        received, ended = _collect(readers)
+    if received != rows * subscribers:
+        raise RuntimeError(f"the relay delivered {received} of {rows * subscribers}")
+    return ended - started, received
 
 
 def _final(number: int) -> ing.HistoryReadyNotification:
@@ -146,7 +164,7 @@ def _wait_for_subscriptions(port_file: Path, count: int) -> None:
         if port_file.exists():
             with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/metrics") as answer:
                 found = _GAUGE.search(answer.read())
-            if found is not None and float(found[1]) >= count:
+            if found is not None and float(found[1]) == count:
                 return
         time.sleep(0.02)
     raise TimeoutError("the relay did not get its subscribers")
@@ -228,7 +246,8 @@ def _subscribe(address: str, rows: int) -> None:
     """Count messages and say when the last one came; a lost one shows as a count that is too small."""
     received, ended = 0, 0.0
     with zmq.Context() as context, context.socket(zmq.SUB) as socket:
-        socket.subscribe("RESPONSE:")
+        # Every client's topic by prefix; it is no client's own, so that nothing of an earlier round is replayed.
+        socket.subscribe("RESPONSE:client-")
         socket.rcvtimeo = int(TIMEOUT_SECONDS * 1_000)
         socket.connect(address)
         try:

@@ -11,6 +11,7 @@ from relay.events import FrameRefused, MessageReceived, Peer
 
 #: Identity, delimiter, version, body; one more shows that there are too many.
 _KEPT_PARTS = 5
+_NOWAIT = int(zmq.NOBLOCK)
 
 
 def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int]:
@@ -18,10 +19,10 @@ def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int]:
 
     Raises zmq.Again when there is no message.
     """
-    parts = [router.recv(zmq.NOBLOCK)]
+    parts = [router.recv(_NOWAIT)]
     count = 1
     while router.getsockopt(zmq.RCVMORE):
-        part = router.recv(zmq.NOBLOCK)
+        part = router.recv(_NOWAIT)
         count += 1
         if len(parts) < _KEPT_PARTS:
             parts.append(part)

@@ -14,6 +14,7 @@ from relay.inbox import Wakeup
 
 #: Pages of one answer that wait for a client before the thread that makes them waits as well.
 _STREAM_AHEAD = 8
+_MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
 
 class Sent(Enum):
@@ -92,8 +93,11 @@ class Outbox:
 
 
 def send_nowait(router: "zmq.Socket[bytes]", frames: list[bytes]) -> Sent:
+    """All frames or none: the first one, the identity, finds out whether the client can take them."""
     try:
-        router.send_multipart(frames, zmq.NOBLOCK)
+        for frame in frames[:-1]:
+            router.send(frame, _MORE)
+        router.send(frames[-1], _LAST)
     except zmq.Again:
         return Sent.FULL
     except zmq.ZMQError as error:
