@@ -15,9 +15,8 @@ class DataDirectoryLock:
     `previous_run` is the run id of the supervisor before, whose processes may still be there after it was killed.
     """
 
-    def __init__(self, descriptor: int, file: Path, previous_run: str) -> None:
+    def __init__(self, descriptor: int, previous_run: str) -> None:
         self._descriptor = descriptor
-        self._file = file
         self.previous_run = previous_run
 
     @classmethod
@@ -29,16 +28,16 @@ class DataDirectoryLock:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigurationError(f"data_dir {data_dir} cannot be used: {error.strerror}") from error
-        known = _content(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            known = _content(descriptor)
             os.close(descriptor)
             owner = f" (process {known['pid']})" if "pid" in known else ""
             raise ConfigurationError(
                 f"another `candlewright up`{owner} runs on {data_dir}: stop it, or choose another --data-dir"
             ) from error
-        return cls(descriptor, file, str(known.get("run", "")))
+        return cls(descriptor, str(_content(descriptor).get("run", "")))
 
     def announce(self, run: str) -> None:
         content = json.dumps({"pid": os.getpid(), "run": run}).encode()
