@@ -151,6 +151,11 @@ class BarMaker:
             state = self._of(ticker)[1]
             state.clock = max(state.clock, time)
 
+    def clock(self, ticker: str) -> int:
+        """The newest time (ns) known of `ticker`; NEVER when there is none."""
+        number = self._number.get(ticker)
+        return NEVER if number is None else self.states[number].clock
+
     def mark_gap(self, ticker: str, start: int, end: int) -> None:
         """Trades of [start, end) are missing: bars that overlap it are not complete (again published if they were)."""
         number, state = self._of(ticker)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from core.errors import BadFrame
-from protobuf.candlewright_pb2 import TickBatch
+from protobuf.candlewright_pb2 import Tick, TickBatch
 
 __all__ = ["TickColumns", "decode", "encode"]
 
@@ -59,10 +59,14 @@ def encode(columns: TickColumns) -> bytes:
 
 
 def decode(data: bytes) -> TickColumns:
-    """The columns of a serialised TickBatch; raises BadFrame for bytes that are none, or columns of unequal length."""
+    """The columns of a serialised TickBatch, or of one Tick; raises BadFrame for other bytes, or columns of unequal
+    length.
+    """
     columns = _decode_usual(data)
     if columns is None:
         columns = _decode_any(data)
+    if len(columns) == 0 and (tick := _decode_tick(data, columns.first_sequence)) is not None:
+        return tick
     count = len(columns)
     if any(
         len(column) != count
@@ -172,6 +176,28 @@ def _decode_any(data: bytes) -> TickColumns:
         np.array([side if 0 <= side <= 2 else 0 for side in message.side], np.uint8),
         np.array(ids, np.bytes_) if ids else np.empty(0, "S1"),
         times[1].astype(np.int64),
+    )
+
+
+def _decode_tick(data: bytes, sequence: int) -> TickColumns | None:
+    """One Tick as columns. Its id and time have other wire types than the fields of a TickBatch with their numbers."""
+    tick = Tick()
+    try:
+        tick.ParseFromString(data)
+    except DecodeError:
+        return None
+    trade_id = tick.trade_id.encode()
+    if not tick.timestamp or not trade_id or trade_id.endswith(b"\0"):
+        return None
+    return TickColumns(
+        tick.ticker,
+        sequence,
+        np.array([tick.timestamp], np.uint64).astype(np.int64),
+        np.array([tick.price]),
+        np.array([tick.size]),
+        np.array([tick.side if 0 <= tick.side <= 2 else 0], np.uint8),
+        np.array([trade_id], np.bytes_),
+        np.array([tick.received_at], np.uint64).astype(np.int64),
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from core.errors import BadFrame
 from protobuf import tick_columns
-from protobuf.candlewright_pb2 import TickBatch
+from protobuf.candlewright_pb2 import Tick, TickBatch
 
 _TIMES = st.integers(0, 2**63 - 1)
 _IDS = st.one_of(
@@ -86,3 +86,21 @@ def test_a_thousand_ticks_with_ids_of_one_width_take_the_vector_path() -> None:
     encoded = tick_columns.encode(columns)
     assert tick_columns._decode_usual(encoded) is not None
     _same(tick_columns.decode(encoded), TickBatch.FromString(encoded))
+
+
+@given(_TICK)
+def test_a_single_tick_is_read_as_one_row(values: tuple[int, float, float, int, str, int]) -> None:
+    time, price, size, side, trade_id, received = values
+    tick = Tick(
+        ticker="A/B.C",
+        trade_id=trade_id,
+        timestamp=time // 2 + 1,
+        price=price,
+        size=size,
+        side=side,
+        received_at=received,
+    )  # type: ignore[arg-type]
+    columns = tick_columns.decode(tick.SerializeToString() + b"\x10\x07")
+    assert (len(columns), columns.ticker, columns.first_sequence) == (1, "A/B.C", 7)
+    assert (columns.trade_id[0].decode(), columns.price[0], columns.size[0]) == (trade_id, price, size)
+    assert (columns.timestamp[0], columns.side[0], columns.received_at[0]) == (time // 2 + 1, side, received)

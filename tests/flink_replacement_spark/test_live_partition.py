@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+
+from bars import exact
+from flink_replacement_spark.live_partition import LiveOutput, LivePartition
+from protobuf import records_pb2 as records
+from protobuf.candlewright_pb2 import Tick, TickBatch
+from venues.grid import SECOND
+
+T0 = 1_700_000_100 * SECOND
+TICKER = "BTC/USDT.BINANCE"
+
+
+def _batch(first_sequence: int, *trades: tuple[float, str, float], ticker: str = TICKER) -> bytes:
+    """(seconds from T0, id, price), size 0.1 each."""
+    batch = TickBatch(ticker=ticker, first_sequence=first_sequence)
+    for second, trade_id, price in trades:
+        batch.timestamp.append(T0 + round(second * SECOND))
+        batch.trade_id.append(trade_id)
+        batch.price.append(price)
+        batch.size.append(0.1)
+        batch.side.append(1)
+        batch.received_at.append(1)
+    return batch.SerializeToString()
+
+
+def _mark(**body: object) -> bytes:
+    return records.TickMark(ticker=TICKER, **body).SerializeToString()  # type: ignore[arg-type]
+
+
+def _covered(second: float = 0) -> bytes:
+    return _mark(covered=records.Covered(job_id="j", from_time=T0 + round(second * SECOND)))
+
+
+def _clock(second: float, sequence: int) -> bytes:
+    return _mark(clock=records.Clock(exchange_time=T0 + round(second * SECOND), sequence=sequence))
+
+
+def _bars(output: LiveOutput) -> list[tuple[object, ...]]:
+    return [
+        (tickers[b.group[i]], b.period_seconds, int(b.open_time[i] - T0) // SECOND, float(b.open[i]), float(b.close[i]),
+         float(exact.to_doubles(b.volume)[i]), int(b.trade_count[i]), int(made.revision[i]), bool(made.complete[i]))
+        for tickers, made in output.bars for b in [made.bars] for i in range(len(b))
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def partition() -> LivePartition:
+    return LivePartition(0, 3_600 * SECOND)
+
+
+def test_a_ticker_that_nobody_asked_for_gets_one_minute_bars(partition: LivePartition) -> None:
+    output = partition.process([_batch(1, (1, "9", 2.0), (2, "10", 3.0)), _batch(3, (61, "11", 4.0))], [_covered()])
+    assert _bars(output) == [(TICKER, 60, 0, 2.0, 3.0, 0.2, 2, 0, True)]
+    assert output.ticks == []
+
+
+def test_wanted_periods_and_ticks_come_too(partition: LivePartition) -> None:
+    wanted = _mark(wanted=records.Wanted(ticks=True, period_seconds=[5, 300]))
+    output = partition.process([_batch(1, (1, "9", 2.0), (301, "10", 3.0))], [_covered(), wanted])
+    assert [(row[1], row[2]) for row in _bars(output)] == [(60, 0), (300, 0), (5, 0)]
+    assert [len(ticks) for ticks in output.ticks] == [2]
+
+
+def test_a_clock_waits_for_the_trades_that_were_published_before_it(partition: LivePartition) -> None:
+    assert _bars(partition.process([_batch(1, (1, "9", 2.0))], [_covered(), _clock(60, 3)])) == []
+    output = partition.process([_batch(2, (2, "10", 3.0), (3, "11", 4.0))], [])
+    assert [row[6] for row in _bars(output)] == [3]
+
+
+def test_a_restart_between_any_batches_changes_nothing(partition: LivePartition) -> None:
+    steps = [
+        ([_batch(1, (1, "9", 2.0))], [_covered(), _mark(wanted=records.Wanted(period_seconds=[1]))]),
+        ([_batch(2, (2, "x-1", 3.0), (2, "x-1", 3.0))], []),
+        ([_batch(4, (2, "x-1", 3.0), (65, "x-2", 5.0))], [_clock(70, 5)]),
+        ([_batch(6, (30, "x-3", 8.0))], []),
+    ]
+    restarted = LivePartition(0, 3_600 * SECOND)
+    for ticks, marks in steps:
+        restarted = LivePartition.load(restarted.save())
+        assert _bars(restarted.process(ticks, marks)) == _bars(partition.process(ticks, marks))
+    assert restarted.duplicates == partition.duplicates == 2
+
+
+def test_a_gap_marks_its_bars_and_its_repair_publishes_them_again(partition: LivePartition) -> None:
+    gap = records.Gap(gap_id="g", from_time=T0 + 2 * SECOND, to_time=T0 + 4 * SECOND, from_trade_id="10")
+    output = partition.process([_batch(1, (1, "9", 2.0), (61, "12", 1.0))], [_covered(), _mark(gap=gap)])
+    assert [row[-2:] for row in _bars(output)] == [(0, False)]
+    assert [mark.gap.gap_id for mark in output.gaps] == ["g"]
+    gap.is_repaired = True
+    output = partition.process([_batch(3, (3, "10", 7.0))], [_mark(gap=gap)])
+    assert [row[-3:] for row in _bars(output)] == [(2, 1, True)]
+
+
+def test_aggregates_stand_for_missing_trades(partition: LivePartition) -> None:
+    seed = records.Seed(open_time=[T0 + 2 * SECOND], volume=[0.5], first_trade_id=[10], last_trade_id=[12])
+    for column in (seed.open, seed.high, seed.low, seed.close):
+        column.append(6.0)
+    output = partition.process([_batch(1, (1, "9", 2.0), (61, "13", 1.0))], [_covered(), _mark(seed=seed)])
+    assert _bars(output) == [(TICKER, 60, 0, 2.0, 6.0, 0.6, 4, 0, True)]
+
+
+def test_candles_before_the_start_complete_longer_bars(partition: LivePartition) -> None:
+    seed = records.Seed(period_seconds=60, open_time=[T0, T0 + 60 * SECOND], volume=[1.0, 2.0], trade_count=[3, 4])
+    for column in (seed.open, seed.high, seed.low, seed.close):
+        column.extend([7.0, 8.0])
+    wanted = _mark(wanted=records.Wanted(period_seconds=[300]))
+    output = partition.process(
+        [_batch(1, (130, "9", 2.0), (301, "10", 1.0))], [_covered(120), wanted, _mark(seed=seed)]
+    )
+    assert (TICKER, 300, 0, 7.0, 2.0, 3.1, 8, 0, True) in _bars(output)
+
+
+def test_a_tick_of_a_gateway_counts_like_a_batch(partition: LivePartition) -> None:
+    ticks = [
+        Tick(ticker=TICKER, trade_id=str(number), timestamp=T0 + number * 30 * SECOND, price=1.0, size=0.1)
+        for number in range(1, 4)
+    ]
+    output = partition.process([tick.SerializeToString() for tick in ticks], [_covered()])
+    assert [row[6] for row in _bars(output)] == [1]
+
+
+@pytest.mark.parametrize("price", [float("nan"), float("inf")])
+def test_bad_records_are_counted_and_harm_nothing(partition: LivePartition, price: float) -> None:
+    bad = [b"\xff\xff", b"", _batch(1, (1, "9", price), (2, "10", 3.0))]
+    output = partition.process([*bad, _batch(3, (61, "11", 4.0))], [_covered(), b"\xff", b""])
+    assert output.bad_records >= 4
+    assert [row[6] for row in _bars(output)] == [1]
+
+
+def test_ids_of_growing_length_keep_their_numeric_order(partition: LivePartition) -> None:
+    output = partition.process(
+        [_batch(1, *((1, str(n), float(n)) for n in (1000, 998, 1001, 999)))], [_covered(), _clock(60, 4)]
+    )
+    assert _bars(output) == [(TICKER, 60, 0, 998.0, 1001.0, 0.4, 4, 0, True)]
+    assert np.isclose(_bars(output)[0][5], 0.4)
