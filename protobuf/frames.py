@@ -56,7 +56,7 @@ DISPATCH = 0x24
 
 FRAMES: tuple[FrameType, ...] = (
     _row(DATA_REQUEST, ing.DataRequest, 64 * KIB, _TO_RELAY),
-    _row(INGESTOR_CONTROL, ing.IngestorControl, 64 * KIB, _TO_RELAY, _TO_INGESTOR),
+    _row(INGESTOR_CONTROL, ing.IngestorControl, 64 * KIB, _TO_RELAY, _TO_CLIENT, _TO_INGESTOR),
     _row(0x03, ing.DataResponse, 16 * MIB, _TO_BROKER),
     _row(0x10, ing.SubmitHistoricalRequest, 64 * KIB, _TO_RELAY),
     _row(0x11, ing.SubmitResponse, 64 * KIB, _TO_CLIENT),
