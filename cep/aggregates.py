@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from cep.signatures import Mismatch, Signature, fits, fixed
-from cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType
+from cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
 from cep.vector import Array, Index, Vector, codes, constant, from_list
 
 _SHORT = 48
@@ -190,6 +190,43 @@ def _average(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     return [types[0] if types[0].is_numeric else DOUBLE], DOUBLE
 
 
+def _count_distinct(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    numbers = codes(arguments[0])
+    segment = np.zeros(len(numbers), dtype=np.int64)
+    segment[firsts] = 1
+    order = np.lexsort((np.arange(len(numbers)), numbers, np.cumsum(segment)))
+    ranked, groups = numbers[order], np.cumsum(segment)[order]
+    new = np.ones(len(numbers), dtype=np.bool_)
+    new[1:] = (ranked[1:] != ranked[:-1]) | (groups[1:] != groups[:-1])
+    first_seen = np.zeros(len(numbers), dtype=np.int64)
+    first_seen[order[new & (ranked >= 0)]] = 1
+    return Vector(kind, accumulate(np.add, first_seen, firsts), None)
+
+
+def _no_running_array(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    """Arrays are made for the rows that show them, see `arrays`."""
+    length = arguments[0].length
+    starts = np.zeros(length, dtype=np.int64)
+    starts[firsts] = firsts
+    return arrays(arguments[0], np.maximum.accumulate(starts), np.arange(1, length + 1, dtype=np.int64), kind)
+
+
+def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
+    """One array a row: the values from `begins[i]` to `ends[i]`, NULL where there are none."""
+    sizes = np.maximum(ends - begins, 0)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
+    items = values.take(places).to_arrow()
+    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
+    return Vector(kind, made.cast(kind.arrow), sizes > 0)
+
+
+def _array_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or types[0].kind in (Kind.OPAQUE, Kind.NULL):
+        raise Mismatch
+    return list(types), SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(types[0])))
+
+
 def _any(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or types[0].kind is Kind.OPAQUE:
         raise Mismatch
@@ -228,12 +265,15 @@ def _table() -> dict[str, AggregateFunction]:
         AggregateFunction("VAR_SAMP", number, _moments(sample=True, root=False)),
         AggregateFunction("STDDEV_POP", number, _moments(sample=False, root=True)),
         AggregateFunction("STDDEV_SAMP", number, _moments(sample=True, root=True)),
+        AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct),
+        AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array),
         AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined),
     ]
     return {entry.name: entry for entry in entries}
 
 
 AGGREGATES = _table()
+COUNTS = ("COUNT", "COUNT_IF", "COUNT_DISTINCT")
 AGGREGATE_ALIASES = {
     "STDDEV": "STDDEV_SAMP",
     "VARIANCE": "VAR_SAMP",
@@ -265,10 +305,12 @@ def reduced(
 
     The segments lie one after another without gaps and cover all `length` positions.
     """
+    if function == "ARRAY_AGG":
+        return arrays(arguments[0], firsts, firsts + sizes, kind)
     filled = sizes > 0
     over = running(function, arguments, firsts[filled], length, kind)
     last = np.where(filled, firsts + sizes - 1, -1)
-    return over.take(last) if function not in ("COUNT", "COUNT_IF") else _zero_if_empty(over.take(last))
+    return over.take(last) if function not in COUNTS else _zero_if_empty(over.take(last))
 
 
 def _zero_if_empty(counts: Vector) -> Vector:
@@ -277,7 +319,16 @@ def _zero_if_empty(counts: Vector) -> Vector:
 
 def empty_value(function: str, kind: SqlType, length: int) -> Vector:
     """The aggregate over no rows."""
-    return constant(kind, 0 if function in ("COUNT", "COUNT_IF") else None, length)
+    return constant(kind, 0 if function in COUNTS else None, length)
 
 
-__all__ = ["AGGREGATES", "AggregateFunction", "accumulate", "aggregate_name", "empty_value", "pc", "reduced", "running"]
+__all__ = [
+    "AGGREGATES",
+    "AggregateFunction",
+    "accumulate",
+    "aggregate_name",
+    "arrays",
+    "empty_value",
+    "reduced",
+    "running",
+]

@@ -178,7 +178,8 @@ class Binder:
 
     def call(self, node: CallNode) -> Expression:
         if node.mode:
-            raise node.at.reject(f"{node.mode} is possible only in MEASURES")
+            where = "in COUNT of a grouped SELECT" if node.mode == "DISTINCT" else "in MEASURES"
+            raise node.at.reject(f"{node.mode} is possible only {where}")
         if node.name.startswith("INTERVAL "):
             return self.interval(node)
         if node.name in ("CAST", "TRY_CAST") and node.is_operator and node.type is not None:

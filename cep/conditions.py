@@ -364,6 +364,9 @@ class _Generator:
             return f"not {arguments[0]}"
         if name == "BETWEEN":
             return f"{arguments[1]} <= {arguments[0]} <= {arguments[2]}"
+        exact = (Kind.BIGINT, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+        if name in ("+", "-") and all(kind.kind in exact for kind in types):
+            return f"{self._object(_within_64_bits)}({arguments[0]} {name} {arguments[1]})"
         if name in ("+", "-", "*") and all(kind.kind is Kind.DOUBLE for kind in types):
             return f"{arguments[0]} {name} {arguments[1]}"
         if name == "/" and all(kind.kind is Kind.DOUBLE for kind in types):
@@ -401,6 +404,10 @@ def _quotient(left: float, right: float) -> float:
             return math.nan
         return math.copysign(math.inf, left) * math.copysign(1.0, right)
     return left / right
+
+
+def _within_64_bits(value: int) -> int | None:
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def _general(node: Apply) -> Callable[..., Any]:

@@ -453,8 +453,7 @@ class ExpressionReader(Reader):
     def _call(self) -> Node:
         token = self.advance()
         self.expect("(")
-        if self.is_word("DISTINCT"):
-            raise self.token.reject("DISTINCT in an aggregate is not supported")
+        distinct = self.accept_words("DISTINCT")
         arguments: list[Node] = []
         if self.is_word("SELECT"):
             raise self.token.reject(
@@ -471,7 +470,7 @@ class ExpressionReader(Reader):
             raise self.token.reject("FILTER of an aggregate is not supported", "use CASE WHEN inside the aggregate")
         if self.is_word("WITHIN", "GROUP"):
             raise self.token.reject("WITHIN GROUP is not supported")
-        call = CallNode(token.text.upper(), tuple(arguments), token.at)
+        call = CallNode(token.text.upper(), tuple(arguments), token.at, mode="DISTINCT" if distinct else "")
         for words in (("IGNORE", "NULLS"), ("RESPECT", "NULLS")):
             if self.is_word(*words):
                 raise self.token.reject(" ".join(words) + " is not supported")

@@ -27,6 +27,10 @@ def _count(state: State, value: Any) -> State:
     return state if value is None else (state[0] + 1,)
 
 
+def _distinct(state: State, value: Any) -> State:
+    return state if value is None or value in state[0] else (state[0] | {value},)
+
+
 def _count_if(state: State, value: Any) -> State:
     return (state[0] + 1,) if value is True else state
 
@@ -124,6 +128,9 @@ def _first(state: State) -> Any:
 
 
 FOLDS: dict[str, Fold] = {
+    # Of an array a condition can only ask whether it is NULL.
+    "ARRAY_AGG": Fold((None,), lambda state, _value: (True,), _first),
+    "COUNT_DISTINCT": Fold((frozenset(),), _distinct, lambda state: len(state[0])),
     "COUNT ROWS": Fold((0,), _count_rows, _first),
     "COUNT": Fold((0,), _count, _first),
     "COUNT_IF": Fold((0,), _count_if, _first),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,12 @@ def _double_text(value: float) -> str:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
+    text = repr(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text
+    # Scientific notation as the reference engines write it: one digit before the point, E, no plus sign.
+    mantissa, _, exponent = f"{Decimal(text).normalize():E}".partition("E")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
 
 
 def time_text(value: int, kind: SqlType) -> str:

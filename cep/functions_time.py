@@ -53,7 +53,8 @@ def field(values: Array, name: str) -> Array:
         return days - first + 1
     if name == "DOY":
         start: Array = _calendar(values, "Y").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
-        return days - start + 1
+        day_of_year: Array = days - start + 1
+        return day_of_year
     if name == "DOW":
         weekday: Array = np.mod(days + 3, 7) + 1
         return weekday

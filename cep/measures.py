@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cep.aggregates import empty_value, running
+from cep.aggregates import COUNTS, arrays, empty_value, running
 from cep.evaluation import Bounds, RowValues, apply
 from cep.expressions import (
     Aggregation,
@@ -193,9 +193,11 @@ class MeasureValues:
         firsts = before[self._mapping.firsts]
         sizes = before[self._mapping.firsts + self._mapping.sizes] - firsts
         arguments = [self._at_members(argument, members) for argument in node.arguments]
+        if node.function == "ARRAY_AGG":
+            return arrays(arguments[0], begin, end, node.type)
         over = running(node.function, arguments, firsts[sizes > 0], len(members), node.type)
         found = over.take(np.where(end > begin, end - 1, -1))
-        if node.function in ("COUNT", "COUNT_IF"):
+        if node.function in COUNTS:
             return Vector(node.type, np.where(found.mask, found.values, 0), None)
         return found
 

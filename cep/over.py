@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cep.aggregates import AGGREGATES, empty_value, reduced, running
+from cep.aggregates import AGGREGATES, COUNTS, empty_value, reduced, running
 from cep.binder import Field
 from cep.evaluation import Bounds, RowValues
 from cep.expressions import Expression
@@ -239,7 +239,7 @@ def _aggregate(
     if bool((low == first).all()):
         over = running(function.name, arguments, bounds.starts, length, function.type)
         found = over.take(np.where(high > low, high - 1, -1))
-        if function.name in ("COUNT", "COUNT_IF"):
+        if function.name in COUNTS:
             return Vector(function.type, np.where(found.mask, found.values, 0), None)
         return found
     sizes = high - low

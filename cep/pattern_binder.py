@@ -99,6 +99,8 @@ class PatternBinder(Binder):
         if node.is_operator:
             return super().call(node)
         aggregate = aggregate_name(node.name)
+        if node.mode == "DISTINCT":
+            raise node.at.reject("DISTINCT in an aggregate is not possible over a row pattern")
         if node.mode:
             self._check_mode(node.mode, node.at)
             if node.name not in ("FIRST", "LAST") and aggregate is None:

@@ -10,7 +10,11 @@ from core.errors import TriggerRejected
 
 # Words that cannot be an unquoted name or alias; everything else may be a column, as in most dialects.
 RESERVED = frozenset(
-    ["SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "ON", "USING", "AS", "AND", "OR", "NOT", "IN", "IS", "BETWEEN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "END", "NULL", "TRUE", "FALSE", "WITH", "DISTINCT", "MATCH_RECOGNIZE", "CAST", "EXISTS", "NATURAL", "WINDOW", "FETCH", "QUALIFY"]
+    """
+    SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION INTERSECT EXCEPT JOIN INNER LEFT RIGHT FULL CROSS ON USING
+    AS AND OR NOT IN IS BETWEEN LIKE CASE WHEN THEN ELSE END NULL TRUE FALSE WITH DISTINCT MATCH_RECOGNIZE
+    CAST EXISTS NATURAL WINDOW FETCH QUALIFY
+    """.split()  # noqa: SIM905
 )
 
 

@@ -198,6 +198,8 @@ class SelectBinder(Binder):
 
     def _function(self, node: CallNode, window: Window) -> WindowFunction:
         name = aggregate_name(node.name) or node.name
+        if node.mode:
+            raise node.at.reject(f"{node.mode} is not possible in a window function")
         if name in RANKING:
             if node.arguments:
                 raise node.at.reject(f"{name} takes no arguments")
@@ -304,8 +306,10 @@ class GroupBinder(SelectBinder):
         name = None if node.is_operator else aggregate_name(node.name)
         if name is None:
             return super().call(node)
-        if node.mode:
-            raise node.at.reject(f"{node.mode} is possible only in MEASURES")
+        if node.mode and not (node.mode == "DISTINCT" and name in ("COUNT", "MIN", "MAX")):
+            raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
+        if node.mode and name == "COUNT":
+            name = "COUNT_DISTINCT"
         if any(has_aggregate(argument) for argument in node.arguments):
             raise node.at.reject("an aggregate is not possible inside another")
         bound = bind_aggregate(self.source, node, name)

@@ -10,7 +10,7 @@ from tests.cep.random_matches import Case, cases
 from tests.cep.reference import Reference
 
 _SETTINGS = settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -299,7 +299,12 @@ def test_exponential_patterns_take_linear_time(count: int) -> None:
     assert evaluate(nested, table).num_rows == 0
 
 
-_WORDS = ["SELECT", "FROM", "ticks", "WHERE", "price", "ts", "ticker", "(", ")", ",", ".", "*", "+", "-", "/", ">", "<", "=", "AND", "OR", "NOT", "NULL", "IS", "IN", "BETWEEN", "CASE", "WHEN", "THEN", "END", "1", "2.5", "'a'", ":p", "MATCH_RECOGNIZE", "PARTITION", "BY", "ORDER", "MEASURES", "AS", "PATTERN", "DEFINE", "A", "B", "{", "}", "{-", "-}", "?", "|", "^", "$", "2", "LAST", "FIRST", "PREV", "COUNT", "SUM", "OVER", "ROWS", "GROUP", "HAVING", "INTERVAL", "SECOND", "TABLE", "TUMBLE", "DESCRIPTOR", "JOIN", "ON", "UNION", "ALL", "WITH", "SUBSET", "WITHIN", "AFTER", "MATCH", "SKIP", "TO", "CAST", "EXTRACT", "FINAL", "RUNNING", "CLASSIFIER", "LIKE", "LIMIT", "WINDOW"]
+_WORDS = """
+    SELECT FROM ticks WHERE price ts ticker ( ) , . * + - / > < = AND OR NOT NULL IS IN BETWEEN CASE WHEN THEN END 1 2.5
+    'a' :p MATCH_RECOGNIZE PARTITION BY ORDER MEASURES AS PATTERN DEFINE A B { } {- -} ? | ^ $ 2 LAST FIRST PREV COUNT SUM
+    OVER ROWS GROUP HAVING INTERVAL SECOND TABLE TUMBLE DESCRIPTOR JOIN ON UNION ALL WITH SUBSET WITHIN AFTER MATCH SKIP TO
+    CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW
+    """.split()  # noqa: SIM905
 
 
 @settings(max_examples=300, deadline=None)

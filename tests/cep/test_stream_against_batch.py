@@ -12,7 +12,7 @@ from cep.stream import StreamInput, TriggerStream, compile_stream
 from tests.cep.random_matches import Case, cases
 
 _SETTINGS = settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
