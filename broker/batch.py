@@ -4,6 +4,7 @@ Two lanes, because a dispatch needs its lease to be durable and nothing else: re
 between the two loses no work: a piece whose acceptance was not published yet is done once more.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from broker.events import (
     Dispatch,
     DropState,
     Event,
+    Final,
     ForgetRealtime,
     LookUpVenue,
     PublishPages,
@@ -80,6 +82,8 @@ class Gatherer:
     def __init__(self) -> None:
         self.leases = Leases()
         self.results = Results()
+        #: Requests that ended since this was last cleared.
+        self.ended: Counter[Final] = Counter()
         self._adders: dict[type, Callable[[Any], None]] = {
             Dispatch: self._dispatch,
             Revoke: self._revoke,
@@ -102,9 +106,14 @@ class Gatherer:
     def size(self) -> int:
         return self.leases.size + self.results.size
 
-    def add(self, command: Command) -> None:
-        self._adders[type(command)](command)
+    def add(self, command: Command) -> bool:
+        """Whether `command` is one for the bus, or for a frame that must wait for the bus."""
+        adder = self._adders.get(type(command))
+        if adder is None:
+            return False
+        adder(command)
         self.results.size += 1
+        return True
 
     def hold(self, holds: dict[str, dict[int, int]]) -> None:
         self.results.holds = holds
@@ -136,6 +145,7 @@ class Gatherer:
         self.results.outcomes.append(records.piece_record(command))
 
     def _request_done(self, command: PublishRequestDone) -> None:
+        self.ended[command.status] += 1
         self.results.outcomes.append(records.request_record(command))
 
     def _put_state(self, command: PutState) -> None:

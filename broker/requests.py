@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,6 @@ class Piece:
     waits: int = 0
     banned: frozenset[Connection] = _NOBODY
     avoided: frozenset[Connection] = _NOBODY
-    failures: list[Failure] = field(default_factory=list)
     job: "Job | None" = None
 
     @property
@@ -302,6 +301,9 @@ class HistoricalRequest(Request):
 
 def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Sorted, touching and overlapping ones joined."""
+    ranges = tuple(ranges)
+    if len(ranges) < 2:
+        return ranges
     merged: list[Range] = []
     for start, end in sorted(ranges):
         if merged and start <= merged[-1][1]:

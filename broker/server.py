@@ -6,7 +6,7 @@ import select
 import socket
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 
 import zmq
@@ -19,9 +19,7 @@ from broker.events import (
     Connection,
     ConnectionLost,
     Event,
-    Final,
     Note,
-    PublishRequestDone,
     Refuse,
     SendHeartbeats,
 )
@@ -107,7 +105,6 @@ class BrokerServer:
         self._waker = Waker()
         self._router = self._context.socket(zmq.ROUTER)
         self._gathered = Gatherer()
-        self._ended: Counter[Final] = Counter()
         self._marks: deque[Mark] = deque()
         self._stopping = threading.Event()
         self._is_serving = False
@@ -251,9 +248,9 @@ class BrokerServer:
         if now - self._held_at >= HOLD_SECONDS:
             self._held_at = now
             self._hold()
-            for status, count in self._ended.items():
+            for status, count in self._gathered.ended.items():
                 ENDED.labels(status.value).inc(count)
-            self._ended.clear()
+            self._gathered.ended.clear()
             self._last_sizes = self.sizes()
             for what, size in self._last_sizes.items():
                 SIZES.labels(what).set(size)
@@ -269,17 +266,18 @@ class BrokerServer:
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
         for command in commands:
-            if isinstance(command, Note):
-                NOTES[command.what].inc()
-                log.info(command.what, **command.fields)
-            elif isinstance(command, SendHeartbeats):
-                self._send_all([(connection, door.HEARTBEAT_BODY, "") for connection in command.connections])
-            elif isinstance(command, Refuse):
-                self._refuse(command.connection, command.code, command.text, command.request_id)
-            else:
-                if isinstance(command, PublishRequestDone):
-                    self._ended[command.status] += 1
-                self._gathered.add(command)
+            if not self._gathered.add(command):
+                self._act(command)
+
+    def _act(self, command: Command) -> None:
+        """Commands that do not wait for the bus."""
+        if isinstance(command, Note):
+            NOTES[command.what].inc()
+            log.info(command.what, **command.fields)
+        elif isinstance(command, SendHeartbeats):
+            self._send_all([(connection, door.HEARTBEAT_BODY, "") for connection in command.connections])
+        elif isinstance(command, Refuse):
+            self._refuse(command.connection, command.code, command.text, command.request_id)
 
     def _submit(self) -> None:
         if self._gathered.leases.size and not self._leases.is_busy:

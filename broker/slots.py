@@ -42,6 +42,7 @@ class SlotBook:
         self.total = 0
         self._offers: dict[tuple[tuple[str, ...], tuple[Kind, ...]], Offer] = {}
         self._by_key: dict[QueueKey, list[Offer]] = {}
+        self._free: dict[QueueKey, int] = {}
         self._sequence = 0
 
     def add(self, connection: Connection, venues: tuple[str, ...], kinds: tuple[Kind, ...]) -> Offer:
@@ -57,7 +58,9 @@ class SlotBook:
                 self._by_key.setdefault(key, []).append(offer)
         peer = self.peers[connection]
         peer.slots += 1
-        peer.keys.update(offer.keys)
+        for key in offer.keys:
+            self._free[key] = self._free.get(key, 0) + 1
+            peer.keys.add(key)
         self.total += 1
         self._sequence += 1
         offer.waiting.append(Slot(self._sequence, connection, offer))
@@ -65,10 +68,7 @@ class SlotBook:
 
     def has(self, key: QueueKey) -> bool:
         """Whether any slot takes `key`, those of suspects included."""
-        offers = self._by_key.get(key)
-        if offers is None:
-            return False
-        return bool(offers[0].waiting) or any(offer.waiting for offer in offers[1:])
+        return self._free.get(key, 0) > 0
 
     def take(self, key: QueueKey, banned: frozenset[Connection], avoided: frozenset[Connection]) -> Slot | None:
         """Remove and return the longest-waiting slot for `key`; one of `avoided` only where there is no other."""
@@ -82,6 +82,8 @@ class SlotBook:
                 slot.offer.waiting.remove(slot)
             self.peers[slot.connection].slots -= 1
             self.total -= 1
+            for taken in slot.offer.keys:
+                self._free[taken] -= 1
         return slot
 
     def _find(self, key: QueueKey, excluded: frozenset[Connection]) -> Slot | None:
@@ -100,8 +102,10 @@ class SlotBook:
         if peer is None or not peer.slots:
             return 0
         for offer in self._offers.values():
-            if any(slot.connection == connection for slot in offer.waiting):
-                offer.waiting = deque(slot for slot in offer.waiting if slot.connection != connection)
+            kept = deque(slot for slot in offer.waiting if slot.connection != connection)
+            for key in offer.keys:
+                self._free[key] -= len(offer.waiting) - len(kept)
+            offer.waiting = kept
         self.total -= peer.slots
         self._forget_empty_offers()
         return peer.slots
@@ -114,7 +118,7 @@ class SlotBook:
                 if remaining:
                     self._by_key[key] = remaining
                 else:
-                    del self._by_key[key]
+                    del self._by_key[key], self._free[key]
 
     def waiting(self) -> Iterator[Slot]:
         for offer in self._offers.values():

@@ -540,8 +540,6 @@ class BrokerState:
         if stop and job.connection is not None:
             self._out.append(StopWork(job.connection, job.job_id))
         self._forget_job(job)
-        piece.failures.append(failure)
-        del piece.failures[: -self.settings.max_attempts]
         if failure.code.counts_as_attempt:
             piece.attempts += 1
         else:
