@@ -32,6 +32,7 @@ SECOND = 1_000_000_000
 #: 2020-01-01 00:00 UTC, when the sandbox's BTC/USDT had been listed for a while.
 START_MS = 1_577_836_800_000
 PAGE = 1_000
+DAY_MS = 86_400_000
 LATENCY_ROUNDS = 7
 SEED = "5"
 
@@ -48,12 +49,10 @@ def run(rows: int = 1_000_000, ingestors: int = 1) -> dict[str, Any]:
             hear=lambda line: print(line, file=sys.stderr),
         )
         with platform, connect(settings=platform.settings) as client:
-            latencies = [
-                _request(client, START_MS - (round_ + 1) * 10_000_000_000, PAGE) for round_ in range(LATENCY_ROUNDS)
-            ]
+            latencies = [_request(client, START_MS - (round_ + 1) * DAY_MS, PAGE) for round_ in range(LATENCY_ROUNDS)]
             commit_seconds = _bare_commit(platform.settings.spark.connect_bind)
             small = min(rows, 10_000)
-            small_seconds = _request(client, START_MS - 100_000_000_000, small)
+            small_seconds = _request(client, START_MS - 30 * DAY_MS, small)
             seconds = _request(client, START_MS, rows)
             result_rows = _count(platform.settings.spark.connect_bind, rows)
     latency = statistics.median(latencies[2:])
