@@ -76,12 +76,13 @@ def on_stream(sqls: list[str], table: pa.Table, batch_rows: int) -> Callable[[],
     def run() -> int:
         streams = [TriggerStream(compile_stream(sql, {"ticks": source})) for sql in sqls]
         buffer = ReleaseBuffer("ts_ns", "symbol")
-        found = 0
+        found: int = 0
         for start in range(0, table.num_rows, batch_rows):
             released = buffer.push(table.slice(start, batch_rows)).rows
             found += sum(stream.feed(released, buffer.clock).table.num_rows for stream in streams)
         released = buffer.close(set(buffer.clock.watermarks))
-        return found + sum(stream.feed(released, buffer.clock).table.num_rows for stream in streams)
+        found += sum(stream.feed(released, buffer.clock).table.num_rows for stream in streams)
+        return found
 
     return run
 
@@ -96,7 +97,7 @@ def one_ticker_each(table: pa.Table, count: int, batch_rows: int) -> Callable[[]
         sql = query("S D{3,} U{3,}", LOCAL)
         streams = [TriggerStream(compile_stream(sql, {"ticks": source})) for _ in range(count)]
         buffer = ReleaseBuffer("ts_ns", "symbol")
-        found = 0
+        found: int = 0
         for start in range(0, table.num_rows, batch_rows):
             released = buffer.push(table.slice(start, batch_rows)).rows
             encoded = released.column("symbol").combine_chunks().dictionary_encode()

@@ -67,11 +67,10 @@ def _sum(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
     values = _filled(arguments[0], 0)
     total = accumulate(np.add, values, firsts)
     valid = _counted(arguments[0], firsts) > 0
-    if total.dtype.kind == "i" and len(values):
-        # An exact check only where a sum could have left 64 bits.
-        if float(np.abs(values.astype(np.float64)).sum()) >= 2.0**62:
-            wide = accumulate(np.add, values.astype(np.float64), firsts)
-            valid &= np.abs(wide) < 2.0**63 - 2048
+    # A check of every sum only where one could have left 64 bits.
+    if total.dtype.kind == "i" and float(np.abs(values.astype(np.float64)).sum()) >= 2.0**62:
+        wide = accumulate(np.add, values.astype(np.float64), firsts)
+        valid &= np.abs(wide) < 2.0**63 - 2048
     return Vector(kind, total, valid)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cep.limits import Limits
 from cep.program import Op, Program, closure
-from cep.tokens import Position
+from cep.tokens import BEGIN, Position
 
 _LAYOUT_STEPS = 40_000
 
@@ -125,7 +125,7 @@ class Automaton:
                 raise at.reject("the pattern has too many ways to go on", "use smaller bounds")
 
     def layout(
-        self, place: int, start: bool, end: bool, open_end: bool = False, at: Position = Position(1, 1)
+        self, place: int, start: bool, end: bool, open_end: bool = False, at: Position = BEGIN
     ) -> tuple[Candidate, ...]:
         """All candidates of a place in order. `start` and `end` tell whether the anchors hold here."""
         key = (place, start, end, open_end)

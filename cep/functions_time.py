@@ -61,7 +61,8 @@ def field(values: Array, name: str) -> Array:
     if name == "WEEK":
         thursday = np.floor_divide(days + 3, 7) * 7
         year: Array = thursday.astype("datetime64[D]").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
-        return (thursday - year) // 7 + 1
+        week: Array = (thursday - year) // 7 + 1
+        return week
     if name == "EPOCH":
         seconds: Array = np.floor_divide(values, UNITS["SECOND"])
         return seconds

@@ -20,7 +20,7 @@ from cep.syntax import (
     Quantified,
     Variable,
 )
-from cep.tokens import Position
+from cep.tokens import BEGIN, Position
 
 
 class Op(enum.Enum):
@@ -245,7 +245,7 @@ def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits
 
 
 def closure(
-    program: Program, start: int, at_start: bool, at_end: bool, at: Position = Position(1, 1), open_end: bool = False
+    program: Program, start: int, at_start: bool, at_end: bool, at: Position = BEGIN, open_end: bool = False
 ) -> tuple[tuple[int, ...], int]:
     """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first; and how many
     steps it took to find them.

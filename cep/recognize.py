@@ -227,7 +227,8 @@ def _warnings(node: RecognizeNode, within: int | None) -> tuple[str, ...]:
     if free is None:
         return ()
     return (
-        f"the loop over {free} accepts every row and there is no WITHIN: the state of a stream grows up to the row limit",
+        f"the loop over {free} accepts every row and there is no WITHIN: "
+        "the state of a stream grows up to the row limit",
     )
 
 

@@ -29,6 +29,9 @@ class Position:
         return TriggerRejected(message, self.line, self.column, hint)
 
 
+BEGIN = Position(1, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     kind: TokenKind

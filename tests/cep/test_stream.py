@@ -77,7 +77,8 @@ def test_a_greedy_match_waits_for_the_row_that_ends_its_loop() -> None:
 
 def test_a_lower_branch_waits_until_the_preferred_branch_is_dead() -> None:
     sql = match(
-        "MEASURES COUNT(*) AS n PATTERN (A B C D | A B) DEFINE A AS price = 1, B AS price = 2, C AS price = 3, D AS price = 4"
+        "MEASURES COUNT(*) AS n PATTERN (A B C D | A B) "
+        "DEFINE A AS price = 1, B AS price = 2, C AS price = 3, D AS price = 4"
     )
     running = Running(sql)
     assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 3)) == []
@@ -224,8 +225,8 @@ WINDOWED = [
     "GROUP BY ticker, SESSION(ts, INTERVAL '4' SECOND)",
     "SELECT ticker, window_end, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND, "
     "INTERVAL '15' SECOND)) WHERE price > 2 GROUP BY ticker, window_start, window_end",
-    "SELECT ticker, ts, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS a, "
-    "LAG(price, 2) OVER (PARTITION BY ticker ORDER BY ts) AS b FROM ticks",
+    "SELECT ticker, ts, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) "
+    "AS a, LAG(price, 2) OVER (PARTITION BY ticker ORDER BY ts) AS b FROM ticks",
     "SELECT ticker, SUM(price) OVER (PARTITION BY ticker ORDER BY ts RANGE BETWEEN INTERVAL '6' SECOND PRECEDING AND "
     "CURRENT ROW) AS s FROM ticks WHERE price <> 3",
     "SELECT * FROM (SELECT ticker, ts, price, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS 2 PRECEDING) AS ma "
