@@ -68,9 +68,9 @@ class FakeBroker:
             await self._news.wait_for(condition)
         return condition()
 
-    async def slots(self, count: int, after: int = 0) -> bytes:
+    async def slots(self, count: int, after: int = 0, seconds: float = 20) -> bytes:
         """Wait for `count` offers after the first `after`; the connection of the newest."""
-        await self.until(lambda: len(self.of(ing.WorkerReady)) >= after + count)
+        await self.until(lambda: len(self.of(ing.WorkerReady)) >= after + count, seconds)
         return [connection for connection, message in self.heard if isinstance(message, ing.WorkerReady)][-1]
 
     async def completed(self, job_id: str, seconds: float = 20) -> ing.WorkComplete:

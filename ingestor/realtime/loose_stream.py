@@ -1,0 +1,120 @@
+"""The stream of a venue whose ids do not count up by one: only a connection's end tells that trades may be missing."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Release, Repair, Repaired
+from ingestor.realtime.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
+
+#: Ids remembered to tell repeats; REST pages and what sockets resend are far shorter.
+MAX_SEEN = 10_000
+
+
+@dataclass(slots=True)
+class LooseStream:
+    """Trades of one delivery go out by (time, numeric id); after a (re)connection they wait until REST was asked."""
+
+    counts: Counts = field(default_factory=Counts)
+    is_open: bool = False
+    _last: Trade | None = None
+    _seen: "OrderedDict[str, None]" = field(default_factory=OrderedDict)
+    _waiting: list[Trade] = field(default_factory=list)
+    _repair: Repair | None = None
+    _connected_at: float | None = None
+    _is_checked: bool = False
+
+    @property
+    def is_sound(self) -> bool:
+        return self.is_open and self._is_checked
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def last(self) -> Trade | None:
+        return self._last
+
+    def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
+        for trade in known:
+            self._remember(trade)
+        self._last = last
+        self.is_open = True
+        return []
+
+    def connected(self, at: float) -> list[Command]:
+        self._connected_at = at
+        self._is_checked = False
+        return []
+
+    def closed(self, at: float) -> list[Command]:
+        self._connected_at = None
+        self._is_checked = False
+        return []
+
+    def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
+        if self.is_open and self._is_checked:
+            return self._release(trades)
+        self._waiting.extend(trades)
+        return self._look(at)
+
+    def repaired(self, answer: Repaired, at: float) -> list[Command]:
+        asked, self._repair = self._repair, None
+        if asked is None or self._connected_at is None:
+            # The connection ended while REST was asked: what was missed since is asked for again.
+            return []
+        commands: list[Command] = []
+        waiting, self._waiting = self._waiting, []
+        fresh = [trade for trade in answer.trades if trade[TRADE_ID] not in self._seen]
+        self.counts.repaired += len(fresh)
+        if not answer.proven:
+            start = asked.after[TIME]
+            end = min((trade[TIME] for trade in (*fresh, *waiting)), default=max(start, asked.until_time or start))
+            self.counts.gaps += 1
+            commands.append(Lost(asked.after[TRADE_ID], "", start, max(start, end), None, answer.reason))
+        self._is_checked = True
+        return commands + self._release([*fresh, *waiting])
+
+    def ticked(self, at: float) -> list[Command]:
+        return self._look(at)
+
+    # ---- inside
+
+    def _look(self, at: float) -> list[Command]:
+        if self._repair is not None or not self.is_open or self._is_checked or self._connected_at is None:
+            return []
+        if self._last is None:
+            self._is_checked = True
+            waiting, self._waiting = self._waiting, []
+            return self._release(waiting)
+        if not self._waiting and at - self._connected_at < IDLE_CHECK_SECONDS:
+            return []
+        first = self._waiting[0][TIME] if self._waiting else None
+        self._repair = Repair(self._last, until_time=first)
+        self.counts.repairs += 1
+        return [self._repair]
+
+    def _release(self, trades: Iterable[Trade]) -> list[Command]:
+        fresh = []
+        for trade in trades:
+            if trade[TRADE_ID] in self._seen:
+                self.counts.duplicates += 1
+            else:
+                self._remember(trade)
+                fresh.append(trade)
+        if not fresh:
+            return []
+        fresh.sort(key=lambda trade: (trade[TIME], trade[ORDER], trade[RECEIVED_AT]))
+        last = self._last
+        if last is not None:
+            self.counts.late += sum(1 for trade in fresh if trade[TIME] < last[TIME])
+        if last is None or fresh[-1][TIME] >= last[TIME]:
+            self._last = fresh[-1]
+        self.counts.trades += len(fresh)
+        return [Release(fresh)]
+
+    def _remember(self, trade: Trade) -> None:
+        self._seen[trade[TRADE_ID]] = None
+        if len(self._seen) > MAX_SEEN:
+            self._seen.popitem(last=False)

@@ -1,0 +1,303 @@
+"""One ticker's trades in order, each once: what a socket delivers goes in, what may be published comes out. Pure.
+
+`DenseStream` is for venues whose ids count up by one: a missing id is a missing trade. `LooseStream` (loose_stream.py)
+is for the others, where only a reconnect tells that something may be missing. Times `at` are monotonic seconds.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ingestor.realtime.trade import ORDER, TIME, Trade
+
+#: How long a missing id may still come by itself: swapped pairs, blocks that are late by 800 ms.
+REORDER_SECONDS = 1.5
+#: How long after a (re)connection an idle market is asked by REST whether something was missed meanwhile.
+IDLE_CHECK_SECONDS = 1.0
+#: Trades that wait for a repair; when there are more the socket is not read any more.
+MAX_WAITING = 20_000
+#: Trades released last, with which an exchange's aggregate is cut to the ids that are missing.
+REMEMBERED = 200
+#: Ranges given up, of which a trade may still come.
+MAX_LOST = 1_000
+#: Ids that an exchange proved never to have existed, before its ids count as not contiguous.
+MAX_ABSENT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Publish these, in this order."""
+
+    trades: Sequence[Trade]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Ask by REST for what follows `after`, up to id `until` (None: whatever there is) or time `until_time`."""
+
+    after: Trade
+    until: int | None = None
+    until_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No trade of these ids will be released (or, without ids, of this time); `missing` None = nobody knows."""
+
+    from_id: str
+    to_id: str
+    from_time: int
+    to_time: int
+    missing: int | None
+    reason: str
+    is_repaired: bool = False
+
+
+Command = Release | Repair | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """Answer to a Repair. `proven`: the exchange showed all it has from `after` to its newest trade, so that ids that
+    are not among `trades` do not exist. `reason`: why something is missing, for a row in `gaps`.
+    """
+
+    trades: Sequence[Trade]
+    proven: bool
+    reason: str
+
+
+@dataclass(slots=True)
+class Counts:
+    trades: int = 0
+    duplicates: int = 0
+    late: int = 0
+    gaps: int = 0
+    missing: int = 0
+    repairs: int = 0
+    repaired: int = 0
+    absent: int = 0
+
+
+class TradeStream(Protocol):
+    counts: Counts
+
+    @property
+    def is_sound(self) -> bool:
+        """Connected, and nothing that came before is being looked for: the exchange's clock may be published."""
+        ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def last(self) -> Trade | None: ...
+
+    def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
+        """Go on after `last`; None: the market has had no trade yet."""
+        ...
+
+    def connected(self, at: float) -> list[Command]: ...
+
+    def closed(self, at: float) -> list[Command]: ...
+
+    def came(self, trades: Sequence[Trade], at: float) -> list[Command]: ...
+
+    def repaired(self, answer: Repaired, at: float) -> list[Command]: ...
+
+    def ticked(self, at: float) -> list[Command]: ...
+
+
+@dataclass(slots=True)
+class DenseStream:
+    """`is_open` False: trades are kept until `open` says after which one to go on."""
+
+    reorder_seconds: float = REORDER_SECONDS
+    counts: Counts = field(default_factory=Counts)
+    is_open: bool = False
+    recent: deque[Trade] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _last: Trade | None = None
+    _next: int = 0
+    _waiting: dict[int, Trade] = field(default_factory=dict)
+    _hole_since: float | None = None
+    _repair: Repair | None = None
+    _connected_at: float | None = None
+    _is_checked: bool = False
+    _lost: deque[tuple[int, int, Lost]] = field(default_factory=deque)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.is_open and self._is_checked and self._repair is None and not self._waiting
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def last(self) -> Trade | None:
+        return self._last
+
+    def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
+        self.recent.extend(known)
+        self._last = last
+        self._next = last[ORDER] + 1 if last is not None else 0
+        self.is_open = True
+        waiting, self._waiting = self._waiting, {}
+        return self.came([waiting[order] for order in sorted(waiting)], self._hole_since or 0.0)
+
+    def connected(self, at: float) -> list[Command]:
+        self._connected_at = at
+        self._is_checked = False
+        return []
+
+    def closed(self, at: float) -> list[Command]:
+        self._connected_at = None
+        self._is_checked = False
+        return []
+
+    def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
+        if not trades:
+            return []
+        if not self.is_open:
+            for trade in trades:
+                self._keep(trade)
+            return []
+        if self._next == 0:
+            self._next = min(trade[ORDER] for trade in trades)
+        expected = self._next
+        if not self._waiting:
+            for trade in trades:
+                if trade[ORDER] != expected:
+                    break
+                expected += 1
+            else:
+                self._is_checked = self._is_checked or self._connected_at is not None
+                return [self._release(list(trades))]
+        commands: list[Command] = []
+        late: list[Trade] = []
+        for trade in trades:
+            if trade[ORDER] >= self._next:
+                self._keep(trade)
+            else:
+                self._old(trade, late, commands)
+        if late:
+            late.sort()
+            self.counts.late += len(late)
+            self.counts.trades += len(late)
+            commands.insert(0, Release(late))
+        commands += self._drain()
+        return commands + self._look(at)
+
+    def repaired(self, answer: Repaired, at: float) -> list[Command]:
+        asked, self._repair = self._repair, None
+        if asked is None:
+            return []
+        before = self.counts.trades
+        held = len(self._waiting)
+        for trade in answer.trades:
+            # A page holds more than was asked: also what comes by the socket a moment later.
+            if trade[ORDER] >= self._next and trade[ORDER] not in self._waiting:
+                self._waiting[trade[ORDER]] = trade
+        self.counts.repaired += len(self._waiting) - held
+        commands = self._drain()
+        self._is_checked = self._connected_at is not None
+        while self._waiting and self._next <= (asked.until if asked.until is not None else 0):
+            commands += self._give_up(min(self._waiting), answer)
+            commands += self._drain()
+        if answer.trades and self.counts.trades > before:
+            self._hole_since = None
+        return commands + self._look(at)
+
+    def ticked(self, at: float) -> list[Command]:
+        return self._look(at)
+
+    # ---- inside
+
+    def _keep(self, trade: Trade) -> None:
+        if trade[ORDER] in self._waiting:
+            self.counts.duplicates += 1
+        else:
+            self._waiting[trade[ORDER]] = trade
+
+    def _release(self, trades: list[Trade]) -> Release:
+        self._last = trades[-1]
+        self._next = trades[-1][ORDER] + 1
+        self.recent.extend(trades[-REMEMBERED:])
+        self.counts.trades += len(trades)
+        return Release(trades)
+
+    def _drain(self) -> list[Command]:
+        waiting, order = self._waiting, self._next
+        ready = []
+        while (trade := waiting.pop(order, None)) is not None:
+            ready.append(trade)
+            order += 1
+        if not waiting:
+            self._hole_since = None
+            if ready and self._connected_at is not None:
+                self._is_checked = True
+        return [self._release(ready)] if ready else []
+
+    def _look(self, at: float) -> list[Command]:
+        """Whether it is time to ask for something."""
+        if self._repair is not None or not self.is_open or self._last is None:
+            return []
+        if self._waiting:
+            if self._hole_since is None:
+                self._hole_since = at
+            # What a connection's end cost will not come by itself.
+            if self._is_checked and at - self._hole_since < self.reorder_seconds:
+                return []
+            return self._ask(Repair(self._last, min(self._waiting) - 1))
+        if self._connected_at is not None and not self._is_checked and at - self._connected_at >= IDLE_CHECK_SECONDS:
+            return self._ask(Repair(self._last))
+        return []
+
+    def _ask(self, repair: Repair) -> list[Command]:
+        self._repair = repair
+        self.counts.repairs += 1
+        return [repair]
+
+    def _give_up(self, until: int, answer: Repaired) -> list[Command]:
+        """Go on at id `until`, without those before it."""
+        first, self._next = self._next, until
+        missing = until - first
+        if answer.proven:
+            self.counts.absent += missing
+            return []
+        before, after = self._last, self._waiting[until]
+        lost = Lost(
+            str(first),
+            str(until - 1),
+            before[TIME] if before is not None else after[TIME],
+            after[TIME],
+            missing,
+            answer.reason,
+        )
+        self.counts.gaps += 1
+        self.counts.missing += missing
+        self._lost.append((first, until - 1, lost))
+        if len(self._lost) > MAX_LOST:
+            self._lost.popleft()
+        return [lost]
+
+    def _old(self, trade: Trade, late: list[Trade], commands: list[Command]) -> None:
+        """A trade at or below the last one: known already, unless it was given up."""
+        order = trade[ORDER]
+        for index, (first, last, lost) in enumerate(self._lost):
+            if first <= order <= last:
+                break
+        else:
+            self.counts.duplicates += 1
+            return
+        late.append(trade)
+        del self._lost[index]
+        if first < order:
+            self._lost.append((first, order - 1, lost))
+        if order < last:
+            self._lost.append((order + 1, last, lost))
+        if not any(other is lost for _, _, other in self._lost):
+            commands.append(
+                Lost(lost.from_id, lost.to_id, lost.from_time, lost.to_time, lost.missing, "came late", True)
+            )

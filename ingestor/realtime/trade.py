@@ -1,0 +1,50 @@
+"""One trade as a plain tuple, since hundreds of thousands a second pass through here.
+
+(order, time, price, size, side, trade id, received at): `order` is the id as a number (0 where ids are no numbers),
+times are ns since the epoch, `side` is 0 unknown, 1 buy, 2 sell.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from protobuf import tick_columns
+from protobuf.tick_columns import TickColumns
+
+Trade = tuple[int, int, float, float, int, str, int]
+ORDER, TIME, PRICE, SIZE, SIDE, TRADE_ID, RECEIVED_AT = range(7)
+BUY, SELL, UNKNOWN = 1, 2, 0
+
+
+def tick_batch(ticker: str, trades: Sequence[Trade]) -> bytes:
+    """A serialised TickBatch whose first_sequence the bus is to append."""
+    columns: list[Any] = list(zip(*trades, strict=True))
+    batch = TickColumns(
+        ticker,
+        0,
+        np.array(columns[TIME], np.int64),
+        np.array(columns[PRICE], np.float64),
+        np.array(columns[SIZE], np.float64),
+        np.array(columns[SIDE], np.uint8),
+        np.array([text.encode() for text in columns[TRADE_ID]], np.bytes_),
+        np.array(columns[RECEIVED_AT], np.int64),
+    )
+    return tick_columns.encode(batch)
+
+
+def trades_of(value: bytes) -> list[Trade]:
+    """The trades of a serialised TickBatch; raises BadFrame."""
+    batch = tick_columns.decode(value)
+    return [
+        (int(text) if text.isdigit() else 0, time, price, size, side, text.decode(), received_at)
+        for time, price, size, side, text, received_at in zip(
+            batch.timestamp.tolist(),
+            batch.price.tolist(),
+            batch.size.tolist(),
+            batch.side.tolist(),
+            batch.trade_id.tolist(),
+            batch.received_at.tolist(),
+            strict=True,
+        )
+    ]
