@@ -95,7 +95,8 @@ def one_ticker_each(table: pa.Table, count: int, batch_rows: int) -> Callable[[]
 
     def run() -> int:
         sql = query("S D{3,} U{3,}", LOCAL)
-        streams = [TriggerStream(compile_stream(sql, {"ticks": source})) for _ in range(count)]
+        compiled = compile_stream(sql, {"ticks": source})
+        streams = [TriggerStream(compiled) for _ in range(count)]
         buffer = ReleaseBuffer("ts_ns", "symbol")
         found: int = 0
         for start in range(0, table.num_rows, batch_rows):

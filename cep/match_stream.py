@@ -16,7 +16,7 @@ from cep import match_state
 from cep.evaluation import Bounds, RowValues
 from cep.matching import MatchRows, evaluate_matches, masks
 from cep.plans import match_relation
-from cep.recognize import RecognizePlan
+from cep.recognize import RecognizePlan, SortKey
 from cep.relation import Relation, concatenated, partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows
 from cep.search import Found, PartitionSearch, StepLimit, WorkLimit
@@ -106,9 +106,7 @@ class MatchStream:
         touched: dict[Key, Partition] = {}
         if rows.length == 0:
             return touched
-        order = sorted_order(self.plan.order, rows.relation.values(), rows.length)
-        ordered = rows.take(order)
-        grouped, pieces = _split(ordered, self.plan.partition)
+        grouped, pieces = _split(rows, self.plan.partition, self.plan.order)
         names, codes = _ticker_codes(grouped.ticker)
         for key, start, end in pieces:
             partition = self.partitions.get(key)
@@ -252,6 +250,11 @@ class MatchStream:
             part.rows = kept.slice(place, high - low)
             place += high - low
 
+    def drop(self, ticker: str) -> None:
+        """Forget the partitions that hold rows of this ticker alone."""
+        for key in [key for key, part in self.partitions.items() if part.tickers == {ticker}]:
+            del self.partitions[key]
+
     # -- state ----------------------------------------------------------------------------------------------------
 
     @property
@@ -297,21 +300,38 @@ class MatchStream:
             self.partitions[tuple(written["key"])] = part
 
 
-def _split(rows: Rows, columns: tuple[int, ...]) -> tuple[Rows, list[tuple[Key, int, int]]]:
-    """The rows grouped by partition, and per partition its key, first row and end."""
-    if not columns:
-        return rows, [((), 0, rows.length)]
+def _split(rows: Rows, columns: tuple[int, ...], keys: tuple[SortKey, ...]) -> tuple[Rows, list[tuple[Key, int, int]]]:
+    """The rows grouped by partition and ordered inside, and per partition its key, first row and end."""
     vectors = [rows.relation.column(index) for index in columns]
     numbers = partition_codes(vectors, rows.length)
+    order = np.arange(rows.length, dtype=np.int64)
     if not bool((numbers[1:] >= numbers[:-1]).all()):
         order = np.argsort(numbers, kind="stable").astype(np.int64)
+    if not _is_ordered(rows, keys, numbers, order):
+        order = sorted_order(keys, rows.relation.values(), rows.length)
+        order = order[np.argsort(numbers[order], kind="stable")]
+    if not bool((order[1:] > order[:-1]).all()):
         rows, numbers = rows.take(order), numbers[order]
         vectors = [rows.relation.column(index) for index in columns]
     cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), cuts])
     ends = np.append(cuts, rows.length)
-    keys = zip(*(vector.take(starts).to_list() for vector in vectors), strict=True)
-    return rows, list(zip(keys, starts.tolist(), ends.tolist(), strict=True))
+    names = zip(*(vector.take(starts).to_list() for vector in vectors), strict=True) if columns else [()]
+    return rows, list(zip(names, starts.tolist(), ends.tolist(), strict=True))
+
+
+def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: Index) -> bool:
+    """Whether one ascending key already stands in order inside each partition, which is how rows are released."""
+    if len(keys) > 1:
+        return False
+    for key in keys:
+        vector = rows.relation.values().value(key.expression).expand()
+        if vector.valid is not None or vector.type.is_text or key.descending:
+            return False
+        values, groups = vector.values[order], numbers[order]
+        if bool(((groups[1:] == groups[:-1]) & (values[1:] < values[:-1])).any()):
+            return False
+    return True
 
 
 def _ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:

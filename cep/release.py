@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cep.aggregates import accumulate
 from cep.relation import Relation, from_table
@@ -161,12 +160,10 @@ class ReleaseBuffer:
         self._held = held.filter(pa.array(~due)) if due.any() else held
         if not due.any():
             return held.slice(0, 0)
-        released = held.filter(pa.array(due))
-        order = pc.sort_indices(
-            released,
-            [(self.ticker_column, "ascending"), (self.time_column, "ascending"), (SEQUENCE, "ascending")],
-        )
-        return released.take(order)
+        released = held if due.all() else held.filter(pa.array(due))
+        ranks = np.empty(len(names), dtype=np.int64)
+        ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        return released.take(pa.array(_grouped_order(ranks[codes[due]], times[due], released.column(SEQUENCE))))
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -193,6 +190,18 @@ class ReleaseBuffer:
         self.late_rows = int(str(state["late_rows"]))
         self._next_sequence = int(str(state["next_sequence"]))
         self._held = held
+
+
+def _grouped_order(groups: Index, times: Index, sequence: pa.ChunkedArray) -> Index:
+    """Row numbers by (group, time, sequence); rows of a group mostly come in that order already."""
+    small = groups.astype(np.uint16) if int(groups.max(initial=0)) < 65_536 else groups
+    order = np.argsort(small, kind="stable").astype(np.int64)
+    numbers = sequence.to_numpy()
+    same = groups[order][1:] == groups[order][:-1]
+    for values in (numbers, times):
+        if bool((same & (values[order][1:] < values[order][:-1])).any()):
+            return np.lexsort((numbers, times, groups)).astype(np.int64)
+    return order
 
 
 def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str) -> Rows:

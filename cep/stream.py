@@ -291,10 +291,17 @@ class _Merge:
 
 @dataclass(slots=True)
 class TriggerStream:
-    """One running trigger. `active_from`: rows that arrived with a smaller sequence do not exist for it."""
+    """One running trigger, or several of the same text over different tickers.
+
+    `active_from`: rows that arrived with a smaller sequence do not exist for it. `tickers`: the same per ticker, rows
+    of other tickers do not exist at all; None = every ticker. Triggers that differ only in their tickers cost least
+    in one stream: `Events.ticker` tells whose a row is, and partitions of different tickers know nothing of each other
+    (unless `query.needs_merge`).
+    """
 
     query: StreamQuery
     active_from: int = 0
+    tickers: dict[str, int] | None = None
     stages: list[Stage] = field(default_factory=list)
     _merge: _Merge = field(default_factory=_Merge)
 
@@ -311,8 +318,7 @@ class TriggerStream:
         schema = query.source.schema
         if released.num_rows == 0 and SEQUENCE not in released.column_names:
             released = schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
-        if self.active_from and released.num_rows:
-            released = released.filter(pa.compute.greater_equal(released.column(SEQUENCE), self.active_from))
+        released = self._own(released)
         rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
         if query.needs_merge:
             least = clock.least
@@ -343,6 +349,27 @@ class TriggerStream:
             arrays.append(array if array.type == to_arrow(kind) else array.cast(to_arrow(kind)))
         table = pa.Table.from_arrays(arrays, names=[name for name, _ in self.query.columns])
         return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, context)
+
+    def _own(self, released: pa.Table) -> pa.Table:
+        """The rows that exist for this stream."""
+        if not released.num_rows or (not self.active_from and self.tickers is None):
+            return released
+        sequence = released.column(SEQUENCE).to_numpy()
+        wanted = sequence >= self.active_from
+        if self.tickers is not None:
+            encoded = released.column(self.query.source.ticker_column).combine_chunks().dictionary_encode()
+            never = np.iinfo(np.int64).max
+            first = np.array([self.tickers.get(name, never) for name in encoded.dictionary.to_pylist()], dtype=np.int64)
+            wanted &= sequence >= first[encoded.indices.to_numpy(zero_copy_only=False)]
+        return released if wanted.all() else released.filter(pa.array(wanted))
+
+    def remove(self, ticker: str) -> None:
+        """A ticker of `tickers` is no longer wanted; its partial matches are forgotten."""
+        if self.tickers is not None:
+            self.tickers.pop(ticker, None)
+        for stage in self.stages:
+            if isinstance(stage, _MatchStage):
+                stage.stream.drop(ticker)
 
     # -- reports --------------------------------------------------------------------------------------------------
 
