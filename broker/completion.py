@@ -6,6 +6,7 @@ from broker.events import Candle, PieceResult
 from broker.jobs import Collected, Job, coverage
 from broker.requests import HistoricalRequest, Piece
 from core.failures import Failure, FailureCode
+from venues import grid
 
 
 class Delivered(NamedTuple):
@@ -21,7 +22,8 @@ def judge(job: Job, request: HistoricalRequest, wall_ns: int) -> PieceResult | D
     if job.result is not None:
         if collected is not None:
             return Failure(FailureCode.BAD_REPLY, "both HistoryEnd and DataResponse in one job")
-        return job.result
+        problem = _problem_with(job.result, job.piece, request)
+        return Failure(FailureCode.BAD_REPLY, problem) if problem else job.result
     if job.is_adopted:
         # An earlier run of the broker may have got the rows: without them, silence is not emptiness.
         return Failure(FailureCode.SHUTDOWN, "its results went to a broker that stopped")
@@ -30,6 +32,18 @@ def judge(job: Job, request: HistoricalRequest, wall_ns: int) -> PieceResult | D
     if job.progress:
         return Failure(FailureCode.BAD_REPLY, f"{job.progress} candles announced, none delivered")
     return _counted(job.piece, request, [], wall_ns)
+
+
+def _problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest) -> str:
+    """Why a stated result cannot be that of its piece, or an empty string."""
+    opens = grid.count_opens(piece.start, piece.end, request.period_seconds)
+    if result.rows > opens or result.expected > opens:
+        return f"{result.rows} rows, {result.expected} expected, in a range of {opens} candles"
+    if piece.limit is not None and result.rows > piece.limit:
+        return f"{result.rows} rows where {piece.limit} were asked for"
+    if any(start < piece.start or start >= piece.end for start, _ in result.holes):
+        return "a hole outside of the range"
+    return ""
 
 
 def _of_rows(

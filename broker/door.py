@@ -33,7 +33,8 @@ from protobuf import frames
 from protobuf import ingestor_pb2 as ing
 
 MAX_VENUES_PER_SLOT = 64
-MAX_NAME_BYTES = 300
+#: Characters of an ingestor's words that reach a client.
+MAX_TEXT = 1_000
 
 _KINDS = {
     ing.ANY: (Kind.HISTORICAL, Kind.REALTIME),
@@ -63,7 +64,11 @@ def _slot(connection: Connection, message: ing.WorkerReady, at: float, wall_ns: 
 def _complete(connection: Connection, message: ing.WorkComplete, at: float, wall_ns: int) -> Event:
     if message.success:
         return JobCompleted(connection, message.job_id, at)
-    return JobFailed(connection, message.job_id, Failure.parse(message.error_message), at)
+    return JobFailed(connection, message.job_id, _failure(message.error_message), at)
+
+
+def _failure(text: str) -> Failure:
+    return Failure.parse(text[:MAX_TEXT])
 
 
 def _heartbeat(connection: Connection, message: ing.WorkHeartbeat, at: float, wall_ns: int) -> Event:
@@ -71,7 +76,7 @@ def _heartbeat(connection: Connection, message: ing.WorkHeartbeat, at: float, wa
 
 
 def _reject(connection: Connection, message: ing.WorkReject, at: float, wall_ns: int) -> Event:
-    return JobRejected(connection, message.job_id, Failure.parse(message.reason), at)
+    return JobRejected(connection, message.job_id, _failure(message.reason), at)
 
 
 def _progress(connection: Connection, message: cw.WorkProgress, at: float, wall_ns: int) -> Event:
@@ -97,7 +102,7 @@ def _data_response(connection: Connection, message: ing.DataResponse, at: float,
     tickers: set[str] = set()
     problem = ""
     if message.status == ing.DataResponse.ERROR:
-        problem = message.error_message or "the ingestor answered with status ERROR"
+        problem = message.error_message[:MAX_TEXT] or "the ingestor answered with status ERROR"
     for index, entry in enumerate(message.ohlc_data):
         try:
             row = cw.OHLCV.FromString(entry)

@@ -91,7 +91,8 @@ def coverage(
     first = grid.first_open_from(start, period_seconds)
     if first >= end:
         return 0, ()
-    end = first + grid.count_opens(first, end, period_seconds) * period
-    edges = [first - period, *opens, end]
-    holes = tuple((left + period, right) for left, right in pairwise(edges) if right - left > period)
-    return (end - first) // period, holes
+    expected = grid.count_opens(first, end, period_seconds)
+    edges = [first - period, *opens, first + expected * period]
+    # A hole ends where the range ends, even inside a candle.
+    holes = tuple((left + period, min(right, end)) for left, right in pairwise(edges) if right - left > period)
+    return expected, holes

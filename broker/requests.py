@@ -236,7 +236,12 @@ class HistoricalRequest(Request):
 
     def adopt(self, note: LeaseNote) -> Piece | None:
         """The piece of a job that outlived the broker, or None when it is no longer wanted."""
-        if note.number in self.outstanding or not self.take_out(note.start, note.end, note.number):
+        if note.number in self.outstanding:
+            return None
+        # With a limit only the next piece in order was given the right number of candles to look for.
+        if self.limit is not None and (self.outstanding or not self._uncut or note.start != self._uncut[0][0]):
+            return None
+        if not self.take_out(note.start, note.end, note.number):
             return None
         limit = None if self.limit is None else self.limit - self.rows
         is_whole = note.dispatched_id == self.dispatch_name

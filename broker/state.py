@@ -81,6 +81,11 @@ VENUE_SECONDS = 30.0
 SHOW_SECONDS = 0.5
 #: Candles of foreign ingestors held in memory, all jobs together.
 MAX_COLLECTED_ROWS = 3_000_000
+#: What an ingestor may claim: candles of one job, and how far its venue's clock is ahead of ours.
+MAX_PROGRESS = 1 << 40
+MAX_AHEAD_NS = 3_660 * 86_400 * grid.SECOND
+#: Venues that slots and requests may name.
+MAX_VENUES = 10_000
 
 
 class BrokerState:
@@ -328,6 +333,9 @@ class BrokerState:
             self._out.append(Refuse(connection, "TOO_MANY_SLOTS", f"{self.settings.max_slots} slots wait already"))
             return
         for venue in event.venues:
+            if venue not in self.venues and len(self.venues) >= MAX_VENUES:
+                self._out.append(Refuse(connection, "TOO_MANY_VENUES", f"{MAX_VENUES} venues are known already"))
+                return
             facts = self._facts(venue)
             if event.at - facts.asked_at > VENUE_SECONDS:
                 facts.asked_at = event.at
@@ -389,7 +397,7 @@ class BrokerState:
     def _on_progress(self, event: JobProgressed) -> None:
         job = self._holder(event.connection, event.job_id, event.at, "WorkProgress")
         if job is not None:
-            job.progress = event.done_candles
+            job.progress = min(event.done_candles, MAX_PROGRESS)
             self._dirty[job.piece.request.request_id] = None
 
     def _on_history_end(self, event: HistoryEnded) -> None:
@@ -402,7 +410,8 @@ class BrokerState:
         request = self.requests.get(request_id)
         piece = None
         if isinstance(request, HistoricalRequest):
-            piece = request.outstanding.get(int(number) if number.isdecimal() else next(iter(request.outstanding), -1))
+            named = int(number) if number.isdecimal() and len(number) < 10 else next(iter(request.outstanding), -1)
+            piece = request.outstanding.get(named)
         if piece is None or piece.job is None or piece.dispatched_id != event.dispatched_id:
             self._hear(event.connection, event.at)
             self._out.append(Note("fenced_frame", {"request_id": event.dispatched_id, "frame": "DataResponse"}))
@@ -511,7 +520,7 @@ class BrokerState:
             )
         )
         ahead_ns = result.exchange_time - self.wall_ns
-        if ahead_ns > request.facts.ahead_ns:
+        if request.facts.ahead_ns < ahead_ns < MAX_AHEAD_NS:
             request.facts.ahead_ns = ahead_ns
         self._forget_job(job, is_finished=True)
         request.accept(piece, result)

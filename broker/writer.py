@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import tenacity
+from google.protobuf.message import DecodeError
 
 from broker import records
 from broker.batch import Leases, Results
@@ -182,8 +183,10 @@ def _refused(job_id: str, error: LeaseLost | BusFull) -> PublishRefused:
 
 def _venue_learned(name: str, value: bytes | None) -> VenueLearned:
     venue = cw.Venue()
-    if value is not None:
-        venue.ParseFromString(value)
+    try:
+        venue.ParseFromString(value or b"")
+    except DecodeError:
+        log.warning("venue_record_unreadable", venue=name)
     return VenueLearned(name, venue.max_candles_per_request or 1_000, venue.depth_candles)
 
 

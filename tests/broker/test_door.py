@@ -1,0 +1,126 @@
+"""No bytes of a peer make the broker's door or its state raise anything but BadFrame."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker import door
+from broker.batch import Gatherer
+from broker.events import (
+    ClockTicked,
+    Dispatch,
+    HistoricalAccepted,
+    HistoryEnded,
+    Kind,
+    RealtimeAccepted,
+    SlotOffered,
+    VenueLearned,
+)
+from broker.state import BrokerState
+from core.errors import BadFrame
+from core.settings import BrokerSettings
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+
+MINUTE = 60 * 1_000_000_000
+START = 1_704_067_200 * 1_000_000_000
+END = START + 9 * MINUTE
+PEER = b"peer"
+
+names = st.sampled_from(["job-0", "job-1", "r", "r#0", "r#99999999999999999999", "A/B.TEST", ""])
+big = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([START, START + MINUTE]))
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+rows = st.builds(cw.OHLCV, open_time=big, open=numbers, high=numbers, low=numbers, close=numbers, volume=numbers)
+ranges = st.builds(cw.TimeRange, start_time=big, end_time=big)
+spans = st.builds(cw.Span, first_offset=big, last_offset=big)
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(ing.WorkComplete, job_id=names, success=st.booleans(), error_message=st.text()),
+    st.builds(ing.WorkHeartbeat, job_id=names),
+    st.builds(ing.WorkReject, job_id=names, reason=st.text()),
+    st.builds(cw.WorkProgress, job_id=names, done_candles=big),
+    st.builds(
+        cw.HistoryEnd,
+        job_id=names,
+        rows=big,
+        expected=big,
+        exchange_time=big,
+        spans=st.lists(spans, max_size=2),
+        holes=st.lists(ranges, max_size=2),
+    ),
+    st.builds(
+        ing.DataResponse,
+        request_id=names,
+        ohlc_data=st.lists(st.one_of(st.binary(max_size=20), rows.map(cw.OHLCV.SerializeToString)), max_size=3),
+    ),
+    st.builds(
+        cw.TickBatch,
+        ticker=names,
+        timestamp=st.lists(big, max_size=2),
+        price=st.lists(numbers, max_size=2),
+        size=st.lists(numbers, max_size=2),
+        trade_id=st.lists(names, max_size=2),
+    ),
+    st.builds(cw.Snapshot, ticker=names, request_id=names),
+    st.builds(ing.WorkerReady, exchanges=st.lists(names, max_size=3), job_type=st.sampled_from([0, 1, 2])),
+)
+bodies = st.one_of(
+    st.binary(max_size=60),
+    st.builds(lambda row, rest: bytes((row.type_id,)) + rest, st.sampled_from(frames.FRAMES), st.binary(max_size=60)),
+    messages.map(frames.encode_body),
+)
+
+
+def busy_state() -> BrokerState:
+    """Two jobs of one peer are running: a historical and a realtime one."""
+    numbers = count()
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, START + 1_000 * MINUTE)
+    state.handle(VenueLearned("TEST", 1_000, 0))
+    end = START + 9 * MINUTE
+    state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))
+    state.handle(RealtimeAccepted("live", "A/B.TEST", "TEST", "", False, ()))
+    for kind in (Kind.HISTORICAL, Kind.REALTIME):
+        commands = state.handle(SlotOffered(PEER, ("TEST",), (kind,), 0.0))
+        assert any(isinstance(command, Dispatch) for command in commands)
+    return state
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(bodies, max_size=12))
+def test_any_frames_at_all_leave_the_broker_running(sent: list[bytes]) -> None:
+    state, gatherer = busy_state(), Gatherer()
+    for moment, body in enumerate(sent):
+        try:
+            event = door.event_of(PEER, [frames.VERSION, body], float(moment), START)
+        except BadFrame:
+            continue
+        for command in [*state.handle(event), *state.handle(ClockTicked(moment + 0.5, START + 2_000 * MINUTE))]:
+            gatherer.add(command)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"rows": 10, "expected": 9},
+        {"rows": 9, "expected": 10},
+        {
+            "rows": 8,
+            "expected": 9,
+            "holes": [cw.TimeRange(start_time=START + 9 * MINUTE, end_time=START + 10 * MINUTE)],
+        },
+    ],
+)
+def test_a_stated_result_that_cannot_be_is_not_accepted(stated: dict[str, Any]) -> None:
+    state = busy_state()
+    end = cw.HistoryEnd(job_id="job-0", spans=[cw.Span(first_offset=0, last_offset=0)], **stated)
+    done = ing.WorkComplete(job_id="job-0", success=True)
+    for message in (end, done):
+        event = door.event_of(PEER, frames.encode(message), 1.0, START)
+        assert isinstance(event, HistoryEnded) == (message is end)
+        state.handle(event)
+    assert state.requests["r"].outstanding[0].attempts == 1
+    assert "job-0" not in state.jobs
