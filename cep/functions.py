@@ -350,7 +350,8 @@ def _null_if_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType
 def _if_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) not in (2, 3):
         raise Mismatch
-    return _case_signature(types if len(types) == 3 else [*types, NULL])
+    wanted, kind = _case_signature(types if len(types) == 3 else [*types, NULL])
+    return wanted[: len(types)], kind
 
 
 def _if(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:

@@ -308,7 +308,7 @@ def _reduced_to_match(
                     number += 1
                     of_row[row] = before
                     reach.append((frame_low, frame_high))
-                    resume = max(next_start, row + 1)
+                    resume = row + 1 if search_plan.skip.kind == "NEXT" else max(next_start, row + 1)
     except StepLimit:
         raise at.reject("one match took too many steps", "bound the quantifiers") from None
     lows, highs = (np.array(side, dtype=np.int64) for side in zip(*reach, strict=True)) if reach else (low[:0], low[:0])

@@ -19,10 +19,10 @@ from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
 from cep.over import Over
-from cep.plans import Filter, Group, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort
+from cep.plans import Filter, Group, Join, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort
 from cep.relation import Relation, from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, rows_of
-from cep.stream_stages import STATELESS, GroupStage, OverStage, RowStage, Stage, chained
+from cep.stream_stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, chained
 from cep.tokens import Position
 from cep.types import SqlType, to_arrow
 from cep.vector import Index
@@ -90,14 +90,13 @@ def compile_stream(
     schemas = {name: source.schema for name, source in inputs.items()}
     compiled = compile_query(sql, schemas, parameters, default_table, limits)
     nodes = _chain(compiled.plan)
-    scan = nodes[0]
-    assert isinstance(scan, Scan)
-    source = inputs[scan.name]
+    name = _scanned(nodes[0])
+    source = inputs[name]
     for match in compiled.matches:
         plan = match.recognize
         if plan.has_end_anchor and plan.search.within_ns is None and not partitions_close:
             raise plan.at.reject("$ never comes true on a stream that does not end", "add WITHIN or an idle timeout")
-    query = StreamQuery(compiled, scan.name, source, tuple(nodes), _check(nodes, source))
+    query = StreamQuery(compiled, name, source, tuple(nodes), _check(nodes, source))
     _stages(query)
     return query
 
@@ -108,15 +107,17 @@ def _chain(plan: Plan) -> list[Plan]:
     current: Any = plan
     while True:
         found.append(current)
-        if isinstance(current, Scan):
+        if isinstance(current, Scan | Join):
             return found[::-1]
         if isinstance(current, Sort):
             raise TriggerRejected("ORDER BY is not possible on a stream", hint="events come in the order of time")
         if isinstance(current, Limited):
             raise TriggerRejected("LIMIT is not possible on a stream")
         if not hasattr(current, "inner"):
-            name = {"Join": "a join", "Union": "UNION"}.get(type(current).__name__, type(current).__name__)
-            raise TriggerRejected(f"{name} is not possible in a running trigger", hint="it is in batch evaluation")
+            raise TriggerRejected(
+                f"{type(current).__name__.upper()} is not possible in a running trigger",
+                hint="it is in batch evaluation",
+            )
         if not isinstance(current, (*STATELESS, Match, Over, Group, WindowTable)):
             raise TriggerRejected(f"{type(current).__name__.upper()} is not possible on a stream")
         current = current.inner
@@ -130,15 +131,66 @@ class _Known:
     tickers: set[int]
 
 
+def _scanned(node: Plan) -> str:
+    """The one input below a node that a chain starts with."""
+    names = set()
+    pending: list[Any] = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Scan):
+            names.add(current.name)
+        elif isinstance(current, Join):
+            pending += [current.left, current.right]
+        elif isinstance(current, STATELESS):
+            pending.append(current.inner)
+        else:
+            raise TriggerRejected(
+                "a join on a stream takes filtered inputs", hint="join first, then aggregate or match"
+            )
+    if len(names) > 1:
+        raise TriggerRejected(
+            "a join of two inputs is not possible in a running trigger", hint="join one input with itself"
+        )
+    return str(names.pop())
+
+
+def _start(node: Plan, source: StreamInput) -> _Known:
+    """What is known of the columns of a scan, of filters and projections over it, and of joins on time."""
+    if isinstance(node, Scan):
+        names = source.schema.names
+        times = {names.index(name) for name in source.time_columns if name in names}
+        return _Known(times, {names.index(source.ticker_column)} if source.ticker_column in names else set())
+    if isinstance(node, Join):
+        left, right = _start(node.left, source), _start(node.right, source)
+        width = len(node.left.fields)
+        on_time = any(
+            isinstance(one, Column)
+            and isinstance(other, Column)
+            and one.index in left.times
+            and other.index in right.times
+            for one, other in node.keys
+        )
+        if node.kind not in ("INNER", "LEFT") or not on_time:
+            raise node.at.reject(
+                "a join on a stream must be INNER or LEFT and on equal event times", "ON a.ts = b.ts AND ..."
+            )
+        return _Known(left.times | {index + width for index in right.times if node.kind == "INNER"}, set())
+    if isinstance(node, Project):
+        inner = _start(node.inner, source)
+        columns = list(enumerate(node.expressions))
+        return _Known(
+            {i for i, part in columns if isinstance(part, Column) and part.index in inner.times},
+            {i for i, part in columns if isinstance(part, Column) and part.index in inner.tickers},
+        )
+    inner_plan: Any = node
+    return _start(inner_plan.inner, source)
+
+
 def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
     """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
-    names = source.schema.names
-    known = _Known(
-        {names.index(name) for name in source.time_columns if name in names},
-        {names.index(source.ticker_column)} if source.ticker_column in names else set(),
-    )
-    merge = False
-    for node in nodes:
+    known = _start(nodes[0], source)
+    merge = isinstance(nodes[0], Join)
+    for node in nodes[1:]:
         if isinstance(node, Project):
             known = _Known(
                 {
@@ -226,6 +278,12 @@ def _stages(query: StreamQuery) -> list[Stage]:
     window: WindowTable | None = None
     for node in query.nodes:
         if isinstance(node, Scan | Renamed):
+            continue
+        if isinstance(node, Join):
+            time = min(_start(node, query.source).times)
+            wanted = query.source.ticker_column.lower()
+            places = [index for index, part in enumerate(node.fields) if part.name.lower() == wanted]
+            found.append(JoinStage(node, query.input_name, time, places[0] if places else None))
             continue
         if isinstance(node, STATELESS):
             if window is not None and not isinstance(node, Filter):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from cep.expressions import Column
 from cep.match_stream import _compact, _joined
 from cep.over import RANKING, Over
-from cep.plans import Filter, Group, Narrowed, Plan, Project, Renamed, Scan, Sort
+from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Sort
 from cep.relation import Relation, partition_codes
 from cep.release import FOREVER, Clock, Rows
 from cep.vector import Bools, Index
@@ -61,6 +61,31 @@ class RowStage:
 
     def feed(self, rows: Rows, _clock: Clock) -> Rows:
         return chained(self.nodes, rows)[0]
+
+    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+        return {}, None
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        return
+
+
+class JoinStage:
+    """A join on equal event time, over rows that come in one order of time for all tickers: all rows of one time are
+    released together, so that no row of an earlier batch can find a partner in a later one."""
+
+    def __init__(self, node: Join, scan: str, time_column: int, ticker_column: int | None) -> None:
+        self.node = node
+        self.scan = scan
+        self.time_column = time_column
+        self.ticker_column = ticker_column
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        joined = self.node.run({self.scan: rows.relation})
+        time: Index = joined.column(self.time_column).expand().values
+        names = [""] * joined.length
+        if self.ticker_column is not None:
+            names = [name or "" for name in joined.column(self.ticker_column).to_list()]
+        return Rows(joined, time, time, pa.array(names, pa.string()))
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {}, None
