@@ -2,7 +2,23 @@
 
 from cep.engine import CompiledQuery, compile_query, evaluate
 from cep.limits import Limits
+from cep.release import Clock, ReleaseBuffer
 from cep.search import SkipFailed
+from cep.stream import Events, StreamInput, StreamQuery, TriggerStream, compile_stream
 from core.errors import TriggerRejected
 
-__all__ = ["CompiledQuery", "Limits", "SkipFailed", "TriggerRejected", "compile_query", "evaluate"]
+__all__ = [
+    "Clock",
+    "CompiledQuery",
+    "Events",
+    "Limits",
+    "ReleaseBuffer",
+    "SkipFailed",
+    "StreamInput",
+    "StreamQuery",
+    "TriggerRejected",
+    "TriggerStream",
+    "compile_query",
+    "compile_stream",
+    "evaluate",
+]

@@ -10,7 +10,7 @@ from cep.limits import DEFAULT, Limits
 from cep.planner import Planner
 from cep.plans import Match, Plan
 from cep.query_parser import parse
-from cep.relation import from_table
+from cep.relation import Relation, from_table
 from cep.syntax import QueryNode
 from cep.types import SqlType, from_arrow, to_arrow
 from core.errors import TriggerRejected
@@ -35,7 +35,12 @@ class CompiledQuery:
 
         Raises TriggerRejected for work past a limit, SkipFailed where AFTER MATCH SKIP has no target.
         """
-        rows = self.plan.run({name: from_table(table) for name, table in tables.items()})
+        try:
+            return self._table(self.plan.run({name: from_table(table) for name, table in tables.items()}))
+        except pa.ArrowInvalid as error:
+            raise TriggerRejected(f"the data cannot be read: {error}") from error
+
+    def _table(self, rows: Relation) -> pa.Table:
         shown = [index for index, field in enumerate(self.plan.fields) if not field.hidden]
         arrays = [rows.column(index).to_arrow() for index in shown]
         types = [to_arrow(kind) for _, kind in self.columns]

@@ -16,7 +16,7 @@ class Limits:
     offset: int = 100_000
     steps_per_match: int = 5_000_000
     steps_per_batch: int = 200_000_000
-    mapped_rows: int = 100_000_000
+    mapped_rows: int = 30_000_000
     joined_rows: int = 50_000_000
     retained_rows: int = 1_000_000
 

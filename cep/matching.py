@@ -73,10 +73,11 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> F
                 search.run_linear(found)
             else:
                 search.run(found)
-            if len(found.labels) > limit.mapped_rows:
-                raise plan.at.reject(f"the matches hold more than {limit.mapped_rows} rows in all")
     except WorkLimit:
-        raise plan.at.reject(f"the matches took more than {limit.steps_per_batch} steps in all") from None
+        raise plan.at.reject(
+            f"the matches took more than {limit.steps_per_batch} steps or {limit.mapped_rows} mapped rows in all",
+            "add WITHIN, bound the quantifiers or skip past the last row",
+        ) from None
     except StepLimit:
         raise plan.at.reject(
             f"one match took more than {limit.steps_per_match} steps", "add WITHIN or bound the quantifiers"

@@ -35,7 +35,7 @@ class StepLimit(Exception):
 
 
 class WorkLimit(Exception):
-    """All attempts of one batch together took more steps than allowed."""
+    """All attempts of one batch together took more steps, or mapped more rows, than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class PartitionSearch:
             before = attempt.steps
             outcome = self._try(attempt)
             found.steps += attempt.steps - before
-            if found.steps > self.plan.limits.steps_per_batch:
+            if found.steps > self.plan.limits.steps_per_batch or len(found.labels) > self.plan.limits.mapped_rows:
                 raise WorkLimit
             if outcome is None:
                 return
@@ -252,6 +252,7 @@ class PartitionSearch:
         labels, starts, lengths, numbers = found.labels, found.starts, found.lengths, found.numbers
         put = labels.append
         past_last = self.plan.skip.kind == "PAST LAST"
+        most = self.plan.limits.mapped_rows
         number = self.match_number
         row = self.next_start - first
         while row < end:
@@ -265,6 +266,8 @@ class PartitionSearch:
                     break
                 put(label)
                 row += 1
+            if len(labels) > most:
+                raise WorkLimit
             number += 1
             starts.append(first + start)
             lengths.append(row - start)

@@ -285,7 +285,7 @@ def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, within: bool = False, on_stream: bool = False) -> Case:
+def cases(draw: st.DrawFn, within: bool = False, timeouts: bool = False) -> Case:
     pattern_sql, pattern = draw(patterns())
     names = sorted(set(_names(pattern)))
     labels = {name: {name} for name in names}
@@ -317,6 +317,8 @@ def cases(draw: st.DrawFn, within: bool = False, on_stream: bool = False) -> Cas
     if not _has(pattern, "exclude"):
         modes.append(("ALL ROWS PER MATCH WITH UNMATCHED ROWS", "unmatched"))
     mode_sql, mode = draw(st.sampled_from(modes))
+    if timeouts:
+        mode_sql, mode = "ONE ROW PER MATCH WITH TIMEOUT ROWS", "one"
     measures = draw(st.lists(_measures(labels), min_size=1, max_size=3))
     limit = draw(st.integers(1, 6)) if within else None
     return Case(rows, pattern_sql, pattern, defines, skip_sql, skip, mode_sql, mode, measures, limit)

@@ -78,7 +78,8 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         [("A", 0, 7), ("A", 60, 6), ("B", 0, 8), ("B", 60, 7)],
     ),
     "tumble table": (
-        "SELECT window_start, window_end, COUNT(*) FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '30' SECOND)) "
+        "SELECT window_start, window_end, COUNT(*) FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL "
+        "'30' SECOND)) "
         "GROUP BY window_start, window_end ORDER BY 1",
         [(0, 30, 5), (60, 90, 3)],
     ),
@@ -93,12 +94,14 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         [(-10, 1), (0, 3), (10, 4), (20, 2)],
     ),
     "cumulate": (
-        "SELECT window_start, window_end, SUM(v) FROM TABLE(CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '15' SECOND, "
+        "SELECT window_start, window_end, SUM(v) FROM TABLE(CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL "
+        "'15' SECOND, "
         "INTERVAL '60' SECOND)) WHERE v < 6 GROUP BY window_start, window_end ORDER BY 2",
         [(0, 15, 6), (0, 30, 15), (0, 45, 15), (0, 60, 15)],
     ),
     "session": (
-        "SELECT sym, SESSION_START(ts, INTERVAL '15' SECOND), SESSION_END(ts, INTERVAL '15' SECOND), COUNT(*) FROM ticks "
+        "SELECT sym, SESSION_START(ts, INTERVAL '15' SECOND), SESSION_END(ts, INTERVAL '15' SECOND), "
+        "COUNT(*) FROM ticks "
         "WHERE sym = 'A' GROUP BY sym, SESSION(ts, INTERVAL '15' SECOND)",
         [("A", 0, 35, 3), ("A", 65, 80, 1)],
     ),
@@ -140,19 +143,23 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         [("A", 13, 13), ("B", 15, 28), (None, 8, 36)],
     ),
     "pattern over a subquery with OVER": (
-        "SELECT sym, n FROM (SELECT sym, ts, p, AVG(p) OVER (PARTITION BY sym ORDER BY ts ROWS 1 PRECEDING) AS ma FROM ticks) "
-        "MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A B+) DEFINE B AS ma > PREV(ma)) AS m "
+        "SELECT sym, n FROM (SELECT sym, ts, p, AVG(p) OVER (PARTITION BY sym ORDER BY ts ROWS 1 PRECEDING) "
+        "AS ma FROM ticks) "
+        "MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A B+) DEFINE B AS ma "
+        "> PREV(ma)) AS m "
         "ORDER BY sym",
         [("A", 4), ("B", 3)],
     ),
     "pattern over a join": (
-        "SELECT x FROM (SELECT a.ts AS ts, a.p - b.p AS d FROM ticks a JOIN ticks b ON a.ts = b.ts WHERE a.sym = 'A' AND "
+        "SELECT x FROM (SELECT a.ts AS ts, a.p - b.p AS d FROM ticks a JOIN ticks b ON a.ts = b.ts WHERE "
+        "a.sym = 'A' AND "
         "b.sym = 'B') MATCH_RECOGNIZE (ORDER BY ts MEASURES LAST(D.d) AS x PATTERN (S D) DEFINE D AS d < PREV(d)) AS m",
         [(-10.0,)],
     ),
     "pattern in a query": (
         "SELECT m.sym, SUM(m.n) AS n FROM ticks MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n "
-        "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) DEFINE B AS v > A.v) AS m WHERE n > 1 GROUP BY m.sym HAVING SUM(n) > 4",
+        "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) DEFINE B AS v > A.v) AS m WHERE n > 1 GROUP BY m.sym "
+        "HAVING SUM(n) > 4",
         [("A", 6)],
     ),
     "column aliases": (
@@ -162,7 +169,8 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     ),
     "pattern in a window": (
         "SELECT v, top OVER w, COUNT(*) OVER w FROM ticks WHERE sym = 'A' WINDOW w AS (PARTITION BY sym ORDER BY ts "
-        "MEASURES LAST(B.p) AS top ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING PATTERN (A B+) DEFINE B AS p > PREV(p)) "
+        "MEASURES LAST(B.p) AS top ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING PATTERN (A B+) DEFINE B "
+        "AS p > PREV(p)) "
         "ORDER BY v",
         [(1, 3.0, 2), (2, None, 0), (4, 5.0, 2), (6, None, 0)],
     ),
@@ -221,8 +229,8 @@ def test_several_order_keys(order: str, wanted: list[int]) -> None:
 
 def test_quoted_variables_keep_their_case() -> None:
     sql = (
-        'SELECT c FROM ticks MATCH_RECOGNIZE (ORDER BY v MEASURES CLASSIFIER() AS c ALL ROWS PER MATCH PATTERN ("a" a B*) '
-        'DEFINE "a" AS v = 1, A AS v = 2) AS m LIMIT 3'
+        "SELECT c FROM ticks MATCH_RECOGNIZE (ORDER BY v MEASURES CLASSIFIER() AS c ALL ROWS PER MATCH "
+        'PATTERN ("a" a B*) DEFINE "a" AS v = 1, A AS v = 2) AS m LIMIT 3'
     )
     assert rows(sql) == [("a",), ("A",), ("B",)]
 

@@ -219,7 +219,8 @@ WRONG = {
     "unknown table": ("SELECT * FROM tick", "did you mean 'ticks'"),
     "unknown function": ("SELECT UPER(side) FROM ticks", "did you mean 'UPPER'"),
     "column hidden by ONE ROW": (
-        "SELECT price FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES A.size AS s PATTERN (A)) AS m",
+        "SELECT price FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES A.size AS s "
+        "PATTERN (A)) AS m",
         "unknown column 'price'",
     ),
 }
@@ -301,11 +302,9 @@ def test_exponential_patterns_take_linear_time(count: int) -> None:
 
 _WORDS = """
     SELECT FROM ticks WHERE price ts ticker ( ) , . * + - / > < = AND OR NOT NULL IS IN BETWEEN CASE WHEN THEN END 1 2.5
-    'a' :p MATCH_RECOGNIZE PARTITION BY ORDER MEASURES AS PATTERN DEFINE A B { } {- -} ? | ^ $ 2 LAST FIRST PREV COUNT SUM
-    OVER
-    ROWS GROUP HAVING INTERVAL SECOND TABLE TUMBLE DESCRIPTOR JOIN ON UNION ALL WITH SUBSET WITHIN AFTER
-    MATCH SKIP TO
-    CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW
+    'a' :p MATCH_RECOGNIZE PARTITION BY ORDER MEASURES AS PATTERN DEFINE A B { } {- -} ? | ^ $ 2 LAST FIRST PREV COUNT
+    SUM OVER ROWS GROUP HAVING INTERVAL SECOND TABLE TUMBLE DESCRIPTOR JOIN ON UNION ALL WITH SUBSET WITHIN AFTER
+    MATCH SKIP TO     CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW
     """.split()  # noqa: SIM905
 
 

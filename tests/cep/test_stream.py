@@ -235,9 +235,11 @@ WINDOWED = [
     "SELECT * FROM (SELECT ticker, window_end AS w, MAX(price) AS hi FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), "
     "INTERVAL '5' SECOND)) GROUP BY ticker, window_start, window_end) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY w "
     "MEASURES B.hi AS hi PATTERN (A B) DEFINE B AS hi > A.hi) AS m",
-    "SELECT a.ts, a.price - b.price AS spread FROM ticks a JOIN ticks b ON a.ts = b.ts AND a.ticker = 'A' AND b.ticker = 'B'",
+    "SELECT a.ts, a.price - b.price AS spread FROM ticks a JOIN ticks b ON a.ts = b.ts AND a.ticker = "
+    "'A' AND b.ticker = 'B'",
     "WITH a AS (SELECT ts, price FROM ticks WHERE ticker = 'A'), b AS (SELECT ts, price FROM ticks WHERE ticker = 'B') "
-    "SELECT * FROM (SELECT a.ts AS t, a.price - b.price AS d FROM a LEFT JOIN b ON a.ts = b.ts) MATCH_RECOGNIZE (ORDER BY t "
+    "SELECT * FROM (SELECT a.ts AS t, a.price - b.price AS d FROM a LEFT JOIN b ON a.ts = b.ts) "
+    "MATCH_RECOGNIZE (ORDER BY t "
     "MEASURES LAST(D.d) AS d PATTERN (S D) DEFINE D AS D.d < S.d OR S.d IS NULL) AS m",
     "price > 3",
     "SELECT ticker, price * 2 AS d FROM ticks WHERE price BETWEEN 2 AND 4",

@@ -65,3 +65,9 @@ def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], resta
 @given(cases(within=True), st.lists(st.integers(0, 7), max_size=6), st.booleans())
 def test_a_stream_with_within_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool) -> None:
     in_batches(case, cuts, restart)
+
+
+@_SETTINGS
+@given(cases(within=True, timeouts=True), st.lists(st.integers(0, 7), max_size=6), st.booleans())
+def test_a_stream_with_timeout_rows_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool) -> None:
+    in_batches(case, cuts, restart)

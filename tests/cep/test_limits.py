@@ -1,0 +1,75 @@
+"""Work that must not grow with the square of the rows, and bounds that stop what does."""
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cep
+from cep import Limits, TriggerRejected, evaluate
+
+
+def rising(count: int, partitions: int = 1) -> pa.Table:
+    rows = np.arange(count)
+    return pa.table({"k": rows % partitions, "ts": pa.array(rows).cast(pa.timestamp("ms")), "p": rows.astype(float)})
+
+
+def matching(clauses: str) -> str:
+    return f"SELECT COUNT(*) AS n FROM ticks MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts {clauses}) AS m"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "PATTERN (A+ B) DEFINE B AS p < 0",
+        "PATTERN (S D+ U+) DEFINE D AS p > PREV(p), U AS p < PREV(p)",
+        "PATTERN ((A | B)* C) DEFINE A AS p >= 0, B AS p >= 0, C AS p < 0",
+        "PATTERN (A+) DEFINE A AS p > 5",
+        "MEASURES SUM(p) AS s, MIN(p) AS l ALL ROWS PER MATCH PATTERN (A+)",
+        "MEASURES MAX(A.p) AS s PATTERN (A+) DEFINE A AS SUM(A.p) >= 0 AND p >= FIRST(A.p)",
+        "PATTERN (A B+ C) WITHIN INTERVAL '0.02' SECOND DEFINE C AS p < 0",
+    ],
+)
+def test_long_runs_take_linear_time(clauses: str) -> None:
+    sql = matching(clauses)
+    evaluate(sql, rising(1000))
+
+    def cpu_seconds(count: int) -> float:
+        begin = time.process_time()
+        evaluate(sql, rising(count))
+        return time.process_time() - begin
+
+    small, large = cpu_seconds(5_000), cpu_seconds(40_000)
+    # Eight times the rows; sixty-four times the work would be quadratic.
+    assert large < 24 * small + 0.2
+
+
+def test_many_small_partitions_are_no_burden() -> None:
+    begin = time.process_time()
+    found = evaluate(matching("PATTERN (A B) DEFINE B AS p > A.p"), rising(60_000, 20_000))
+    assert found.column("n").to_pylist() == [20_000]
+    assert time.process_time() - begin < 5
+
+
+def test_overlapping_matches_stop_at_the_bound_on_mapped_rows() -> None:
+    sql = matching("AFTER MATCH SKIP TO NEXT ROW PATTERN (A+)")
+    with pytest.raises(TriggerRejected, match="mapped rows"):
+        evaluate(sql, rising(2_000), limits=Limits(mapped_rows=100_000))
+
+
+def test_joins_stop_at_the_bound_on_rows() -> None:
+    with pytest.raises(TriggerRejected, match="the join makes"):
+        evaluate("SELECT COUNT(*) FROM ticks a, ticks b", rising(2_000), limits=Limits(joined_rows=100_000))
+
+
+def test_times_past_64_bits_of_nanoseconds_are_an_error_and_not_a_wrong_time() -> None:
+    table = pa.table({"ts": pa.array([10**15], pa.int64()).cast(pa.timestamp("ms"))})
+    with pytest.raises(TriggerRejected, match="cannot be read"):
+        evaluate("ts > TIMESTAMP '2024-01-01 00:00:00'", table)
+
+
+def test_the_public_names() -> None:
+    assert cep.__all__ == sorted(cep.__all__)
+    assert all(hasattr(cep, name) for name in cep.__all__)
