@@ -86,6 +86,15 @@ class IcebergSettings(Group):
     maintenance_minutes: float = Field(30.0, ge=0)
 
 
+class BarsSettings(Group):
+    """`lateness_seconds`: how long a bar waits for trades after its end by the exchange's clock; `revision_seconds`:
+    how long after that a late trade still corrects it.
+    """
+
+    lateness_seconds: float = Field(0.0, ge=0)
+    revision_seconds: float = Field(3_600.0, ge=0)
+
+
 class HttpSettings(Group):
     bind: str = "127.0.0.1:8080"
 
@@ -113,6 +122,7 @@ class Settings(BaseSettings):
     bus: BusSettings = BusSettings()
     spark: SparkSettings = SparkSettings()
     iceberg: IcebergSettings = IcebergSettings()
+    bars: BarsSettings = BarsSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
 

@@ -17,7 +17,7 @@ def main() -> int:
         settings = load_settings()
         configure_logging(PART, settings.log.level)
         driver = Driver(settings)
-        status = serve_status(driver, os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE"))
+        status = serve_status(driver, settings.http.bind, os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE"))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: driver.stop())
         try:

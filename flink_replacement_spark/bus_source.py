@@ -129,7 +129,7 @@ class BusStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangesPartition)
-        return _read_partition(self._url, partition)
+        return read_partition(self._url, partition)
 
     def commit(self, end: Offsets) -> None:
         self._connected().hold(self._topic, self._reader, {int(p): offset for p, offset in end.items()})
@@ -151,7 +151,7 @@ class BusRangesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangesPartition)
-        return _read_partition(self._url, partition)
+        return read_partition(self._url, partition)
 
 
 class BusSource(DataSource):
@@ -169,7 +169,7 @@ class BusSource(DataSource):
         return BusStreamReader(self.options)
 
 
-def _read_partition(url: str, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(url: str, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
     yield from _arrow_batches(_worker_bus(url), partition.ranges)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bars import Bars, exact, saved
 from bars.maker import BarMaker, MadeBars, Trades
+from bars.seen import SeenIds
 from core.errors import BadFrame
 from protobuf import records_pb2 as records
 from protobuf import tick_columns
@@ -57,6 +58,7 @@ class LivePartition:
         self._sequence: dict[str, int] = {}
         self._clocks: dict[str, tuple[int, int]] = {}
         self._text_ids: dict[str, dict[bytes, None]] = {}
+        self._stored: dict[str, SeenIds] = {}
 
     @property
     def duplicates(self) -> int:
@@ -146,7 +148,8 @@ class LivePartition:
                 batch, order = self._by_text(batch)
             trades.append(Trades(ticker, batch.timestamp, order, batch.price, batch.size))
             if self._wishes.get(ticker, _Wishes()).ticks:
-                output.ticks.append(batch)
+                is_new, _ = self._stored.setdefault(ticker, SeenIds()).add(order)
+                output.ticks.append(batch if is_new.all() else _take(batch, np.flatnonzero(is_new)))
         self.makers[0].add(trades)
         self.makers[1].add([own for own in trades if self._wants_seconds(own.ticker)])
 
@@ -188,6 +191,7 @@ class LivePartition:
             "wishes": {t: [w.ticks, sorted(w.periods)] for t, w in self._wishes.items()},
             "sequence": self._sequence,
             "clocks": self._clocks,
+            "stored": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._stored.items()},
             "text_ids": {t: [text.decode("latin-1") for text in ids] for t, ids in self._text_ids.items()},
         }
         out = io.BytesIO()
@@ -208,6 +212,10 @@ class LivePartition:
         partition._wishes = {t: _Wishes(ticks, frozenset(periods)) for t, (ticks, periods) in meta["wishes"].items()}
         partition._sequence = meta["sequence"]
         partition._clocks = {t: (time, sequence) for t, (time, sequence) in meta["clocks"].items()}
+        partition._stored = {
+            t: SeenIds(limit, floor, np.array(first, np.int64), np.array(last, np.int64))
+            for t, (limit, floor, first, last) in meta["stored"].items()
+        }
         partition._text_ids = {
             t: dict.fromkeys(text.encode("latin-1") for text in ids) for t, ids in meta["text_ids"].items()
         }

@@ -16,7 +16,6 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
-from core import metrics
 from core.errors import BusUnavailable, ConfigurationError
 from core.http import Status, StatusServer
 from core.log import get_logger
@@ -24,10 +23,14 @@ from core.settings import Settings
 from flink_replacement_spark.bus_source import BusSource, pass_on
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.history_writer import HistoryWriter
+from flink_replacement_spark.live_query import LIVE_QUERY, start_live_query
+from flink_replacement_spark.live_source import LiveSource
+from flink_replacement_spark.live_writer import LiveWriter
 from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.session import STREAMS_POOL, is_listening, start_session
 from flink_replacement_spark.state import OutcomeRecord
+from flink_replacement_spark.watched import WatchedQuery
 from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, scan_range
 
 log = get_logger()
@@ -36,13 +39,7 @@ PART = "flink_replacement_spark"
 HISTORY_QUERY = "history-writer"
 #: Outcomes in one micro-batch at most.
 MAX_OUTCOMES = 1_000
-_FIRST_BACKOFF_SECONDS = 0.5
-_MAX_BACKOFF_SECONDS = 15.0
 _BUS_CHECK_SECONDS = 5.0
-
-_RESTARTS = metrics.Counter(
-    "candlewright_spark_query_restarts_total", "Queries started again after an error.", registry=metrics.REGISTRY
-)
 
 
 class Driver:
@@ -58,14 +55,12 @@ class Driver:
         self._stopping = threading.Event()
         self.table_lock = threading.Lock()
         self._lock = DriverLock(settings.data_dir)
-        self.query: StreamingQuery | None = None
+        self.queries: list[WatchedQuery] = []
         self._is_warm = False
-        self._query_problem = ""
         self._bus_problem = ""
-        self._restart_at = 0.0
-        self._backoff = _FIRST_BACKOFF_SECONDS
         self._threads: list[threading.Thread] = []
         self._writer: HistoryWriter | None = None
+        self._live: LiveWriter | None = None
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
         self._bus: Bus | None = None
@@ -84,7 +79,7 @@ class Driver:
 
     # ---- life
     def start(self) -> None:
-        """Wait for an older driver's end, then bring everything up; the history query is running on return."""
+        """Wait for an older driver's end, then bring everything up; the queries are running on return."""
         settings = self._settings
         waited = self._lock.acquire()
         started = time.monotonic()
@@ -94,8 +89,21 @@ class Driver:
         create_tables(catalog)
         session = self._session = start_session(settings, self._lock)
         session.dataSource.register(BusSource)
-        self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
-        self._start_query()
+        session.dataSource.register(LiveSource)
+        writer = self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
+        merger = SparkMerger(session, catalog, settings.bus.url)
+        live = self._live = LiveWriter(bus, catalog, merger, self.table_lock, self._stopping)
+        checkpoint = checkpoint_of(settings, LIVE_QUERY)
+        self.queries = [
+            WatchedQuery(
+                "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
+            ),
+            WatchedQuery(
+                "live", lambda: start_live_query(session, settings, live, checkpoint), lambda: live.health.batches
+            ),
+        ]
+        for query in self.queries:
+            query.start()
         warm_up(session, catalog)
         self._is_warm = True
         self._maintenance = Maintenance(session, catalog, self.table_lock, settings.iceberg.maintenance_minutes)
@@ -109,18 +117,13 @@ class Driver:
         )
 
     def run(self) -> None:
-        """Watch the query and start it again when it ends; returns after `stop`.
+        """Watch the queries and start them again when they end; returns after `stop`.
 
         Raises Py4JError when the JVM is gone: only a new process can help then.
         """
         while not self._stopping.wait(0.25):
-            query = self.query
-            if query is not None:
-                if query.isActive:
-                    continue
-                self._note_end_of_query(query)
-            if time.monotonic() >= self._restart_at:
-                self._start_query()
+            for query in self.queries:
+                query.check()
 
     def stop(self) -> None:
         """Safe in a signal handler."""
@@ -129,8 +132,8 @@ class Driver:
     def close(self) -> None:
         self._stopping.set()
         try:
-            if self.query is not None and self.query.isActive:
-                self.query.stop()
+            for query in self.queries:
+                query.stop()
             for thread in self._threads:
                 thread.join(5)
             if self._session is not None:
@@ -159,40 +162,18 @@ class Driver:
             except BusUnavailable as error:
                 self._bus_problem = f"the bus does not answer: {error}"
 
-    # ---- the query
-    def _start_query(self) -> None:
-        assert self._session is not None and self._writer is not None
-        try:
-            self.query = start_history_query(self._session, self._settings, self._writer)
-            self._query_problem = ""
-        except PySparkException as error:
-            self._plan_restart(str(error))
-
-    def _note_end_of_query(self, query: StreamingQuery) -> None:
-        error = query.exception()
-        self.query = None
-        self._plan_restart(str(error) if error else "it stopped")
-
-    def _plan_restart(self, reason: str) -> None:
-        self._query_problem = f"the history query stopped: {reason.splitlines()[0]}"
-        self._restart_at = time.monotonic() + self._backoff
-        self._backoff = min(2 * self._backoff, _MAX_BACKOFF_SECONDS)
-        _RESTARTS.inc()
-        log.error("query_stopped", reason=reason[-4_000:])
-
     # ---- status
     def status(self) -> Status:
-        writer, query = self._writer, self.query
-        problems = [self._query_problem, self._bus_problem]
+        problems = [query.problem for query in self.queries] + [self._bus_problem]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind}
-        if writer is not None:
-            problems.append(writer.health.problem)
-            details |= {"history": vars(writer.health)}
-            if writer.health.batches and not self._query_problem:
-                self._backoff = _FIRST_BACKOFF_SECONDS
+        for name, writer in (("history", self._writer), ("live", self._live)):
+            if writer is not None:
+                problems.append(writer.health.problem)
+                details[name] = vars(writer.health)
         if self._maintenance is not None:
             details["maintenance"] = self._maintenance.last_problem
-        is_ready = self._is_warm and query is not None and not self._query_problem and is_listening(self._settings)
+        is_running = bool(self.queries) and all(query.is_running for query in self.queries)
+        is_ready = self._is_warm and is_running and is_listening(self._settings)
         return Status(PART, is_ready, tuple(filter(None, problems)), details)
 
 
@@ -202,7 +183,8 @@ def prepare_topics(bus: Bus) -> None:
         retry=retry_if_exception_type(BusUnavailable), stop=stop_after_delay(60), wait=wait_fixed(0.5), reraise=True
     ):
         with attempt:
-            bus.create_topic(bus_topics.HISTORY_OUTCOMES)
+            for topic in (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICK_MARKS):
+                bus.create_topic(topic)
 
 
 def warm_up(session: SparkSession, catalog: Catalog) -> None:
@@ -266,5 +248,5 @@ def start_history_query(session: SparkSession, settings: Settings, writer: Histo
     )
 
 
-def serve_status(driver: Driver, port_file: str | None) -> StatusServer:
-    return StatusServer("127.0.0.1:0", driver.status, port_file=Path(port_file) if port_file else None)
+def serve_status(driver: Driver, bind: str, port_file: str | None) -> StatusServer:
+    return StatusServer(bind, driver.status, port_file=Path(port_file) if port_file else None)

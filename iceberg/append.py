@@ -30,14 +30,13 @@ class RowDifference:
 
 
 def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
-    """Split `incoming` against `existing`, both of one ticker and period and unique by open_time.
+    """Split `incoming` against `existing`, both unique by (ticker, period_seconds, open_time).
 
     A candle of the exchange is never replaced by one from another source. An unknown optional value is no change.
     """
     if existing.num_rows == 0:
         return RowDifference(incoming, incoming.slice(0, 0))
-    known = existing["open_time"].cast(pa.int64()).to_numpy()
-    asked = incoming["open_time"].cast(pa.int64()).to_numpy()
+    asked, known = _keys(incoming, existing)
     order = np.argsort(known, kind="stable")
     place = np.searchsorted(known, asked, sorter=order)
     counterpart = order[np.minimum(place, len(order) - 1)]
@@ -45,6 +44,16 @@ def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     ours = incoming.filter(pa.array(is_known))
     theirs = existing.take(pa.array(counterpart[is_known]))
     return RowDifference(incoming.filter(pa.array(~is_known)), ours.filter(pa.array(_is_changed(ours, theirs))))
+
+
+def _keys(one: pa.Table, other: pa.Table) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+    """Integers that are equal where (ticker, period_seconds, open_time) are; open times are whole seconds."""
+    both = pa.concat_tables([table.select(["ticker", "period_seconds", "open_time"]) for table in (one, other)])
+    ticker = both["ticker"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    periods, period = np.unique(both["period_seconds"].to_numpy(), return_inverse=True)
+    seconds = both["open_time"].cast(pa.int64()).to_numpy() // 1_000_000
+    keys = (ticker * len(periods) + period << 36) + seconds
+    return keys[: one.num_rows], keys[one.num_rows :]
 
 
 def _is_changed(ours: pa.Table, theirs: pa.Table) -> "np.ndarray[Any, np.dtype[np.bool_]]":

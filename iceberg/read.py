@@ -1,5 +1,7 @@
 """Exact reads without Spark. Ranges are half-open, in nanoseconds since the epoch, UTC."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,11 +10,13 @@ from pyiceberg.table import Table
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
-from iceberg.filters import at_least, below, equal
+from iceberg.filters import at_least, below, equal, one_of
 from iceberg.tables import OHLC, TICKS
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
+#: More tickers in one filter cost more than they leave out.
+_MAX_LISTED = 200
 
 
 def read_ohlc(
@@ -50,6 +54,14 @@ def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, en
     """All columns of the candles in the range, ordered by open_time."""
     found = _collect(table, range_filter(ticker, period_seconds, start_ns, end_ns), OHLC.arrow_schema)
     return found.take(pc.sort_indices(found["open_time"]))
+
+
+def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
+    """All columns of the bars of any period of these tickers that open in the range, in no order."""
+    wanted = And(at_least("open_time", _iso(start_ns // _MICRO)), below("open_time", _iso(-(-end_ns // _MICRO))))
+    if len(tickers) <= _MAX_LISTED:
+        wanted = And(one_of("ticker", tickers), wanted)
+    return _collect(table, wanted, OHLC.arrow_schema)
 
 
 def range_filter(ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> BooleanExpression:

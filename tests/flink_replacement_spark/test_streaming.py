@@ -5,27 +5,22 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from bus import Bus
 from bus import topics as bus_topics
-from bus.connect import connect
-from bus.embedded import EmbeddedRedis
 from core.errors import ConfigurationError, InvalidRequest
-from core.settings import Settings
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
-from flink_replacement_spark.server import HISTORY_QUERY, Driver, serve_status
+from flink_replacement_spark.server import HISTORY_QUERY, serve_status
 from flink_replacement_spark.sql import SparkUnreachable, run_sql
-from iceberg import COVERAGE, OHLC, load_table, open_catalog, read_ohlc
-from iceberg.filters import equal
+from iceberg import OHLC, load_table, open_catalog
 from protobuf import ingestor_pb2 as ing
-from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of, page, wait_for
+from tests.flink_replacement_spark.driver import Platform
+from tests.flink_replacement_spark.harness import MINUTE, final_of, page, wait_for
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -33,67 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-class Platform:
-    def __init__(self, settings: Settings, driver: Driver) -> None:
-        self.settings = settings
-        self.driver = driver
-        self.bus: Bus = connect(settings.bus)
-
-    def feed(self, ticker: str) -> Feed:
-        return Feed(self.bus, ticker)
-
-    def final(self, request_id: str) -> ing.HistoryReadyNotification:
-        return wait_for(lambda: final_of(self.bus, request_id), 90)
-
-    def rows(self, ticker: str) -> pa.Table:
-        return read_ohlc(self.settings, ticker, 60, 0, 10**6 * MINUTE)
-
-    def coverage(self, request_id: str) -> int:
-        table = load_table(open_catalog(self.settings), COVERAGE)
-        return int(table.scan(row_filter=equal("request_id", request_id)).to_arrow().num_rows)
-
-    def stop_query(self) -> str:
-        """The run id of the query that was stopped."""
-        query = self.driver.query
-        assert query is not None
-        query.stop()
-        return str(query.runId)
-
-    def wait_for_next_query(self, run_id: str) -> None:
-        def another() -> bool | None:
-            query = self.driver.query
-            return True if query is not None and query.isActive and str(query.runId) != run_id else None
-
-        wait_for(another, 60)
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("spark")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with EmbeddedRedis(folder / "redis", fsync="no") as redis:
-        settings = Settings.model_validate(
-            {
-                "data_dir": folder,
-                "bus": {"url": redis.url},
-                "spark": {"connect_bind": f"127.0.0.1:{port}", "master": "local[2]"},
-                "iceberg": {"maintenance_minutes": 0},
-            }
-        )
-        driver = Driver(settings)
-        driver.start()
-        loop = threading.Thread(target=driver.run)
-        loop.start()
-        found = Platform(settings, driver)
-        yield found
-        driver.stop()
-        loop.join(30)
-        driver.close()
-        found.bus.close()
 
 
 def test_both_readers_see_the_rows_when_the_final_comes(platform: Platform) -> None:
@@ -134,7 +68,7 @@ def test_each_snapshot_names_its_query_and_batch(platform: Platform) -> None:
         platform.final(f"named-{number}")
         snapshot = load_table(open_catalog(platform.settings), OHLC).current_snapshot()
         assert snapshot is not None and snapshot.summary is not None
-        query = platform.driver.query
+        query = platform.driver.queries[0].query
         assert query is not None
         assert snapshot.summary["candlewright.query-id"] == str(query.id)
         assert int(snapshot.summary["candlewright.batch-id"] or "-1") >= 0
@@ -177,12 +111,12 @@ def test_a_lost_commit_log_file_repeats_a_batch_without_duplicates(platform: Pla
 
 
 def test_a_bad_record_does_not_stop_the_query(platform: Platform) -> None:
-    query = platform.driver.query
+    query = platform.driver.queries[0].query
     feed = platform.feed("BAD/USDT.BINANCE")
     feed.send_values([b"\xff\xff\xff", b""])
     feed.request("bad", range(10))
     assert platform.final("bad").row_count == 10
-    assert platform.driver.query is query
+    assert platform.driver.queries[0].query is query
     assert platform.driver.status().details["history"]["bad_records"] == 2
 
 
@@ -284,7 +218,7 @@ def test_sql_says_when_no_platform_runs(platform: Platform) -> None:
 
 def test_the_status_page_is_ready_and_counts(platform: Platform, tmp_path: Path) -> None:
     port_file = tmp_path / "spark.http"
-    server = serve_status(platform.driver, str(port_file))
+    server = serve_status(platform.driver, "127.0.0.1:0", str(port_file))
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/ready", timeout=10) as answer:
             said = json.load(answer)

@@ -1,0 +1,46 @@
+"""The one streaming query over live trades: bars, stored ticks and gaps of all tickers."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bus import topics as bus_topics
+from core.settings import Settings
+from flink_replacement_spark.live_rows import RESULT_SCHEMA, process
+from flink_replacement_spark.live_writer import LiveWriter
+from flink_replacement_spark.session import STREAMS_POOL
+from venues.grid import SECOND
+
+__all__ = ["LIVE_QUERY", "start_live_query"]
+
+LIVE_QUERY = "live"
+#: Records of each topic in one micro-batch at most.
+MAX_RECORDS = 40_000
+
+
+def start_live_query(
+    session: SparkSession, settings: Settings, writer: LiveWriter, checkpoint: str, max_records: int = MAX_RECORDS
+) -> StreamingQuery:
+    """Source `live` must be registered, and its topics made."""
+    lateness_ns = round(settings.bars.lateness_seconds * SECOND)
+    horizon_ns = round(settings.bars.revision_seconds * SECOND)
+
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
+        query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
+        work = process(settings.bus.url, query_id, batch_id, lateness_ns, horizon_ns)
+        writer.write(query_id, batch_id, frame.mapInArrow(work, RESULT_SCHEMA).toArrow())
+
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
+    trades = (
+        session.readStream.format("live")
+        .option("url", settings.bus.url)
+        .option("reader", bus_topics.READER_BAR_MAKER)
+        .option("max_records", str(max_records))
+        .load()
+    )
+    return (
+        trades.writeStream.queryName(LIVE_QUERY)
+        .foreachBatch(write_batch)
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
+        .start()
+    )

@@ -1,0 +1,187 @@
+"""The live query's work on the executors: records of one partition in, rows of its results out."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bars import exact
+from bars.maker import MadeBars
+from bus import Bus
+from bus.redis_bus import RedisBus
+from flink_replacement_spark.live_partition import LiveOutput, LivePartition
+from flink_replacement_spark.live_state import StateStore
+from protobuf.candlewright_pb2 import OHLCV
+from protobuf.tick_columns import TickColumns
+
+__all__ = ["RESULT", "RESULT_SCHEMA", "process"]
+
+#: `kind`: what the row is. `record`: what goes on the bus for it (OHLCV), or came from there (TickMark of a gap).
+BAR, TICK, GAP, COUNTS = range(4)
+RESULT = pa.schema(
+    [
+        ("kind", pa.int32()),
+        ("ticker", pa.string()),
+        ("period_seconds", pa.int32()),
+        ("time_ns", pa.int64()),
+        ("open", pa.float64()),
+        ("high", pa.float64()),
+        ("low", pa.float64()),
+        ("close", pa.float64()),
+        ("volume", pa.float64()),
+        ("quote_volume", pa.float64()),
+        ("trade_count", pa.int64()),
+        ("complete", pa.bool_()),
+        ("revision", pa.int32()),
+        ("side", pa.int32()),
+        ("trade_id", pa.string()),
+        ("received_ns", pa.int64()),
+        ("record", pa.binary()),
+    ]
+)
+_NAMES = {"int32": "int", "int64": "bigint", "double": "double", "string": "string", "bool": "boolean"}
+RESULT_SCHEMA = ", ".join(f"{field.name} {_NAMES.get(str(field.type), 'binary')}" for field in RESULT)
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def process(
+    url: str, query_id: str, batch_id: int, lateness_ns: int, horizon_ns: int
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A task's function for one micro-batch; a task holds the records of one partition."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        found = [batch for batch in batches if batch.num_rows]
+        if not found:
+            return
+        partition = found[0].column("partition")[0].as_py()
+        ticks, marks = (_values(found, tag) for tag in range(2))
+        store = StateStore(_bus(url), query_id)
+        live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
+        before = live.duplicates, live.too_late
+        output = live.process(ticks, marks)
+        store.save(partition, batch_id, live.save())
+        _CACHE[query_id, partition] = (batch_id, live)
+        yield from _rows(output, live.duplicates - before[0], live.too_late - before[1])
+
+    return run
+
+
+#: The states of this worker's partitions, with the batch that they stand after.
+_CACHE: dict[tuple[str, int], tuple[int, LivePartition]] = {}
+
+
+def _resume(
+    store: StateStore, query_id: str, partition: int, batch_id: int, lateness_ns: int, horizon_ns: int
+) -> LivePartition:
+    base = store.base_of(partition, batch_id)
+    # Taken out: a state that a failed batch has changed must not be met again.
+    cached = _CACHE.pop((query_id, partition), None)
+    if cached is not None and cached[0] == base:
+        return cached[1]
+    stored = store.load(partition, base)
+    return LivePartition(lateness_ns, horizon_ns) if stored is None else LivePartition.load(stored)
+
+
+@lru_cache(maxsize=4)
+def _bus(url: str) -> Bus:
+    return RedisBus(url)
+
+
+def _values(batches: Sequence[pa.RecordBatch], tag: int) -> list[bytes]:
+    values: list[bytes] = []
+    for batch in batches:
+        chosen = batch.column("tag").to_numpy() == tag
+        if chosen.all():
+            values += batch.column("value").to_pylist()
+        elif chosen.any():
+            values += batch.column("value").filter(pa.array(chosen)).to_pylist()
+    return values
+
+
+def _rows(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.RecordBatch]:
+    for tickers, made in output.bars:
+        yield _bar_rows(tickers, made)
+    for ticks in output.ticks:
+        if len(ticks):
+            yield _tick_rows(ticks)
+    if output.gaps:
+        yield _batch(
+            len(output.gaps),
+            kind=pa.repeat(pa.scalar(GAP, pa.int32()), len(output.gaps)),
+            ticker=pa.array([mark.ticker for mark in output.gaps]),
+            record=pa.array([mark.SerializeToString() for mark in output.gaps], pa.binary()),
+        )
+    if duplicates or too_late or output.bad_records:
+        yield _batch(
+            1,
+            kind=pa.array([COUNTS], pa.int32()),
+            time_ns=pa.array([duplicates], pa.int64()),
+            trade_count=pa.array([too_late], pa.int64()),
+            received_ns=pa.array([output.bad_records], pa.int64()),
+        )
+
+
+def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
+    bars = made.bars
+    count = len(bars)
+    volume, quote_volume = exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume)
+    names = pa.DictionaryArray.from_arrays(pa.array(bars.group.astype(np.int32)), pa.array(tickers)).dictionary_decode()
+    columns = zip(
+        names.to_pylist(),
+        *(
+            column.tolist()
+            for column in (
+                bars.open_time, bars.open, bars.high, bars.low, bars.close, volume, quote_volume, bars.trade_count,
+                made.complete, made.revision,
+            )
+        ),
+        strict=True,
+    )  # fmt: skip
+    period = bars.period_seconds
+    encoded = [
+        OHLCV(
+            open_time=opened, open=o, high=h, low=low, close=c, volume=v, quote_volume=q, trade_count=n,
+            period_seconds=period, ticker=ticker, complete=complete, revision=revision, source="ticks",
+        ).SerializeToString()
+        for ticker, opened, o, h, low, c, v, q, n, complete, revision in columns
+    ]  # fmt: skip
+    return _batch(
+        count,
+        kind=pa.repeat(pa.scalar(BAR, pa.int32()), count),
+        ticker=names,
+        period_seconds=pa.repeat(pa.scalar(period, pa.int32()), count),
+        time_ns=pa.array(bars.open_time),
+        open=pa.array(bars.open),
+        high=pa.array(bars.high),
+        low=pa.array(bars.low),
+        close=pa.array(bars.close),
+        volume=pa.array(volume),
+        quote_volume=pa.array(quote_volume),
+        trade_count=pa.array(bars.trade_count),
+        complete=pa.array(made.complete),
+        revision=pa.array(made.revision.astype(np.int32)),
+        record=pa.array(encoded, pa.binary()),
+    )
+
+
+def _tick_rows(ticks: TickColumns) -> pa.RecordBatch:
+    count = len(ticks)
+    return _batch(
+        count,
+        kind=pa.repeat(pa.scalar(TICK, pa.int32()), count),
+        ticker=pa.repeat(ticks.ticker, count),
+        time_ns=pa.array(ticks.timestamp),
+        open=pa.array(ticks.price),
+        volume=pa.array(ticks.size),
+        side=pa.array(ticks.side.astype(np.int32)),
+        trade_id=pa.array([text.decode() for text in ticks.trade_id.tolist()], pa.string()),
+        received_ns=pa.array(ticks.received_at),
+    )
+
+
+def _batch(count: int, **columns: Any) -> pa.RecordBatch:
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in RESULT]
+    return pa.RecordBatch.from_arrays(arrays, schema=RESULT)

@@ -1,0 +1,107 @@
+"""Spark data source `live`: the topics of the live query, read side by side.
+
+Trades and the marks that belong to them lie in the same partition of two topics, so one input partition reads both.
+Options: `url`, `reader` (holds what is not committed), `max_records` (of each topic, a micro-batch). Rows are those of
+source `bus`; `tag` is the place of the topic in `TOPICS`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from bus import Bus
+from bus import topics as bus_topics
+from bus.redis_bus import RedisBus
+from core.errors import BusUnavailable
+from flink_replacement_spark.bus_source import SCHEMA, RangesPartition, capped, read_partition
+
+TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
+_POLL_SECONDS = 0.5
+
+Offsets = dict[str, dict[str, int]]
+
+
+class LiveStreamReader(DataSourceStreamReader):
+    """Offsets are maps from topic and partition to the next offset to read."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._url = options["url"]
+        self._reader = options["reader"]
+        self._max_records = int(options.get("max_records", "20000"))
+        self._bus: Bus | None = None
+        self._planned: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bus": None}
+
+    def _connected(self) -> Bus:
+        if self._bus is None:
+            self._bus = RedisBus(self._url)
+        return self._bus
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        """What this reader still holds, else the oldest records that are kept."""
+        bus = self._connected()
+        self._planned = {}
+        for topic in TOPICS:
+            held = bus.holds(topic, self._reader)
+            first = {p: max(state.first, held.get(p, 0)) for p, state in enumerate(bus.state(topic))}
+            bus.hold(topic, self._reader, first)
+            self._planned[topic] = {str(p): offset for p, offset in first.items()}
+        return dict(self._planned)
+
+    def latestOffset(self) -> Offsets:  # noqa: N802
+        """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news."""
+        bus = self._connected()
+        if self._planned is None:
+            held = {topic: bus.holds(topic, self._reader) for topic in TOPICS}
+            self._planned = {t: {str(p): offset for p, offset in own.items()} for t, own in held.items()}
+            if not all(self._planned.values()):
+                self.initialOffset()
+        planned = self._planned
+        try:
+            bus.wait({(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}, _POLL_SECONDS)
+            # Marks first: a clock that is read must not be ahead of the trades that it speaks of.
+            ends = {topic: [state.end for state in bus.state(topic)] for topic in reversed(TOPICS)}
+        except BusUnavailable:
+            return dict(planned)
+        self._planned = {topic: capped(planned[topic], ends[topic], self._max_records) for topic in TOPICS}
+        return dict(self._planned)
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        self._planned = {topic: dict(own) for topic, own in end.items()}
+        ranges: dict[int, list[tuple[str, int, int, int, int]]] = {}
+        for tag, topic in enumerate(TOPICS):
+            for partition, stop in end[topic].items():
+                first = start.get(topic, {}).get(partition, 0)
+                if stop > first:
+                    ranges.setdefault(int(partition), []).append((topic, int(partition), first, stop - 1, tag))
+        return [RangesPartition(tuple(own)) for own in ranges.values()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesPartition)
+        return read_partition(self._url, partition)
+
+    def commit(self, end: Offsets) -> None:
+        for topic, own in end.items():
+            self._connected().hold(topic, self._reader, {int(p): offset for p, offset in own.items()})
+
+    def stop(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+            self._bus = None
+
+
+class LiveSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "live"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return LiveStreamReader(self.options)

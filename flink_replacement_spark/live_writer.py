@@ -1,0 +1,249 @@
+"""Results of the live query out: bars to the topic `ohlc` and the tables, new ticks and gaps to theirs.
+
+Exactly once: what is published is named by query and batch, so that a repeated micro-batch publishes nothing again;
+bars are compared with the table before they are written; each snapshot names its query and batch and is looked for
+before a commit and after one of unknown outcome.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential_jitter
+from tenacity.nap import sleep_using_event
+
+from bus import Bus, Record, SequenceStamp
+from bus import topics as bus_topics
+from core import metrics
+from core.errors import CandlewrightError
+from core.log import get_logger
+from flink_replacement_spark.history_writer import Merger
+from flink_replacement_spark.live_rows import BAR, COUNTS, GAP, TICK
+from iceberg import GAPS, OHLC, TICKS, append_or_find, compare_candles, is_committed, load_table, scan_series
+from protobuf import records_pb2 as records
+
+__all__ = ["LiveHealth", "LiveWriter"]
+
+log = get_logger()
+
+#: Field 13 of OHLCV, as a varint.
+_SEQUENCE_TAG = b"\x68"
+_PUBLISH_RECORDS = 5_000
+_SIDES = pa.array(["unknown", "buy", "sell"])
+
+_BARS = metrics.Counter("candlewright_spark_bars_total", "Bars published.", ["kind"], registry=metrics.REGISTRY)
+_TICKS = metrics.Counter("candlewright_spark_ticks_total", "New trades stored.", registry=metrics.REGISTRY)
+_GAPS = metrics.Counter("candlewright_spark_gaps_total", "Gaps reported.", registry=metrics.REGISTRY)
+_DUPLICATES = metrics.Counter(
+    "candlewright_spark_duplicate_trades_total", "Trades counted before.", registry=metrics.REGISTRY
+)
+_TOO_LATE = metrics.Counter(
+    "candlewright_spark_too_late_trades_total", "Trades of bars that were let go of.", registry=metrics.REGISTRY
+)
+_BAD = metrics.Counter(
+    "candlewright_spark_bad_ticks_total", "Records or trades that could not be read.", registry=metrics.REGISTRY
+)
+
+
+@dataclass
+class LiveHealth:
+    """What the status page says; a problem is gone with the next batch that works."""
+
+    problem: str = ""
+    batches: int = 0
+    bars: int = 0
+    ticks: int = 0
+    gaps: int = 0
+    duplicates: int = 0
+    too_late: int = 0
+    bad_records: int = 0
+    last_batch_at: float = field(default_factory=time.time)
+
+
+class LiveWriter:
+    """`table_lock` is the one lock for writing tables in this driver; `stopping` ends retries."""
+
+    def __init__(
+        self, bus: Bus, catalog: Catalog, merger: Merger, table_lock: threading.Lock, stopping: threading.Event
+    ) -> None:
+        self.health = LiveHealth()
+        self._bus = bus
+        self._catalog = catalog
+        self._merger = merger
+        self._table_lock = table_lock
+        self._stopping = stopping
+
+    def write(self, query_id: str, batch_id: int, results: pa.Table) -> None:
+        """Carry out one micro-batch: rows of `live_rows.RESULT`. When this returns all of it is visible and said."""
+        retrying = Retrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.2),
+            stop=stop_when_event_set(self._stopping),
+            sleep=sleep_using_event(self._stopping),
+            before_sleep=self._note_retry,
+            reraise=True,
+        )
+        retrying(self._carry_out, query_id, batch_id, results)
+        self.health.problem = ""
+        self.health.batches += 1
+        self.health.last_batch_at = time.time()
+        self._count(results)
+
+    def _carry_out(self, query_id: str, batch_id: int, results: pa.Table) -> None:
+        summary = {"candlewright.query-id": query_id, "candlewright.batch-id": str(batch_id)}
+        bars = _of_kind(results, BAR)
+        if bars.num_rows:
+            # Whoever waits for a bar waits for the topic: the table comes after it.
+            self._publish(query_id, batch_id, bars)
+        ticks, gaps = _of_kind(results, TICK), _of_kind(results, GAP)
+        if bars.num_rows + ticks.num_rows + gaps.num_rows == 0:
+            return
+        with self._table_lock:
+            if bars.num_rows:
+                self._upsert_bars(_newest_revisions(bars), summary)
+            if ticks.num_rows:
+                self._append_ticks(ticks, summary)
+            if gaps.num_rows:
+                self._upsert_gaps([records.TickMark.FromString(value) for value in gaps["record"].to_pylist()])
+
+    def _publish(self, query_id: str, batch_id: int, bars: pa.Table) -> None:
+        # The same order in every repetition.
+        keys = [("ticker", "ascending"), ("period_seconds", "ascending"), ("time_ns", "ascending")]
+        columns = bars.select(["ticker", "period_seconds", "record"]).take(pc.sort_indices(bars, sort_keys=keys))
+        tickers, periods, values = (column.to_pylist() for column in columns.columns)
+        for chunk, start in enumerate(range(0, len(values), _PUBLISH_RECORDS)):
+            stop = start + _PUBLISH_RECORDS
+            found = [
+                Record(value, key=ticker.encode(), sequence=SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG))
+                for ticker, period, value in zip(
+                    tickers[start:stop], periods[start:stop], values[start:stop], strict=True
+                )
+            ]
+            self._bus.publish_as(bus_topics.OHLC, found, writer=f"{query_id}:{chunk}", number=batch_id)
+
+    def _upsert_bars(self, incoming: pa.Table, summary: dict[str, str]) -> None:
+        table = load_table(self._catalog, OHLC)
+        opens = incoming["open_time"].cast(pa.int64())
+        known = scan_series(
+            table,
+            incoming["ticker"].unique().to_pylist(),
+            pc.min(opens).as_py() * 1_000,
+            pc.max(opens).as_py() * 1_000 + 1,
+        )
+        difference = compare_candles(incoming, known)
+        if difference.changed.num_rows:
+            if not is_committed(table, summary):
+                self._merger.merge(pa.concat_tables([difference.new, difference.changed]), summary)
+        elif difference.new.num_rows and not is_committed(table, summary):
+            append_or_find(table, difference.new, summary)
+
+    def _append_ticks(self, ticks: pa.Table, summary: dict[str, str]) -> None:
+        table = load_table(self._catalog, TICKS)
+        if is_committed(table, summary):
+            return
+        time_ns = ticks["time_ns"].to_numpy()
+        columns = {
+            "ticker": ticks["ticker"],
+            "trade_id": ticks["trade_id"],
+            "ts": _microseconds(time_ns),
+            "ts_ns": ticks["time_ns"],
+            "price": ticks["open"],
+            "size": ticks["volume"],
+            "side": pc.take(_SIDES, ticks["side"]),
+            "received_at": _microseconds(ticks["received_ns"].to_numpy()),
+        }
+        append_or_find(table, _shaped(columns, TICKS.arrow_schema), summary)
+
+    def _upsert_gaps(self, marks: Sequence[records.TickMark]) -> None:
+        rows = {
+            (mark.ticker, mark.gap.from_trade_id, mark.gap.to_trade_id, mark.gap.from_time // 1_000): {
+                "ticker": mark.ticker,
+                "from_trade_id": mark.gap.from_trade_id,
+                "to_trade_id": mark.gap.to_trade_id,
+                "from_ts": mark.gap.from_time // 1_000,
+                "to_ts": mark.gap.to_time // 1_000,
+                "missing": mark.gap.missing if mark.gap.HasField("missing") else None,
+                "repaired": mark.gap.is_repaired,
+                "reason": mark.gap.reason,
+                "detected_at": mark.gap.detected_at // 1_000,
+            }
+            for mark in marks
+        }
+        incoming = pa.Table.from_pylist(list(rows.values()), schema=GAPS.arrow_schema)
+        load_table(self._catalog, GAPS).upsert(
+            incoming, join_cols=["ticker", "from_trade_id", "to_trade_id", "from_ts"]
+        )
+
+    def _count(self, results: pa.Table) -> None:
+        health = self.health
+        revisions = _of_kind(results, BAR)["revision"].to_numpy()
+        first = int((revisions == 0).sum())
+        ticks, gaps = _of_kind(results, TICK).num_rows, _of_kind(results, GAP).num_rows
+        health.bars += first
+        health.ticks += ticks
+        health.gaps += gaps
+        _BARS.labels("first").inc(first)
+        _BARS.labels("revision").inc(len(revisions) - first)
+        _TICKS.inc(ticks)
+        _GAPS.inc(gaps)
+        counts = _of_kind(results, COUNTS)
+        duplicates, too_late, bad = (
+            pc.sum(counts[name]).as_py() or 0 for name in ("time_ns", "trade_count", "received_ns")
+        )
+        health.duplicates += duplicates
+        health.too_late += too_late
+        health.bad_records += bad
+        _DUPLICATES.inc(duplicates)
+        _TOO_LATE.inc(too_late)
+        _BAD.inc(bad)
+        if too_late or bad:
+            log.warning("trades_not_counted", too_late=too_late, unreadable=bad)
+
+    def _note_retry(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        self.health.problem = f"live bars cannot be written: {error}"
+        log.warning("live_batch_retried", attempt=state.attempt_number, error=str(error), kind=type(error).__name__)
+
+
+def _of_kind(results: pa.Table, kind: int) -> pa.Table:
+    return results.filter(pc.equal(results["kind"], kind))
+
+
+def _newest_revisions(bars: pa.Table) -> pa.Table:
+    """Rows of `market.ohlc`: the last revision of each bar of the batch."""
+    order = [
+        ("ticker", "ascending"),
+        ("period_seconds", "ascending"),
+        ("time_ns", "ascending"),
+        ("revision", "ascending"),
+    ]
+    bars = bars.take(pc.sort_indices(bars, sort_keys=order))
+    keys = [bars[name].to_numpy(zero_copy_only=False) for name in ("ticker", "period_seconds", "time_ns")]
+    is_last = np.ones(bars.num_rows, dtype=bool)
+    is_last[:-1] = np.any([column[1:] != column[:-1] for column in keys], axis=0)
+    bars = bars.filter(pa.array(is_last))
+    rows = bars.num_rows
+    columns = {name: bars[name] for name in OHLC.arrow_schema.names if name in bars.column_names}
+    columns |= {
+        "open_time": _microseconds(bars["time_ns"].to_numpy()),
+        "source": pa.repeat("ticks", rows),
+        "updated_at": _microseconds(np.full(rows, time.time_ns())),
+    }
+    return _shaped(columns, OHLC.arrow_schema)
+
+
+def _shaped(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    return pa.table([columns[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
+
+
+def _microseconds(time_ns: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.Array:
+    return pa.array((time_ns // 1_000).astype("datetime64[us]")).cast(pa.timestamp("us", "UTC"))
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, OSError) or (isinstance(error, CandlewrightError) and error.retryable)

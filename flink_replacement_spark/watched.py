@@ -1,0 +1,71 @@
+"""A streaming query that is started again when it ends, with back-off."""
+
+import time
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from core import metrics
+from core.log import get_logger
+
+log = get_logger()
+
+_FIRST_BACKOFF_SECONDS = 0.5
+_MAX_BACKOFF_SECONDS = 15.0
+_RESTARTS = metrics.Counter(
+    "candlewright_spark_query_restarts_total",
+    "Queries started again after an error.",
+    ["query"],
+    registry=metrics.REGISTRY,
+)
+
+
+class WatchedQuery:
+    """`start_query` starts it; `batches` counts the micro-batches that worked, which proves that a restart helped."""
+
+    def __init__(self, name: str, start_query: Callable[[], StreamingQuery], batches: Callable[[], int]) -> None:
+        self.name = name
+        self.query: StreamingQuery | None = None
+        self.problem = ""
+        self._start_query = start_query
+        self._batches = batches
+        self._batches_at_start = 0
+        self._restart_at = 0.0
+        self._backoff = _FIRST_BACKOFF_SECONDS
+
+    @property
+    def is_running(self) -> bool:
+        return self.query is not None and not self.problem
+
+    def start(self) -> None:
+        try:
+            self._batches_at_start = self._batches()
+            self.query = self._start_query()
+            self.problem = ""
+        except PySparkException as error:
+            self._plan_restart(str(error))
+
+    def check(self) -> None:
+        """Call often. Raises Py4JError when the JVM is gone."""
+        if self.query is not None:
+            if self.query.isActive:
+                if self._batches() > self._batches_at_start:
+                    self._backoff = _FIRST_BACKOFF_SECONDS
+                return
+            error = self.query.exception()
+            self.query = None
+            self._plan_restart(str(error) if error else "it stopped")
+        if time.monotonic() >= self._restart_at:
+            self.start()
+
+    def stop(self) -> None:
+        if self.query is not None and self.query.isActive:
+            self.query.stop()
+
+    def _plan_restart(self, reason: str) -> None:
+        self.problem = f"the {self.name} query stopped: {reason.splitlines()[0]}"
+        self._restart_at = time.monotonic() + self._backoff
+        self._backoff = min(2 * self._backoff, _MAX_BACKOFF_SECONDS)
+        _RESTARTS.labels(self.name).inc()
+        log.error("query_stopped", query=self.name, reason=reason[-4_000:])

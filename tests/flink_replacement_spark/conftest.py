@@ -1,0 +1,39 @@
+"""One driver for all tests of this folder that need real Spark: a start takes many seconds."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bus.embedded import EmbeddedRedis
+from core.settings import Settings
+from flink_replacement_spark.server import Driver
+from tests.flink_replacement_spark.driver import Platform
+
+
+@pytest.fixture(scope="package")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("spark")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with EmbeddedRedis(folder / "redis", fsync="no") as redis:
+        settings = Settings.model_validate(
+            {
+                "data_dir": folder,
+                "bus": {"url": redis.url},
+                "spark": {"connect_bind": f"127.0.0.1:{port}", "master": "local[2]"},
+                "iceberg": {"maintenance_minutes": 0},
+            }
+        )
+        driver = Driver(settings)
+        driver.start()
+        loop = threading.Thread(target=driver.run)
+        loop.start()
+        found = Platform(settings, driver)
+        yield found
+        driver.stop()
+        loop.join(30)
+        driver.close()
+        found.bus.close()
