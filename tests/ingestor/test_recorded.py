@@ -108,7 +108,7 @@ def serve_kraken_trades(server: Loopback, trades: list[list[Any]], pair: str = "
     """Trades after a nanosecond cursor."""
 
     def nanoseconds(trade: list[Any]) -> int:
-        return round(trade[2] * 1e7) * 100
+        return round(float(trade[2]) * 1e7) * 100
 
     def answer(query: dict[str, str]) -> Any:
         found = [trade for trade in trades if nanoseconds(trade) > int(query["since"])][:page]

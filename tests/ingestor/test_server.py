@@ -159,7 +159,7 @@ async def staged(*, start: bool = True, venues: tuple[str, ...] = ("BINANCE",), 
             if hasattr(stage, "task"):
                 stage.ingestor.shut_down()
                 await asyncio.wait_for(stage.task, 10)
-            await broker.close()
+            await stage.broker.close()
 
 
 async def test_a_job_from_its_slot_to_its_pages() -> None:
@@ -176,7 +176,7 @@ async def test_a_job_from_its_slot_to_its_pages() -> None:
         assert end.exchange_time == NOW * SECOND
         assert (end.first_open_time, end.last_open_time) == (T0 * SECOND, ROWS[-1][0] * SECOND)
         assert stage.broker.of(cw.WorkProgress)[-1].done_candles == 2_500
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for span in end.spans:
             count = span.last_offset - span.first_offset + 1
             for stored in stage.bus.read(HISTORY, end.partition, span.first_offset, max_records=count):

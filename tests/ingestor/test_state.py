@@ -16,6 +16,7 @@ from ingestor.events import (
     Disconnect,
     Dispatched,
     DispatchRefused,
+    Event,
     Exit,
     Heard,
     Job,
@@ -373,13 +374,13 @@ class AnyHistory(RuleBasedStateMachine):
             self.carry_out(self.state.handle(StopAsked(job_id, self.now)))
             return
         self.running.discard(job_id)
-        ending = {
+        endings: dict[str, Event] = {
             "succeeded": JobSucceeded(job_id, (), self.now),
             "failed": JobFailed(job_id, Failure(FailureCode.UNKNOWN, "x"), self.now),
             "fenced": JobFenced(job_id, self.now),
             "stopped": JobStopped(job_id, self.now),
-        }[how]
-        self.carry_out(self.state.handle(ending))
+        }
+        self.carry_out(self.state.handle(endings[how]))
 
     @rule()
     def connection_breaks(self) -> None:
