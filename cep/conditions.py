@@ -339,15 +339,16 @@ class _Generator:
         if node.function == "IS NULL":
             source.add(f"{found} = {arguments[0]} is None")
         elif node.function == "COALESCE":
-            text = arguments[-1]
+            source.add(f"{found} = {arguments[-1]}")
             for argument in reversed(arguments[:-1]):
-                text = f"({argument} if {argument} is not None else {text})"
-            source.add(f"{found} = {text}")
+                source.add(f"if {argument} is not None: {found} = {argument}")
         elif node.function == "CASE":
-            text = arguments[-1]
+            # From the last branch to the first: the first that holds is assigned last.
+            source.add(f"{found} = {arguments[-1]}")
             for index in range(len(arguments) - 3, -1, -2):
-                text = f"({arguments[index + 1]} if {arguments[index]} is True else {text})"
-            source.add(f"{found} = {text}")
+                source.add(f"if {arguments[index]} is True: {found} = {arguments[index + 1]}")
+        elif node.function == "IN":
+            source.add(f"{found} = {self._object(_in)}({', '.join(arguments)})")
         elif simple is not None:
             source.add(f"{found} = None if {none} else {simple}")
         else:
@@ -404,6 +405,14 @@ def _quotient(left: float, right: float) -> float:
             return math.nan
         return math.copysign(math.inf, left) * math.copysign(1.0, right)
     return left / right
+
+
+def _in(value: Any, *options: Any) -> bool | None:
+    if value is None:
+        return None
+    if any(option == value for option in options if option is not None):
+        return True
+    return None if None in options else False
 
 
 def _within_64_bits(value: int) -> int | None:

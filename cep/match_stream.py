@@ -96,9 +96,10 @@ class MatchStream:
     def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
         """None where nothing is to be put out. Raises TriggerRejected when the work passes a limit."""
         touched = self._accept(rows)
-        for key, partition in self.partitions.items():
-            if key not in touched and self._is_due(partition, clock):
-                touched[key] = partition
+        if clock.closed or self.plan.search.within_ns is not None:
+            for key, partition in self.partitions.items():
+                if key not in touched and self._is_due(partition, clock):
+                    touched[key] = partition
         return self._advance(touched, clock) if touched else None
 
     def _accept(self, rows: Rows) -> dict[Key, Partition]:
@@ -127,6 +128,8 @@ class MatchStream:
         return None if not known or any(value is None for value in known) else min(v for v in known if v is not None)
 
     def _is_due(self, partition: Partition, clock: Clock) -> bool:
+        if partition.search.attempt is None and not clock.closed:
+            return False
         watermark = self._watermark(partition, clock)
         if watermark is None:
             return False

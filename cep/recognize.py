@@ -101,7 +101,10 @@ def bind_recognize(
     definitions = _definitions(node, fields, parameters, limits, primary, variables)
     measures = _measures(node, fields, parameters, limits, variables)
     within, time_column = _within(node, rows, order)
-    conditions = compile_conditions(primary, definitions)
+    try:
+        conditions = compile_conditions(primary, definitions)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise node.at.reject("a definition is nested too deeply") from None
     program = compile_pattern(node.pattern, primary, limits, node.at)
     plan = SearchPlan(
         Automaton(program, limits, node.at),

@@ -361,11 +361,14 @@ class TriggerStream:
     active_from: int = 0
     tickers: dict[str, int] | None = None
     stages: list[Stage] = field(default_factory=list)
+    _nothing: Events = field(init=False, repr=False)
     _merge: _Merge = field(default_factory=_Merge)
 
     def __post_init__(self) -> None:
         if not self.stages:
             self.stages = _stages(self.query)
+        schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
+        self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
     def feed(self, released: pa.Table, clock: Clock) -> Events:
         """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks.
@@ -400,6 +403,8 @@ class TriggerStream:
         return self._events(rows, context)
 
     def _events(self, rows: Rows, context: Context | None) -> Events:
+        if rows.length == 0:
+            return self._nothing
         shown = [index for index, part in enumerate(self.query.compiled.plan.fields) if not part.hidden]
         arrays: list[pa.Array] = []
         for index, (_, kind) in zip(shown, self.query.columns, strict=True):

@@ -118,6 +118,7 @@ HOSTILE = [
     recognize(" | ".join(["(A? B?)"] * 1500)),
     recognize("(A?){1000} (B?){1000}"),
     recognize(clauses="MEASURES PREV(price, 100001) AS x"),
+    recognize(define="B AS " + "(A.price > 1 OR (price > 2 AND " * 59 + "A.price > 3" + "))" * 59),
     recognize(clauses="MEASURES REPEAT(side, 1000000000) AS x, nothing AS y"),
 ]
 
