@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+from broker.retention import Retention
 from broker.server import BrokerServer
 from bus.connect import connect
 from core.errors import CandlewrightError
@@ -17,7 +18,7 @@ def main() -> int:
     settings = load_settings()
     configure_logging("broker", settings.log.level)
     bus = connect(settings.bus)
-    broker = BrokerServer(settings.broker, bus)
+    broker = BrokerServer(settings.broker, bus, Retention.of(settings))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")

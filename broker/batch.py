@@ -20,12 +20,14 @@ from broker.events import (
     Final,
     ForgetRealtime,
     LookUpVenue,
+    PublishMark,
     PublishPages,
     PublishPieceDone,
     PublishRequestDone,
     PublishSnapshot,
     PublishTicks,
     PutState,
+    PutVenue,
     Revoke,
     SaveRealtime,
     SendControl,
@@ -42,15 +44,17 @@ Outgoing = tuple[Connection, bytes, str]
 
 @dataclass(slots=True)
 class Leases:
-    """Revocations, then grants, then the frames that rely on both."""
+    """Marks (`records.wanted_value` by ticker), then revocations, then grants, then the frames that rely on all."""
 
+    marks: dict[str, bytes] = field(default_factory=dict)
     revoke: dict[str, None] = field(default_factory=dict)
     grant: dict[str, bytes] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        return len(self.outgoing) + len(self.revoke)
+        return len(self.outgoing) + len(self.revoke) + len(self.marks)
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class Results:
     put_states: dict[str, bytes] = field(default_factory=dict)
     drop_states: dict[str, None] = field(default_factory=dict)
     venues: dict[str, None] = field(default_factory=dict)
+    put_venues: dict[str, None] = field(default_factory=dict)
     holds: dict[str, dict[int, int]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     size: int = 0
@@ -92,6 +97,8 @@ class Gatherer:
             PublishPages: lambda command: self.results.pages.append(command),
             PublishSnapshot: lambda command: self.results.snapshots.append(command),
             PublishTicks: lambda command: self.results.ticks.append(command),
+            PublishMark: self._publish_mark,
+            PutVenue: self._put_venue,
             StopWork: lambda command: self._send(command.connection, door.stop_body(command)),
             CancelWork: lambda command: self._send(command.connection, door.cancel_body(command)),
             SendControl: lambda command: self._send(command.connection, frames.encode_body(command.control)),
@@ -140,6 +147,12 @@ class Gatherer:
         else:
             self.leases.grant.pop(command.job_id, None)
             self.leases.revoke[command.job_id] = None
+
+    def _publish_mark(self, command: PublishMark) -> None:
+        self.leases.marks[command.ticker] = records.wanted_value(command.wants)
+
+    def _put_venue(self, command: PutVenue) -> None:
+        self.results.put_venues[command.venue] = None
 
     def _piece_done(self, command: PublishPieceDone) -> None:
         self.results.outcomes.append(records.piece_record(command))

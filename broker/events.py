@@ -41,6 +41,13 @@ class Candle(NamedTuple):
     trade_count: int | None
 
 
+class Wants(NamedTuple):
+    """What all requests of a ticker want of its trades together: ticks in the table, and bars of these periods."""
+
+    ticks: bool = False
+    period_seconds: tuple[int, ...] = ()
+
+
 class PieceResult(NamedTuple):
     """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included."""
 
@@ -117,6 +124,14 @@ class RealtimeAccepted:
     client_id: str
     include_ohlc: bool
     ohlc_period_seconds: tuple[int, ...]
+    stores_ticks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFound:
+    """An earlier run told the pipeline that somebody wants something of this ticker."""
+
+    ticker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +153,15 @@ class FinalSeen:
 
 @dataclass(frozen=True, slots=True)
 class VenueLearned:
-    """`depth_candles` > 0: the venue keeps only so many of the newest candles, and its ranges stay uncut."""
+    """`depth_candles` > 0: the venue keeps only so many of the newest candles, and its ranges stay uncut.
+
+    `is_bare`: no ingestor has described the venue on the bus.
+    """
 
     venue: str
     candles_per_page: int
     depth_candles: int
+    is_bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +286,13 @@ class PublishRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class MarksRefused:
+    """The pipeline has not read its marks for so long that the bus takes no more of them."""
+
+    tickers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClockTicked:
     at: float
     wall_ns: int
@@ -276,6 +302,7 @@ Event = (
     HistoricalAccepted
     | SnapshotAccepted
     | RealtimeAccepted
+    | WantedFound
     | CancelAsked
     | ControlAsked
     | FinalSeen
@@ -295,6 +322,7 @@ Event = (
     | PagesPublished
     | SnapshotPublished
     | PublishRefused
+    | MarksRefused
     | ClockTicked
 )
 
@@ -390,6 +418,13 @@ class PublishTicks(NamedTuple):
     batch: cw.TickBatch
 
 
+class PublishMark(NamedTuple):
+    """Tell the pipeline what is wanted of a ticker from now on, before the next dispatch leaves."""
+
+    ticker: str
+    wants: Wants
+
+
 @dataclass(frozen=True, slots=True)
 class SaveRealtime:
     """Remember a request that runs until it is cancelled, so that the journal need not be kept for it."""
@@ -404,7 +439,9 @@ class ForgetRealtime:
 
 @dataclass(frozen=True, slots=True)
 class PutState:
-    """`failure` is set for a snapshot or realtime request that ended without its result."""
+    """`failure` is set for a snapshot that ended without its result, and for a realtime request that waits for its
+    next try.
+    """
 
     request_id: str
     state: str
@@ -421,6 +458,13 @@ class DropState:
 
 @dataclass(frozen=True, slots=True)
 class LookUpVenue:
+    venue: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutVenue:
+    """Say on the bus that a venue which only foreign ingestors know is served."""
+
     venue: str
 
 
@@ -463,11 +507,13 @@ Command = (
     | PublishRequestDone
     | PublishSnapshot
     | PublishTicks
+    | PublishMark
     | SaveRealtime
     | ForgetRealtime
     | PutState
     | DropState
     | LookUpVenue
+    | PutVenue
     | SendControl
     | SendHeartbeats
     | Refuse

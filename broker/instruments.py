@@ -32,6 +32,9 @@ BUS_RETRIES = metrics.Counter(f"{_PREFIX}_bus_retries_total", "bus calls tried a
 REFUSED_PUBLISHES = metrics.Counter(
     f"{_PREFIX}_publishes_refused_total", "results that the bus did not take", registry=metrics.REGISTRY
 )
+TRIM_FAILURES = metrics.Counter(
+    f"{_PREFIX}_trim_failures_total", "topics that could not be trimmed", registry=metrics.REGISTRY
+)
 ENDED = metrics.Counter(
     f"{_PREFIX}_requests_ended_total", "requests ended, by status", ["status"], registry=metrics.REGISTRY
 )

@@ -16,9 +16,10 @@ from broker.events import (
     LeaseFound,
     RealtimeAccepted,
     SnapshotAccepted,
+    WantedFound,
 )
 from broker.instruments import NOTES
-from broker.writer import TABLE_REALTIME
+from broker.writer import TABLE_REALTIME, TABLE_WANTED
 from bus import topics
 from bus.api import Bus, StoredRecord
 from core.log import get_logger
@@ -28,7 +29,14 @@ from protobuf import records_pb2 as rec
 
 log = get_logger()
 
-_TOPICS = (topics.HISTORY, topics.HISTORY_OUTCOMES, topics.NOTIFICATIONS, topics.SNAPSHOTS, topics.TICKS)
+_TOPICS = (
+    topics.HISTORY,
+    topics.HISTORY_OUTCOMES,
+    topics.NOTIFICATIONS,
+    topics.SNAPSHOTS,
+    topics.TICKS,
+    topics.TICK_MARKS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,7 @@ def replay(bus: Bus, at: float) -> Replay:
     events.extend(_requests(stored, pieces, done))
     events = _without_finished(bus, events)
     events.extend(_finals(bus, events))
+    events.extend(WantedFound(ticker) for ticker in bus.items(TABLE_WANTED))
     events.extend(LeaseFound(job_id, records.note_of(note), at) for job_id, note in bus.leases().items())
     next_offset = stored[-1].offset + 1 if stored else requests_from[0]
     log.info("journal_replayed", requests=len(stored), from_offset=requests_from[0], next_offset=next_offset)

@@ -20,7 +20,9 @@ from broker.events import (
     PublishRequestDone,
     RealtimeAccepted,
     SnapshotAccepted,
+    Wants,
 )
+from bus import topics
 from bus.api import Position, Record, StoredRecord
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
@@ -83,6 +85,8 @@ def _data_event(asked: ing.DataRequest, deadline: int, offset: int) -> Event | N
             asked.client_id,
             asked.realtime.include_ohlc,
             tuple(asked.realtime.ohlc_period_seconds),
+            # A subscriber takes its ticks from the topic: only a client's own request fills the table.
+            asked.realtime.include_ticks and not asked.request_id.startswith(topics.SUBSCRIPTION_PREFIX),
         )
     if asked.type == ing.DataRequest.TICKER_SNAPSHOT:
         return SnapshotAccepted(asked.request_id, asked.ticker, venue, asked.client_id, deadline, offset)
@@ -111,7 +115,7 @@ def realtime_value(request: RealtimeAccepted) -> bytes:
         ticker=request.ticker,
         client_id=request.client_id,
         realtime=ing.RealtimeParams(
-            include_ticks=True,
+            include_ticks=request.stores_ticks,
             include_ohlc=request.include_ohlc,
             ohlc_period_seconds=request.ohlc_period_seconds,
         ),
@@ -120,6 +124,17 @@ def realtime_value(request: RealtimeAccepted) -> bytes:
 
 def realtime_event(value: bytes) -> Event | None:
     return _data_event(ing.DataRequest.FromString(value), 0, -1)
+
+
+def wanted_value(wants: Wants) -> bytes:
+    """Empty when nothing is wanted."""
+    return rec.Wanted(ticks=wants.ticks, period_seconds=wants.period_seconds).SerializeToString()
+
+
+def mark_record(ticker: str, wanted: bytes) -> Record:
+    mark = rec.TickMark(ticker=ticker, wanted=rec.Wanted.FromString(wanted))
+    key = ticker.encode()
+    return Record(mark.SerializeToString(), key=key, partition_key=key)
 
 
 def piece_record(done: PublishPieceDone) -> Record:

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from broker.events import AcceptedPiece, Connection, DispatchedRequest, Final, Kind, LeaseNote, PieceResult, Range
+from broker.events import (
+    AcceptedPiece,
+    Connection,
+    DispatchedRequest,
+    Final,
+    Kind,
+    LeaseNote,
+    PieceResult,
+    Range,
+    RealtimeAccepted,
+    Wants,
+)
 from core.failures import Failure, FailureCode
 from protobuf import ingestor_pb2 as ing
 from venues import grid
@@ -28,6 +39,8 @@ class VenueFacts:
     depth_candles: int = 0
     ahead_ns: int = 0
     is_known: bool = False
+    #: No ingestor has described the venue on the bus.
+    is_bare: bool = False
     asked_at: float = float("-inf")
 
     @property
@@ -120,9 +133,9 @@ class RealtimeRequest(Request):
 
     def __init__(self, request_id: str, ticker: str, venue: str, client_id: str) -> None:
         super().__init__(request_id, ticker, venue, client_id, deadline_ns=0, offset=-1)
-        self.subscribers: dict[str, None] = {}
-        self.include_ohlc = False
-        self.ohlc_period_seconds: tuple[int, ...] = ()
+        self.subscribers: dict[str, Wants] = {}
+        #: Why the last job ended, until another one has proven itself.
+        self.failure = ""
         piece = Piece(self, 0)
         self.outstanding[0] = piece
         self.ready.append(piece)
@@ -131,18 +144,23 @@ class RealtimeRequest(Request):
     def piece(self) -> Piece:
         return self.outstanding[0]
 
-    def subscribe(self, request_id: str, include_ohlc: bool, ohlc_period_seconds: Iterable[int]) -> None:
-        self.subscribers[request_id] = None
-        self.include_ohlc |= include_ohlc
-        self.ohlc_period_seconds = tuple(sorted({*self.ohlc_period_seconds, *ohlc_period_seconds}))
+    def subscribe(self, asked: RealtimeAccepted) -> None:
+        periods = asked.ohlc_period_seconds if asked.include_ohlc else ()
+        self.subscribers[asked.request_id] = Wants(asked.stores_ticks, periods)
+
+    def wants(self) -> Wants:
+        each = self.subscribers.values()
+        periods = {period for wants in each for period in wants.period_seconds}
+        return Wants(any(wants.ticks for wants in each), tuple(sorted(periods)))
 
     def describe(self, piece: Piece) -> DispatchedRequest:
+        periods = self.wants().period_seconds
         return DispatchedRequest(
             ing.DataRequest.REALTIME_TICKS,
             self.ticker,
             self.client_id,
-            include_ohlc=self.include_ohlc,
-            ohlc_period_seconds=self.ohlc_period_seconds,
+            include_ohlc=bool(periods),
+            ohlc_period_seconds=periods,
         )
 
     def note_of(self, piece: Piece) -> LeaseNote:

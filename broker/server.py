@@ -26,6 +26,7 @@ from broker.events import (
 from broker.feed import RECHECK_SECONDS, Feed
 from broker.instruments import ENDED, NOTES, SIZES
 from broker.journal import Mark, replay
+from broker.retention import Retention, Trimmer
 from broker.state import BrokerState
 from broker.writer import BusWriter, OutcomeLog, WriterThread
 from bus import topics
@@ -98,9 +99,10 @@ class JobIds:
 class BrokerServer:
     """Serves until `stop`. `address` is where ingestors connect, known once `start` returned."""
 
-    def __init__(self, settings: BrokerSettings, bus: Bus) -> None:
+    def __init__(self, settings: BrokerSettings, bus: Bus, retention: Retention | None = None) -> None:
         self._settings = settings
         self._bus = bus
+        self._retention = retention or Retention()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._waker = Waker()
         self._router = self._context.socket(zmq.ROUTER)
@@ -130,6 +132,7 @@ class BrokerServer:
         self._leases = WriterThread[Leases]("bus-leases", writer.write_leases, self._waker)
         self._results = WriterThread[Results]("bus-results", writer.write_results, self._waker)
         self._feed = Feed(self._bus, replayed, self._waker)
+        self._trimmer = Trimmer(self._bus, self._retention)
         self._is_serving = True
         log.info("broker_ready", address=self.address, requests=len(self.state.requests))
 
@@ -189,6 +192,7 @@ class BrokerServer:
         self._leases.close(max(0.0, deadline - time.monotonic()))
         self._results.close(max(0.0, deadline - time.monotonic()))
         self._feed.close()
+        self._trimmer.close()
         self._router.close()
         self._context.destroy(linger=0)
         self._waker.close()
@@ -237,6 +241,8 @@ class BrokerServer:
         leases = self._leases.done()
         if leases is not None:
             self._send_all(leases.outgoing)
+            for event in leases.events:
+                self._handle(event)
         results = self._results.done()
         if results is not None:
             for event in results.events:

@@ -4,6 +4,7 @@ Invariant after every event: no free slot and no waiting piece fit each other.
 """
 
 import heapq
+import re
 from collections.abc import Callable
 from itertools import count
 
@@ -34,9 +35,11 @@ from broker.events import (
     Kind,
     LeaseFound,
     LookUpVenue,
+    MarksRefused,
     Note,
     PagesPublished,
     PieceResult,
+    PublishMark,
     PublishPages,
     PublishPieceDone,
     PublishRefused,
@@ -44,6 +47,7 @@ from broker.events import (
     PublishSnapshot,
     PublishTicks,
     PutState,
+    PutVenue,
     RealtimeAccepted,
     Refuse,
     Revoke,
@@ -57,6 +61,8 @@ from broker.events import (
     StopWork,
     TicksReceived,
     VenueLearned,
+    WantedFound,
+    Wants,
 )
 from broker.jobs import Collected, Job
 from broker.matching import Matching
@@ -74,6 +80,7 @@ from broker.slots import Peer, QueueKey, Slot
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
 from venues import grid
+from venues.catalogue import is_known
 
 #: A venue's record is looked at again after so long.
 VENUE_SECONDS = 30.0
@@ -81,6 +88,9 @@ VENUE_SECONDS = 30.0
 SHOW_SECONDS = 0.5
 #: Candles of foreign ingestors held in memory, all jobs together.
 MAX_COLLECTED_ROWS = 3_000_000
+#: Venues that only foreign ingestors know; others are served without a record.
+MAX_OWN_VENUES = 1_000
+_VENUE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 #: What an ingestor may claim: candles of one job, and how far its venue's clock is ahead of ours.
 MAX_PROGRESS = 1 << 40
 MAX_AHEAD_NS = 3_660 * 86_400 * grid.SECOND
@@ -112,10 +122,17 @@ class BrokerState:
         self._delayed: list[tuple[float, int, Piece]] = []
         self._dirty: dict[str, None] = {}
         self._shown: set[str] = set()
+        #: What the pipeline knows of each ticker that somebody wants; None where that is not certain.
+        self._told: dict[str, Wants | None] = {}
+        self._untold: set[str] = set()
+        #: Venues whose records on the bus are kept alive here.
+        self._own_venues: set[str] = set()
+        self._venues_put_at = at
         self._handlers: dict[type, Callable[..., None]] = {
             HistoricalAccepted: self._on_historical,
             SnapshotAccepted: self._on_snapshot_request,
             RealtimeAccepted: self._on_realtime_request,
+            WantedFound: self._on_wanted_found,
             CancelAsked: self._on_cancel,
             ControlAsked: self._on_control,
             FinalSeen: self._on_final,
@@ -135,6 +152,7 @@ class BrokerState:
             PagesPublished: self._on_pages_published,
             SnapshotPublished: self._on_snapshot_published,
             PublishRefused: self._on_publish_refused,
+            MarksRefused: self._on_marks_refused,
             ClockTicked: self._on_clock,
         }
 
@@ -199,11 +217,34 @@ class BrokerState:
         if request is None:
             request = RealtimeRequest(event.request_id, event.ticker, event.venue, event.client_id)
             self.realtime[event.ticker] = request
-        request.subscribe(event.request_id, event.include_ohlc, event.ohlc_period_seconds)
+        request.subscribe(event)
         self.requests[event.request_id] = request
+        self._dirty[event.request_id] = None
         self._out.append(SaveRealtime(event))
+        self._tell_wants(event.ticker)
         if is_new:
             self._offer(request)
+
+    def _tell_wants(self, ticker: str) -> None:
+        """Let the pipeline know when what all requests of `ticker` want together has changed."""
+        request = self.realtime.get(ticker)
+        wants = request.wants() if request is not None else Wants()
+        if self._told.get(ticker, Wants()) == wants:
+            return
+        if wants == Wants():
+            del self._told[ticker]
+        else:
+            self._told[ticker] = wants
+        self._out.append(PublishMark(ticker, wants))
+
+    def _on_wanted_found(self, event: WantedFound) -> None:
+        if event.ticker not in self._told:
+            self._told[event.ticker] = None
+            self._tell_wants(event.ticker)
+
+    def _on_marks_refused(self, event: MarksRefused) -> None:
+        self._told.update(dict.fromkeys(event.tickers))
+        self._untold.update(event.tickers)
 
     def _admit(self, request: Request) -> None:
         self.requests[request.request_id] = request
@@ -216,9 +257,10 @@ class BrokerState:
             self._out.append(Note("cancel_of_unknown", {"request_id": event.request_id}))
         elif isinstance(request, RealtimeRequest):
             del request.subscribers[event.request_id]
-            self._close_realtime(event.request_id, request, "")
+            self._close_realtime(event.request_id, request)
             if not request.subscribers:
                 self._end(request)
+            self._tell_wants(request.ticker)
         else:
             self._finish(request, Final.ERROR, "cancelled")
 
@@ -269,10 +311,10 @@ class BrokerState:
             self._close_state(request.request_id, request.ticker, message)
         self._end(request)
 
-    def _close_realtime(self, request_id: str, request: RealtimeRequest, failure: str) -> None:
+    def _close_realtime(self, request_id: str, request: RealtimeRequest) -> None:
         del self.requests[request_id]
         self._out.append(ForgetRealtime(request_id))
-        self._close_state(request_id, request.ticker, failure)
+        self._close_state(request_id, request.ticker, "")
 
     def _close_state(self, request_id: str, ticker: str, failure: str) -> None:
         self._shown.discard(request_id)
@@ -303,9 +345,27 @@ class BrokerState:
         facts = self._facts(event.venue)
         facts.candles_per_page = event.candles_per_page
         facts.depth_candles = event.depth_candles
+        # ccxt's venues are described by their ingestors, whose records must not be overwritten.
+        facts.is_bare = event.is_bare and not is_known(event.venue) and _VENUE.fullmatch(event.venue) is not None
+        if facts.is_bare:
+            self._keep_venue(event.venue)
+        else:
+            self._own_venues.discard(event.venue)
         if not facts.is_known:
             facts.is_known = True
             self._match((event.venue, Kind.HISTORICAL))
+
+    def _keep_venue(self, venue: str) -> None:
+        if venue not in self._own_venues and len(self._own_venues) < MAX_OWN_VENUES:
+            self._own_venues.add(venue)
+            self._out.append(PutVenue(venue))
+
+    def _refresh_venues(self) -> None:
+        """A venue is served as long as a connection that offered a slot for it is there."""
+        if self._own_venues:
+            served = {venue for peer in self.slots.peers.values() for venue, _ in peer.keys}
+            self._own_venues &= served
+            self._out.extend(PutVenue(venue) for venue in sorted(self._own_venues))
 
     # ---- slots and dispatch
 
@@ -340,6 +400,8 @@ class BrokerState:
             if event.at - facts.asked_at > VENUE_SECONDS:
                 facts.asked_at = event.at
                 self._out.append(LookUpVenue(venue))
+            elif facts.is_bare:
+                self._keep_venue(venue)
         offer = self.slots.add(connection, event.venues, event.kinds)
         keys = offer.keys
         if len(keys) > 1:
@@ -367,7 +429,7 @@ class BrokerState:
         request.was_dispatched = True
         self.jobs[job.job_id] = job
         heapq.heappush(self._leases, (lease_until, job.job_id))
-        self._dirty[request.request_id] = None
+        self._show_later(request)
         self._out.append(Dispatch(slot.connection, job.job_id, request.note_of(piece), request.describe(piece)))
 
     # ---- jobs: who may speak for them
@@ -393,6 +455,8 @@ class BrokerState:
         elif isinstance(job.piece.request, RealtimeRequest) and not job.is_proven:
             job.is_proven = True
             job.piece.attempts = 0
+            job.piece.request.failure = ""
+            self._show_later(job.piece.request)
 
     def _on_progress(self, event: JobProgressed) -> None:
         job = self._holder(event.connection, event.job_id, event.at, "WorkProgress")
@@ -554,11 +618,10 @@ class BrokerState:
         else:
             piece.waits += 1
         if isinstance(request, RealtimeRequest):
-            if failure.code.is_final:
-                for request_id in list(request.subscribers):
-                    self._close_realtime(request_id, request, str(failure))
-                self._end(request)
-                return
+            # It goes on until it is cancelled; what is wrong with it is shown meanwhile.
+            request.failure = str(failure)
+            piece.avoided &= frozenset(self.slots.peers)
+            self._show_later(request)
         elif failure.code.is_final or piece.attempts >= self.settings.max_attempts:
             self._give_up(piece, failure)
             return
@@ -665,6 +728,12 @@ class BrokerState:
         if event.at - self._shown_at >= SHOW_SECONDS:
             self._shown_at = event.at
             self._show_progress()
+            for ticker in self._untold:
+                self._tell_wants(ticker)
+            self._untold.clear()
+        if event.at - self._venues_put_at >= VENUE_SECONDS:
+            self._venues_put_at = event.at
+            self._refresh_venues()
 
     def _expire_leases(self, at: float) -> None:
         while self._leases and self._leases[0][0] <= at:
@@ -690,6 +759,10 @@ class BrokerState:
                 text += f"; missing {describe_ranges(request.unfinished_ranges())}"
             self._finish(request, Final.TIMEOUT, text)
 
+    def _show_later(self, request: Request) -> None:
+        shared = request.subscribers if isinstance(request, RealtimeRequest) else (request.request_id,)
+        self._dirty.update(dict.fromkeys(shared))
+
     def _show_progress(self) -> None:
         for request_id in self._dirty:
             request = self.requests.get(request_id)
@@ -703,8 +776,10 @@ class BrokerState:
                 is_running = True
                 expected = grid.expected_candles(request.start, request.end, request.period_seconds, self.wall_ns)
                 expected = expected if request.limit is None else min(expected, request.limit)
+            failure = request.failure if isinstance(request, RealtimeRequest) else ""
+            state = "running" if is_running and not failure else "queued"
             self._shown.add(request_id)
-            self._out.append(PutState(request_id, "running" if is_running else "queued", done, expected))
+            self._out.append(PutState(request_id, state, done, expected, request.ticker, failure))
         self._dirty.clear()
 
 

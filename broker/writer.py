@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from broker import records
 from broker.batch import Leases, Results
-from broker.events import Event, PagesPublished, PublishRefused, SnapshotPublished, VenueLearned
+from broker.events import Event, MarksRefused, PagesPublished, PublishRefused, SnapshotPublished, VenueLearned
 from broker.instruments import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
 from bus import topics
 from bus.api import Bus, Record, SequenceStamp
@@ -22,6 +22,11 @@ from protobuf import candlewright_pb2 as cw
 
 #: Realtime requests that run: request id -> DataRequest.
 TABLE_REALTIME = "broker_realtime"
+#: What the pipeline was told to make of each ticker: ticker -> Wanted. It names a ticker from before the first mark
+#: until after the one that says: nothing any more.
+TABLE_WANTED = "broker_wanted"
+#: The record of a venue that only foreign ingestors know lasts so long without being put again.
+VENUE_KEEP_SECONDS = 90.0
 #: A write that takes longer is told on the status page.
 SLOW_SECONDS = 2.0
 _STATE_SECONDS = 7 * 86_400.0
@@ -83,12 +88,28 @@ class BusWriter:
 
     def write_leases(self, batch: Leases) -> None:
         """Raises BusUnavailable; another call goes on where this one stopped, as with `write_results`."""
+        if batch.marks:
+            self._publish_marks(batch)
         if batch.revoke:
             self._bus.revoke(list(batch.revoke))
             batch.revoke = {}
         if batch.grant:
             self._bus.grant(batch.grant)
             batch.grant = {}
+
+    def _publish_marks(self, batch: Leases) -> None:
+        """A mark may be written twice, which says the same; a full topic must not keep other jobs from their leases."""
+        self._bus.put(TABLE_WANTED, {ticker: wanted for ticker, wanted in batch.marks.items() if wanted})
+        marks = [records.mark_record(ticker, wanted) for ticker, wanted in batch.marks.items()]
+        try:
+            self._bus.publish(topics.TICK_MARKS, marks)
+        except BusFull as error:
+            REFUSED_PUBLISHES.inc()
+            log.warning("marks_refused", tickers=len(marks), error=str(error))
+            batch.events.append(MarksRefused(tuple(batch.marks)))
+        else:
+            self._bus.delete(TABLE_WANTED, [ticker for ticker, wanted in batch.marks.items() if not wanted])
+        batch.marks = {}
 
     def write_results(self, batch: Results) -> None:
         """Raises BusUnavailable and BusFull."""
@@ -130,6 +151,12 @@ class BusWriter:
             for name, value in zip(names, bus.get(topics.TABLE_VENUES, names), strict=True):
                 batch.events.append(_venue_learned(name, value))
             batch.venues = {}
+        if batch.put_venues:
+            now = time.time_ns()
+            bare = {name: cw.Venue(venue=name, is_live=True, updated_at=now) for name in batch.put_venues}
+            values = {name: venue.SerializeToString() for name, venue in bare.items()}
+            bus.put(topics.TABLE_VENUES, values, keep_seconds=VENUE_KEEP_SECONDS)
+            batch.put_venues = {}
 
     def _publish_pages(self, batch: Results) -> None:
         pages = batch.pages[0]
@@ -187,7 +214,8 @@ def _venue_learned(name: str, value: bytes | None) -> VenueLearned:
         venue.ParseFromString(value or b"")
     except DecodeError:
         log.warning("venue_record_unreadable", venue=name)
-    return VenueLearned(name, venue.max_candles_per_request or 1_000, venue.depth_candles)
+    is_bare = not (venue.max_candles_per_request or venue.period_seconds or venue.market_count)
+    return VenueLearned(name, venue.max_candles_per_request or 1_000, venue.depth_candles, is_bare)
 
 
 class WriterThread(Generic[Batch]):

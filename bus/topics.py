@@ -22,6 +22,9 @@ TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
 TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
 TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
 
+#: A realtime request that a relay makes for the subscribers of a topic has the id `subscription:{topic}:{uuid}`.
+SUBSCRIPTION_PREFIX = "subscription:"
+
 #: Readers that hold records (Bus.hold).
 READER_BROKER = "broker"
 READER_HISTORY_WRITER = "history-writer"
