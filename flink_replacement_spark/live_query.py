@@ -13,13 +13,9 @@ from venues.grid import SECOND
 __all__ = ["LIVE_QUERY", "start_live_query"]
 
 LIVE_QUERY = "live"
-#: Records of each topic in one micro-batch at most.
-MAX_RECORDS = 40_000
 
 
-def start_live_query(
-    session: SparkSession, settings: Settings, writer: LiveWriter, checkpoint: str, max_records: int = MAX_RECORDS
-) -> StreamingQuery:
+def start_live_query(session: SparkSession, settings: Settings, writer: LiveWriter, checkpoint: str) -> StreamingQuery:
     """Source `live` must be registered, and its topics made."""
     lateness_ns = round(settings.bars.lateness_seconds * SECOND)
     horizon_ns = round(settings.bars.revision_seconds * SECOND)
@@ -34,7 +30,6 @@ def start_live_query(
         session.readStream.format("live")
         .option("url", settings.bus.url)
         .option("reader", bus_topics.READER_BAR_MAKER)
-        .option("max_records", str(max_records))
         .load()
     )
     return (

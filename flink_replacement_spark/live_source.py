@@ -1,8 +1,8 @@
 """Spark data source `live`: the topics of the live query, read side by side.
 
 Trades and the marks that belong to them lie in the same partition of two topics, so one input partition reads both.
-Options: `url`, `reader` (holds what is not committed), `max_records` (of each topic, a micro-batch). Rows are those of
-source `bus`; `tag` is the place of the topic in `TOPICS`.
+Options: `url`, `reader` (holds what is not committed), `max_records` and `max_bytes` (of each topic, a micro-batch).
+Rows are those of source `bus`; `tag` is the place of the topic in `TOPICS`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus
+from bus import Bus, PartitionState
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
@@ -30,7 +30,8 @@ class LiveStreamReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url = options["url"]
         self._reader = options["reader"]
-        self._max_records = int(options.get("max_records", "20000"))
+        self._max_records = int(options.get("max_records", "100000"))
+        self._max_bytes = int(options.get("max_bytes", str(64 << 20)))
         self._bus: Bus | None = None
         self._planned: Offsets | None = None
 
@@ -65,11 +66,20 @@ class LiveStreamReader(DataSourceStreamReader):
         try:
             bus.wait({(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}, _POLL_SECONDS)
             # Marks first: a clock that is read must not be ahead of the trades that it speaks of.
-            ends = {topic: [state.end for state in bus.state(topic)] for topic in reversed(TOPICS)}
+            states = {topic: bus.state(topic) for topic in reversed(TOPICS)}
         except BusUnavailable:
             return dict(planned)
-        self._planned = {topic: capped(planned[topic], ends[topic], self._max_records) for topic in TOPICS}
+        self._planned = {
+            topic: capped(planned[topic], [state.end for state in own], self._limit(own))
+            for topic, own in states.items()
+        }
         return dict(self._planned)
+
+    def _limit(self, states: Sequence[PartitionState]) -> int:
+        """Records of `max_bytes` by the mean of what the topic holds."""
+        size = sum(state.size_bytes for state in states)
+        count = sum(state.end - state.first for state in states)
+        return min(self._max_records, max(1, self._max_bytes * count // max(1, size)))
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._planned = {topic: dict(own) for topic, own in end.items()}
