@@ -54,7 +54,7 @@ class Candidates(dict[int, tuple[Candidate, ...]]):
 
 
 class Best(dict[int, tuple[int, int]]):
-    """From a place to (label, then) of its most preferred candidate; label -1 is ACCEPT."""
+    """From a place to (label, then) of its most preferred candidate; label -1 is ACCEPT, -2 a dead end."""
 
     __slots__ = ("_candidates",)
 
@@ -63,8 +63,8 @@ class Best(dict[int, tuple[int, int]]):
         self._candidates = candidates
 
     def __missing__(self, place: int) -> tuple[int, int]:
-        first = self._candidates[place][0]
-        found = self[place] = (first.label, first.then)
+        candidates = self._candidates[place]
+        found = self[place] = (candidates[0].label, candidates[0].then) if candidates else (-2, 0)
         return found
 
 

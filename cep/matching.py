@@ -57,12 +57,7 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> F
     if plan.time_column is not None:
         times = column(plan.time_column).expand().values.tolist()
     found = Found()
-    is_linear = (
-        not tests
-        and plan.search.within_ns is None
-        and not plan.search.want_unmatched
-        and not plan.search.automaton.has_start_anchor
-    )
+    is_linear = not tests and plan.search.is_linear
     limit = plan.search.limits
     try:
         for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):

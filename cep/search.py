@@ -59,6 +59,12 @@ class SearchPlan:
     strict: bool = True
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether nothing but path conditions can make a search go back."""
+        plain = self.within_ns is None and not self.want_unmatched and not self.timeouts
+        return plain and not self.automaton.has_start_anchor
+
 
 @dataclass(slots=True)
 class Found:
@@ -159,7 +165,10 @@ class PartitionSearch:
 
     def run(self, found: Found) -> None:
         """Search as far as the rows allow. Raises SkipFailed (strict plans), StepLimit and WorkLimit."""
+        ahead = not self.trials and self.plan.is_linear
         while True:
+            if ahead and self.attempt is None:
+                self.run_linear(found, exact=False)
             if self.attempt is None and not self._begin(found):
                 return
             attempt = self.attempt
@@ -246,8 +255,13 @@ class PartitionSearch:
             self._conclude(attempt, bool(self._try(attempt)), found)
         return self.next_start
 
-    def run_linear(self, found: Found) -> None:
-        """The same for a closed partition without path conditions, WITHIN and START: nothing is ever taken back."""
+    def run_linear(self, found: Found, exact: bool = True) -> None:
+        """The same without path conditions, WITHIN and START: the most preferred candidates are never taken back.
+
+        `exact`: all rows were given at once and closed. Otherwise an attempt that reaches the last row, or a dead end
+        that was not yet known when an earlier batch was pruned, is left to the general search. One that is accepted
+        before is the same as there, since nothing that was pruned could have lived.
+        """
         steps, first, end = self.steps, self.base, len(self.steps)
         labels, starts, lengths, numbers = found.labels, found.starts, found.lengths, found.numbers
         put = labels.append
@@ -259,13 +273,17 @@ class PartitionSearch:
             if not steps[row].startable:
                 row += 1
                 continue
-            start, place, before = row, 0, len(labels)
+            start, place, before, label = row, 0, len(labels), 0
             while row < end:
                 label, place = steps[row].best[place]
                 if label < 0:
                     break
                 put(label)
                 row += 1
+            if not exact and (row == end or label == -2):
+                del labels[before:]
+                row = start
+                break
             if len(labels) > most:
                 raise WorkLimit
             number += 1
