@@ -47,6 +47,8 @@ class IngestorSettings(Group):
     request_timeout_seconds: float = Field(10.0, gt=0)
     budget_share: float = Field(0.7, gt=0, le=1)
     rate_limit: bool = True
+    #: Share of the minutes whose live bars are compared with the exchange's own candles.
+    bar_check_share: float = Field(0.02, ge=0, le=1)
     #: Name of the address that requests leave by: ingestors of one name share one rate budget an exchange.
     egress: str = "default"
 

@@ -30,16 +30,21 @@ def last_reply() -> Reply | None:
     return _reply.get()
 
 
-def build(ccxt_id: str, *, url: str, timeout_seconds: float, streaming: bool = False) -> Any:
+def build(
+    ccxt_id: str, *, url: str, timeout_seconds: float, streaming: bool = False, hooks: type[Any] | None = None
+) -> Any:
     """A ccxt exchange (of ccxt.pro with `streaming`); with `url` all its traffic goes to that server alone.
 
-    Numbers stay text until they are parsed once. Raises ConfigurationError for an id that ccxt does not have.
+    `hooks`: a class whose methods go before the exchange's own. Numbers stay text until they are parsed once.
+    Raises ConfigurationError for an id that ccxt does not have.
     """
     # ccxt.pro costs tens of MiB, which only a streaming process should pay.
     module = importlib.import_module("ccxt.pro") if streaming else ccxt.async_support
     if ccxt_id not in module.exchanges:
         raise ConfigurationError(f"ccxt has no exchange {ccxt_id!r}{' that streams' if streaming else ''}")
     stock: type[Any] = getattr(module, ccxt_id)
+    if hooks is not None:
+        stock = type(stock.__name__, (hooks, stock), {})
     exchange = _observed(stock)({"enableRateLimit": False, "timeout": int(timeout_seconds * 1_000)})
     exchange.number = str
     if ccxt_id in _SPOT_ONLY:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from google.protobuf.message import Message
 
 from bus import Bus
-from core.errors import NotOffered
 from ingestor.candles import Candles
 from ingestor.client import VenueClient
 from ingestor.events import Job, Kind
@@ -13,6 +12,7 @@ from ingestor.history import HistoryFetch, HistoryJob, HistorySummary
 from ingestor.pages import source_of
 from ingestor.progress import Progress
 from ingestor.publisher import PagePublisher
+from ingestor.realtime.service import RealtimeService
 from ingestor.snapshot import fetch_snapshot
 from ingestor.threads import BusThreads
 from ingestor.trade_candles import older_candles_of
@@ -22,11 +22,19 @@ from protobuf import candlewright_pb2 as cw
 class JobRunner:
     """Runs jobs of any kind; one that is cancelled leaves nothing under way."""
 
-    def __init__(self, bus: Bus, threads: BusThreads, clients: Mapping[str, VenueClient], patience: float) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        threads: BusThreads,
+        clients: Mapping[str, VenueClient],
+        patience: float,
+        realtime: RealtimeService,
+    ) -> None:
         self._bus = bus
         self._threads = threads
         self._clients = clients
         self._patience = patience
+        self._realtime = realtime
 
     async def run(self, job: Job, progress: Progress, on_published: Callable[[int], None]) -> tuple[Message, ...]:
         """The messages that go to the broker before WorkComplete.
@@ -41,7 +49,8 @@ class JobRunner:
                 client, ticker=job.ticker, symbol=job.symbol, request_id=job.request_id, progress=progress
             )
             return (snapshot,)
-        raise NotOffered("this ingestor does not stream")
+        await self._realtime.run(client, job, progress)
+        return ()
 
     async def _history(
         self, client: VenueClient, job: Job, progress: Progress, on_published: Callable[[int], None]

@@ -9,6 +9,7 @@ class Call(Enum):
     CANDLES = "candles"
     HISTORY_CANDLES = "history_candles"
     TRADES = "trades"
+    RAW_TRADES = "raw_trades"
     TICKER = "ticker"
     MARKETS = "markets"
     TIME = "time"
@@ -31,7 +32,7 @@ class Allowance:
 
 #: Units a call; a call that is not named costs 1.
 _COSTS: dict[str, dict[Call, float]] = {
-    "binance": {Call.CANDLES: 2, Call.TRADES: 4, Call.TICKER: 2, Call.MARKETS: 20, Call.TIME: 1},
+    "binance": {Call.CANDLES: 2, Call.TRADES: 4, Call.RAW_TRADES: 25, Call.TICKER: 2, Call.MARKETS: 20, Call.TIME: 1},
 }
 
 _ALLOWANCES: dict[str, Allowance] = {

@@ -50,6 +50,7 @@ from ingestor.events import (
 )
 from ingestor.jobs import JobRunner
 from ingestor.progress import Progress
+from ingestor.realtime.service import RealtimeService
 from ingestor.settings import IngestorConfig
 from ingestor.state import IngestorState, SlotPlan
 from ingestor.threads import BusThreads
@@ -81,7 +82,8 @@ class IngestorServer:
         self._context = zmq.asyncio.Context()
         self._build_clients()
         self._state = IngestorState(self._plan())
-        self._runner = JobRunner(bus, self._threads, self._clients, self._config.patience)
+        self._realtime = RealtimeService(bus, self._threads, self._config, settings.exchange_url)
+        self._runner = JobRunner(bus, self._threads, self._clients, self._config.patience, self._realtime)
 
     def _plan(self) -> SlotPlan:
         config = self._config
@@ -160,6 +162,7 @@ class IngestorServer:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        await self._realtime.close()
         for connection in self._connections.values():
             connection.close()
         self._context.term()

@@ -23,6 +23,7 @@ class IngestorConfig:
     request_timeout: float
     budget_share: float
     rate_limit: bool
+    bar_check_share: float = 0.0
     patience: float = 60.0
     grace: float = 5.0
     venue_keep: float = 900.0
@@ -43,6 +44,7 @@ class IngestorConfig:
             request_timeout=own.request_timeout_seconds,
             budget_share=own.budget_share,
             rate_limit=own.rate_limit,
+            bar_check_share=own.bar_check_share,
         )
 
 

@@ -23,6 +23,7 @@ class LooseStream:
     _repair: Repair | None = None
     _connected_at: float | None = None
     _is_checked: bool = False
+    _is_stale: bool = False
 
     @property
     def is_sound(self) -> bool:
@@ -51,6 +52,7 @@ class LooseStream:
     def closed(self, at: float) -> list[Command]:
         self._connected_at = None
         self._is_checked = False
+        self._is_stale = self._repair is not None
         return []
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
@@ -61,9 +63,10 @@ class LooseStream:
 
     def repaired(self, answer: Repaired, at: float) -> list[Command]:
         asked, self._repair = self._repair, None
-        if asked is None or self._connected_at is None:
+        if asked is None or self._is_stale:
             # The connection ended while REST was asked: what was missed since is asked for again.
-            return []
+            self._is_stale = False
+            return self._look(at)
         commands: list[Command] = []
         waiting, self._waiting = self._waiting, []
         fresh = [trade for trade in answer.trades if trade[TRADE_ID] not in self._seen]

@@ -124,6 +124,7 @@ class DenseStream:
     _repair: Repair | None = None
     _connected_at: float | None = None
     _is_checked: bool = False
+    _is_stale: bool = False
     _lost: deque[tuple[int, int, Lost]] = field(default_factory=deque)
 
     @property
@@ -154,6 +155,7 @@ class DenseStream:
     def closed(self, at: float) -> list[Command]:
         self._connected_at = None
         self._is_checked = False
+        self._is_stale = self._repair is not None
         return []
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
@@ -201,7 +203,9 @@ class DenseStream:
                 self._waiting[trade[ORDER]] = trade
         self.counts.repaired += len(self._waiting) - held
         commands = self._drain()
-        self._is_checked = self._connected_at is not None
+        # An answer from before the connection ended says nothing of what was missed since.
+        self._is_checked = self._is_checked or (self._connected_at is not None and not self._is_stale)
+        self._is_stale = False
         while self._waiting and self._next <= (asked.until if asked.until is not None else 0):
             commands += self._give_up(min(self._waiting), answer)
             commands += self._drain()
@@ -285,14 +289,13 @@ class DenseStream:
     def _old(self, trade: Trade, late: list[Trade], commands: list[Command]) -> None:
         """A trade at or below the last one: known already, unless it was given up."""
         order = trade[ORDER]
-        for index, (first, last, lost) in enumerate(self._lost):
-            if first <= order <= last:
-                break
-        else:
+        entry = next((entry for entry in self._lost if entry[0] <= order <= entry[1]), None)
+        if entry is None:
             self.counts.duplicates += 1
             return
         late.append(trade)
-        del self._lost[index]
+        self._lost.remove(entry)
+        first, last, lost = entry
         if first < order:
             self._lost.append((first, order - 1, lost))
         if order < last:

@@ -5,7 +5,7 @@ times are ns since the epoch, `side` is 0 unknown, 1 buy, 2 sell.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,8 +13,15 @@ from protobuf import tick_columns
 from protobuf.tick_columns import TickColumns
 
 Trade = tuple[int, int, float, float, int, str, int]
-ORDER, TIME, PRICE, SIZE, SIDE, TRADE_ID, RECEIVED_AT = range(7)
-BUY, SELL, UNKNOWN = 1, 2, 0
+ORDER: Final = 0
+TIME: Final = 1
+PRICE: Final = 2
+SIZE: Final = 3
+SIDE: Final = 4
+TRADE_ID: Final = 5
+RECEIVED_AT: Final = 6
+
+UNKNOWN, BUY, SELL = 0, 1, 2
 
 
 def tick_batch(ticker: str, trades: Sequence[Trade]) -> bytes:

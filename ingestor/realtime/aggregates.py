@@ -1,0 +1,52 @@
+"""An exchange's aggregates, each several raw trades of one price and time, and how one is cut to the ids that miss."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ingestor.realtime.trade import SIZE, Trade
+from protobuf import records_pb2 as records
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Raw trades `first` to `last`, all at `price`, of `size` together; `time` in ns."""
+
+    first: int
+    last: int
+    time: int
+    price: float
+    size: float
+
+
+def cut(aggregate: Aggregate, first: int, last: int, known: Mapping[int, Trade]) -> Aggregate | None:
+    """The part of it that lies in ids `first` to `last`; None where it has none, or where the sizes of the trades that
+    are to be left out are not in `known`.
+    """
+    low, high = max(aggregate.first, first), min(aggregate.last, last)
+    if low > high:
+        return None
+    if (low, high) == (aggregate.first, aggregate.last):
+        return aggregate
+    size = Decimal(repr(aggregate.size))
+    for order in (*range(aggregate.first, low), *range(high + 1, aggregate.last + 1)):
+        trade = known.get(order)
+        if trade is None:
+            return None
+        size -= Decimal(repr(trade[SIZE]))
+    return Aggregate(low, high, aggregate.time, aggregate.price, float(size)) if size >= 0 else None
+
+
+def seed_of(aggregates: Sequence[Aggregate]) -> records.Seed:
+    prices = [aggregate.price for aggregate in aggregates]
+    return records.Seed(
+        period_seconds=0,
+        open_time=[aggregate.time for aggregate in aggregates],
+        open=prices,
+        high=prices,
+        low=prices,
+        close=prices,
+        volume=[aggregate.size for aggregate in aggregates],
+        first_trade_id=[aggregate.first for aggregate in aggregates],
+        last_trade_id=[aggregate.last for aggregate in aggregates],
+    )

@@ -1,0 +1,335 @@
+"""The websockets of one venue: one ccxt.pro exchange for all its tickers, a task that holds each subscription."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import ccxt
+
+from core.errors import ExchangeError
+from core.log import get_logger
+from ingestor import exchange
+from ingestor.client import VenueClient
+from ingestor.errors import translate
+from ingestor.progress import Progress
+from ingestor.realtime import metrics, wire
+from ingestor.realtime.hooks import SUBSCRIBING
+from ingestor.realtime.trade import Trade
+from ingestor.realtime.venue import StreamVenue
+
+log = get_logger()
+
+TICK_SECONDS = 0.25
+#: A connection that said nothing for so long is asked whether it is there.
+PING_SECONDS = 1.0
+#: One that says nothing even then is given up; exchanges with a ping of their own may not answer the protocol's.
+FROZEN_SECONDS = 10.0
+FROZEN_OWN_PING_SECONDS = 40.0
+CLOCK_SECONDS = 5.0
+UNWATCH_SECONDS = 5.0
+
+
+class Listener(Protocol):
+    """What hears of one ticker; all calls come from the event loop."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while it cannot take more: its socket is not read then."""
+        ...
+
+    def connected(self, at: float) -> None: ...
+
+    def closed(self, at: float) -> None: ...
+
+    def trades_came(self, trades: Sequence[Trade], at: float) -> None: ...
+
+    def ticked(self, at: float) -> None: ...
+
+    def failed(self, error: Exception) -> None: ...
+
+
+class Subscription:
+    """`client`: the ccxt connection that it is on, while there is one."""
+
+    def __init__(self, symbol: str, key: str, listener: Listener) -> None:
+        self.symbol = symbol
+        self.key = key
+        self.listener = listener
+        self.url = ""
+        self.client: Any = None
+        self.batch: list[Trade] = []
+        self.failing_since: float | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Feed:
+    """Made by the first job of a venue, closed with the ingestor."""
+
+    def __init__(
+        self, client: VenueClient, venue: StreamVenue, *, url: str, request_timeout: float, patience: float
+    ) -> None:
+        self.client = client
+        self.venue = venue
+        self._patience = patience
+        self._pro = exchange.build(
+            client.ccxt_id, url=url, timeout_seconds=request_timeout, streaming=True, hooks=venue.hooks
+        )
+        self._pro.sink = self
+        # Fewer, fuller frames matter less than the processor's time; exchanges send these small ones uncompressed.
+        self._pro.options["ws"] = {**(self._pro.options.get("ws") or {}), "compress": 0}
+        self._pro.set_markets(list(client.exchange.markets.values()), client.exchange.currencies)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._dirty: list[Subscription] = []
+        self._gates: dict[str, asyncio.Event] = {}
+        self._resumed_at: dict[str, float] = {}
+        self._pinged_at: dict[str, float] = {}
+        self._next_subscribe: dict[str, float] = {}
+        self._clock_offset_ns: int | None = None
+        self._newest_ns = 0
+        self._loop = asyncio.get_running_loop()
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._tasks = [asyncio.create_task(self._watch_over()), asyncio.create_task(self._follow_clock())]
+        name = client.venue
+        self._unwanted = metrics.UNWANTED.labels(name)
+        self._bad_rows = metrics.BAD_ROWS.labels(name)
+
+    # ---- subscriptions
+
+    def hold(self, symbol: str, market_id: str, listener: Listener) -> Subscription:
+        """Subscribe and stay subscribed until `drop`."""
+        key = symbol if self.venue.by_symbol else market_id
+        if symbol not in self._pro.markets:
+            self._pro.set_markets(list(self.client.exchange.markets.values()), self.client.exchange.currencies)
+        subscription = Subscription(symbol, key, listener)
+        self._subscriptions[key] = subscription
+        subscription.task = asyncio.create_task(self._hold(subscription))
+        metrics.JOBS.labels(self.client.venue).set(len(self._subscriptions))
+        return subscription
+
+    def drop(self, subscription: Subscription) -> None:
+        """No call of the listener comes after this one."""
+        if self._subscriptions.get(subscription.key) is subscription:
+            del self._subscriptions[subscription.key]
+        if subscription.task is not None:
+            subscription.task.cancel()
+        self._open_gate_where_possible(subscription.url)
+        farewell = asyncio.create_task(self._unwatch(subscription))
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
+        metrics.JOBS.labels(self.client.venue).set(len(self._subscriptions))
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *self._farewells]
+        tasks += [subscription.task for subscription in self._subscriptions.values() if subscription.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await self._pro.close()
+
+    async def _hold(self, subscription: Subscription) -> None:
+        SUBSCRIBING.set(subscription.key)
+        while True:
+            await self._pace(subscription)
+            try:
+                await self._pro.watch_trades(subscription.symbol, None, None, {})
+            except (ccxt.BaseError, OSError, ExchangeError) as error:
+                self._failed(subscription, error)
+            # ccxt itself waits longer and longer before it dials an address that refuses.
+            await asyncio.sleep(random.uniform(0.02, 0.2))
+
+    def _failed(self, subscription: Subscription, error: Exception) -> None:
+        now = time.monotonic()
+        if subscription.failing_since is None:
+            subscription.failing_since = now
+        translated = translate(error, self.client.ccxt_id, None)
+        is_final = isinstance(translated, ExchangeError) and not translated.retryable
+        is_enough = now - subscription.failing_since > self._patience
+        log.info("subscription_ended", venue=self.client.venue, symbol=subscription.symbol, error=str(translated))
+        if is_final or is_enough:
+            subscription.listener.failed(translated)
+
+    async def _pace(self, subscription: Subscription) -> None:
+        """Exchanges cut connections that ask for much at once."""
+        now = time.monotonic()
+        due = max(now, self._next_subscribe.get(subscription.url, 0.0))
+        pause = self.venue.subscribe_pause if subscription.url else 0.02
+        self._next_subscribe[subscription.url] = due + pause
+        if due > now:
+            await asyncio.sleep(due - now)
+
+    async def _unwatch(self, subscription: Subscription) -> None:
+        if subscription.key in self._subscriptions or subscription.client is None:
+            return
+        others = any(other.url == subscription.url for other in self._subscriptions.values())
+        try:
+            async with asyncio.timeout(UNWATCH_SECONDS):
+                if self._pro.has.get("unWatchTrades") and others:
+                    await self._pro.un_watch_trades(subscription.symbol)
+                elif not others:
+                    self._pro.clients.pop(subscription.url, None)
+                    await subscription.client.close(1000)
+        except (ccxt.BaseError, OSError, TimeoutError) as error:
+            # The connection ends with its last ticker at the latest; until then its trades are counted and dropped.
+            log.info("unsubscribe_failed", venue=self.client.venue, symbol=subscription.symbol, error=str(error))
+
+    # ---- what the hooks say
+
+    def subscribed(self, key: str, url: str) -> None:
+        subscription = self._subscriptions.get(key)
+        if subscription is None:
+            return
+        subscription.url = url
+        client = self._pro.clients.get(url)
+        if client is not None and client.connectionEstablished and client.error is None:
+            self._attach(subscription, client)
+
+    def connection_opened(self, client: Any) -> None:
+        url = client.url
+        gate = self._gates.setdefault(url, asyncio.Event())
+        gate.set()
+
+        async def receive() -> Any:
+            await gate.wait()
+            return await client.connection.receive()
+
+        client.receive = receive
+        for subscription in self._on(url):
+            self._attach(subscription, client)
+
+    def _attach(self, subscription: Subscription, client: Any) -> None:
+        subscription.failing_since = None
+        if subscription.client is not client:
+            subscription.client = client
+            subscription.listener.connected(time.monotonic())
+
+    def connection_ended(self, client: Any, reason: str) -> None:
+        attached = [other for other in self._subscriptions.values() if other.client is client]
+        if attached:
+            metrics.RECONNECTS.labels(self.client.venue).inc()
+            log.info("stream_connection_ended", venue=self.client.venue, tickers=len(attached), reason=reason)
+        self._flush()
+        for subscription in attached:
+            subscription.client = None
+            subscription.listener.closed(time.monotonic())
+
+    def trade_came(self, key: str, row: Any, parse: wire.Parse) -> None:
+        subscription = self._subscriptions.get(key)
+        if subscription is None:
+            self._unwanted.inc()
+            return
+        try:
+            trade = parse(row, time.time_ns())
+        except (KeyError, ValueError, TypeError, ArithmeticError):
+            self._bad_rows.inc()
+            return
+        batch = subscription.batch
+        if not batch:
+            if not self._dirty:
+                self._loop.call_soon(self._flush)
+            self._dirty.append(subscription)
+        batch.append(trade)
+
+    def trades_came(self, key: str, rows: list[Any], parse: wire.Parse) -> None:
+        for row in rows:
+            self.trade_came(key, row, parse)
+
+    def _flush(self) -> None:
+        """Once a round of the event loop: everything that its sockets gave."""
+        dirty, self._dirty = self._dirty, []
+        now = time.monotonic()
+        for subscription in dirty:
+            batch, subscription.batch = subscription.batch, []
+            if not batch or self._subscriptions.get(subscription.key) is not subscription:
+                continue
+            self._newest_ns = max(self._newest_ns, batch[-1][1])
+            subscription.listener.trades_came(batch, now)
+            if subscription.listener.is_full:
+                self._close_gate(subscription.url)
+
+    # ---- back-pressure
+
+    def _close_gate(self, url: str) -> None:
+        gate = self._gates.get(url)
+        if gate is not None and gate.is_set():
+            gate.clear()
+            metrics.PAUSES.labels(self.client.venue).inc()
+
+    def _open_gate_where_possible(self, url: str) -> None:
+        gate = self._gates.get(url)
+        if gate is not None and not gate.is_set() and not any(sub.listener.is_full for sub in self._on(url)):
+            self._resumed_at[url] = time.monotonic()
+            gate.set()
+
+    def _on(self, url: str) -> list[Subscription]:
+        return [subscription for subscription in self._subscriptions.values() if subscription.url == url]
+
+    # ---- time
+
+    def silence(self, subscription: Subscription) -> float | None:
+        """Seconds since the connection last proved that it lives; None without one. One that is not being read on
+        purpose counts as alive.
+        """
+        client = subscription.client
+        if client is None:
+            return None
+        gate = self._gates.get(subscription.url)
+        if gate is not None and not gate.is_set():
+            return 0.0
+        heard = client.last_message_at or client.connectionEstablished or 0
+        since_resumed = time.monotonic() - self._resumed_at.get(subscription.url, float("-inf"))
+        return min(max(time.time() - heard / 1_000, 0.0), since_resumed)
+
+    @property
+    def frozen_seconds(self) -> float:
+        return FROZEN_OWN_PING_SECONDS if getattr(self._pro, "ping", None) else FROZEN_SECONDS
+
+    def exchange_time(self, subscription: Subscription) -> int | None:
+        """A time (ns) up to which the exchange had sent what it had on this connection; None when nobody knows."""
+        silence = self.silence(subscription)
+        if silence is None or self._clock_offset_ns is None:
+            return None
+        return time.time_ns() - int(silence * 1e9) + self._clock_offset_ns
+
+    async def _follow_clock(self) -> None:
+        progress = Progress()
+        while True:
+            try:
+                told = await self.client.clock(progress, newer_than=0.0)
+                # When the reply is here the exchange's clock is at least there.
+                self._clock_offset_ns = told - time.time_ns()
+            except ExchangeError as error:
+                log.info("exchange_clock_unknown", venue=self.client.venue, error=str(error))
+            if self._newest_ns:
+                metrics.SKEW.labels(self.client.venue).set((time.time_ns() - self._newest_ns) / 1e9)
+            await asyncio.sleep(CLOCK_SECONDS)
+
+    async def _watch_over(self) -> None:
+        while True:
+            now = time.monotonic()
+            for url, client in list(self._pro.clients.items()):
+                self._look_after(url, client, now)
+            for subscription in list(self._subscriptions.values()):
+                subscription.listener.ticked(now)
+            for url in list(self._gates):
+                self._open_gate_where_possible(url)
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _look_after(self, url: str, client: Any, now: float) -> None:
+        if client.connection is None or client.closed() or not client.connectionEstablished:
+            return
+        on_it = self._on(url)
+        silence = self.silence(on_it[0]) if on_it else None
+        if silence is None or silence < PING_SECONDS:
+            return
+        if silence > self.frozen_seconds:
+            metrics.FROZEN.labels(self.client.venue).inc()
+            log.warning("stream_frozen", venue=self.client.venue, seconds=round(silence, 1))
+            client.on_error(ccxt.RequestTimeout(f"silent for {silence:.0f} s"))
+        elif now - self._pinged_at.get(url, 0.0) >= PING_SECONDS:
+            self._pinged_at[url] = now
+            ping = asyncio.ensure_future(client.connection.ping())
+            ping.add_done_callback(lambda done: done.cancelled() or done.exception())

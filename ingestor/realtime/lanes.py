@@ -1,0 +1,219 @@
+"""All tickers' trades and marks on their way to the bus, by one thread."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
+from tenacity.wait import wait_random_exponential
+
+from bus import Bus, Record, SequenceStamp
+from bus.topics import TICK_MARKS, TICKS
+from core.errors import BusError, BusFull, BusUnavailable, CandlewrightError
+from core.log import get_logger
+from ingestor.realtime import metrics
+from ingestor.realtime.trade import Trade, tick_batch
+from protobuf import records_pb2 as records
+
+log = get_logger()
+
+#: Trades in one record at most.
+MAX_BATCH = 4_000
+#: Trades of one ticker that wait for the bus; when there are more its socket is not read.
+MAX_UNPUBLISHED = 20_000
+FIRST_SEQUENCE_TAG = b"\x10"
+
+
+@dataclass(slots=True)
+class Lane:
+    """One job's way to the bus: what is handed over leaves in that order, or the lane breaks.
+
+    `sequence`: the number of the last trade on the bus. `on_broken` is called once, in the event loop.
+    """
+
+    ticker: str
+    job_id: str
+    venue: str
+    on_broken: Callable[[CandlewrightError], None]
+    sequence: int = 0
+    unpublished: int = 0
+    is_closed: bool = False
+    is_queued: bool = False
+    items: "deque[list[Trade] | records.TickMark]" = field(default_factory=deque)
+    idle: "asyncio.Event | None" = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.unpublished > MAX_UNPUBLISHED
+
+
+class LanePublisher:
+    """`publish` and `mark` are called from the event loop and never wait."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Condition()
+        self._queue: deque[Lane] = deque()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
+        self._thread.start()
+
+    def publish(self, lane: Lane, trades: Sequence[Trade]) -> None:
+        with self._lock:
+            lane.items.append(list(trades))
+            lane.unpublished += len(trades)
+            self._enqueue(lane)
+
+    def mark(self, lane: Lane, mark: records.TickMark) -> None:
+        with self._lock:
+            lane.items.append(mark)
+            self._enqueue(lane)
+
+    def _enqueue(self, lane: Lane) -> None:
+        if lane.is_closed:
+            lane.items.clear()
+            lane.unpublished = 0
+        elif not lane.is_queued:
+            lane.is_queued = True
+            self._queue.append(lane)
+            self._lock.notify()
+
+    async def drained(self, lane: Lane) -> None:
+        """Wait until what was handed over is on the bus (or the lane broke)."""
+        with self._lock:
+            if lane.is_closed or (not lane.is_queued and not lane.items):
+                return
+            lane.idle = asyncio.Event()
+        await lane.idle.wait()
+
+    def close_lane(self, lane: Lane) -> None:
+        """Nothing that was handed over and has not left yet leaves any more."""
+        with self._lock:
+            lane.is_closed = True
+            lane.items.clear()
+            lane.unpublished = 0
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_over = True
+            self._lock.notify()
+        self._thread.join(10)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._queue and not self._is_over:
+                    self._lock.wait()
+                if self._is_over:
+                    return
+                lane = self._queue.popleft()
+                batch = self._next(lane)
+            try:
+                if batch is not None:
+                    self._send(lane, batch)
+            except CandlewrightError as error:
+                self._broke(lane, error)
+            except Exception as error:
+                # A mistake of ours costs this job, which is given to another ingestor; the thread serves the others.
+                log.exception("publish_broke", job_id=lane.job_id)
+                self._broke(lane, BusError(repr(error)[:200]))
+            self._done(lane)
+
+    @staticmethod
+    def _next(lane: Lane) -> "list[Trade] | list[records.TickMark] | None":
+        """The neighbouring items of one kind, up to MAX_BATCH trades."""
+        trades: list[Trade] = []
+        marks: list[records.TickMark] = []
+        while lane.items:
+            item = lane.items[0]
+            if isinstance(item, list):
+                if marks or (trades and len(trades) + len(item) > MAX_BATCH):
+                    break
+                trades.extend(item)
+            elif trades:
+                break
+            else:
+                marks.append(item)
+            lane.items.popleft()
+        return trades or marks or None
+
+    def _done(self, lane: Lane) -> None:
+        with self._lock:
+            if lane.items and not lane.is_closed:
+                self._queue.append(lane)
+                return
+            lane.is_queued = False
+            if lane.idle is not None:
+                self._call(lane.idle.set)
+                lane.idle = None
+
+    def _send(self, lane: Lane, batch: "list[Trade] | list[records.TickMark]") -> None:
+        key = lane.ticker.encode()
+        first = batch[0]
+        if isinstance(first, records.TickMark):
+            for mark in batch:
+                if isinstance(mark, records.TickMark) and mark.WhichOneof("body") == "clock":
+                    mark.clock.sequence = lane.sequence
+            marks = [Record(mark.SerializeToString(), key=key, partition_key=key) for mark in batch]  # type: ignore[union-attr]
+            self._retrying(lane)(self._bus.publish, TICK_MARKS, marks, lease=lane.job_id)
+            return
+        for start in range(0, len(batch), MAX_BATCH):
+            self._send_trades(lane, batch[start : start + MAX_BATCH], key)  # type: ignore[arg-type]
+
+    def _send_trades(self, lane: Lane, trades: list[Trade], key: bytes) -> None:
+        stamp = SequenceStamp(f"TICKS:{lane.ticker}", len(trades), tag=FIRST_SEQUENCE_TAG)
+        record = Record(tick_batch(lane.ticker, trades), key=key, partition_key=key, sequence=stamp)
+        is_unsure = False
+
+        def publish() -> None:
+            nonlocal is_unsure
+            # A call that broke off may have been carried out; nobody but this job may write this sequence.
+            if is_unsure and self._bus.last_sequence(stamp.name) >= lane.sequence + len(trades):
+                return
+            is_unsure = True
+            self._bus.publish(TICKS, [record], lease=lane.job_id)
+
+        started = time.perf_counter()
+        self._retrying(lane)(publish)
+        metrics.PUBLISH_SECONDS.observe(time.perf_counter() - started)
+        metrics.TRADES.labels(lane.venue).inc(len(trades))
+        with self._lock:
+            lane.sequence += len(trades)
+            lane.unpublished = max(0, lane.unpublished - len(trades))
+
+    def _retrying(self, lane: Lane) -> Retrying:
+        return Retrying(
+            # A full or absent bus is waited for: the socket is not read meanwhile. The job's end ends it too.
+            retry=retry_if_exception_type((BusFull, BusUnavailable)),
+            wait=wait_random_exponential(multiplier=0.05, max=1),
+            stop=lambda state: lane.is_closed or self._is_over,
+            before_sleep=_count_wait,
+            reraise=True,
+        )
+
+    def _broke(self, lane: Lane, error: CandlewrightError) -> None:
+        with self._lock:
+            if lane.is_closed:
+                return
+            lane.is_closed = True
+            lane.items.clear()
+            lane.unpublished = 0
+        self._call(lambda: lane.on_broken(error))
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            # The loop is gone, and with it everybody who could want to know.
+            log.info("publisher_outlived_loop")
+
+
+def _count_wait(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    metrics.BUS_WAITS.labels(type(error).__name__).inc()

@@ -1,0 +1,60 @@
+"""All realtime jobs of an ingestor: they share one feed a venue and one way to the bus."""
+
+from collections.abc import Callable
+
+from bus import Bus
+from core.errors import NotOffered
+from ingestor.client import VenueClient
+from ingestor.events import Job
+from ingestor.progress import Progress
+from ingestor.realtime.feed import Feed
+from ingestor.realtime.job import Surroundings, TickJob
+from ingestor.realtime.lanes import LanePublisher
+from ingestor.realtime.venue import STREAM_VENUES
+from ingestor.settings import IngestorConfig
+from ingestor.threads import BusThreads
+
+
+class RealtimeService:
+    """`url_of`: the server to use for a venue, or an empty string. Sockets and threads are made by the first job."""
+
+    def __init__(self, bus: Bus, threads: BusThreads, config: IngestorConfig, url_of: Callable[[str], str]) -> None:
+        self._bus = bus
+        self._threads = threads
+        self._config = config
+        self._url_of = url_of
+        self._feeds: dict[str, Feed] = {}
+        self._around: Surroundings | None = None
+
+    async def run(self, client: VenueClient, job: Job, progress: Progress) -> None:
+        """Until cancelled. Raises NotOffered for a venue that is not streamed, LeaseLost, ExchangeError, BusError."""
+        await TickJob(self._surroundings(), client, self._feed(client), job, progress).run()
+
+    def _surroundings(self) -> Surroundings:
+        if self._around is None:
+            config = self._config
+            publisher = LanePublisher(self._bus)
+            self._around = Surroundings(self._bus, self._threads, publisher, config.heartbeat, config.bar_check_share)
+        return self._around
+
+    def _feed(self, client: VenueClient) -> Feed:
+        feed = self._feeds.get(client.venue)
+        if feed is None:
+            venue = STREAM_VENUES.get(client.ccxt_id)
+            if venue is None:
+                raise NotOffered(f"{client.venue} cannot be streamed")
+            config = self._config
+            feed = self._feeds[client.venue] = Feed(
+                client,
+                venue,
+                url=self._url_of(client.venue),
+                request_timeout=config.request_timeout,
+                patience=config.patience,
+            )
+        return feed
+
+    async def close(self) -> None:
+        for feed in self._feeds.values():
+            await feed.close()
+        if self._around is not None:
+            self._around.publisher.close()
