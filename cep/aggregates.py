@@ -319,15 +319,3 @@ def _zero_if_empty(counts: Vector) -> Vector:
 def empty_value(function: str, kind: SqlType, length: int) -> Vector:
     """The aggregate over no rows."""
     return constant(kind, 0 if function in COUNTS else None, length)
-
-
-__all__ = [
-    "AGGREGATES",
-    "AggregateFunction",
-    "accumulate",
-    "aggregate_name",
-    "arrays",
-    "empty_value",
-    "reduced",
-    "running",
-]

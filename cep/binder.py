@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.evaluation import RowValues
-from cep.expressions import Apply, Column, Constant, Expression, walk
+from cep.expressions import Apply, Column, Constant, Expression
 from cep.functions import FUNCTIONS, cast
 from cep.functions_text import like_expression, read
 from cep.functions_time import UNIT_FUNCTIONS, field_name
@@ -18,8 +18,8 @@ from cep.signatures import Mismatch, fits
 from cep.syntax import CallNode, Identifier, LiteralNode, ModeNode, NameNode, Node, OverNode, ParameterNode, StarNode
 from cep.times import UNITS, literal_interval, unit_name
 from cep.tokens import Position
-from cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, NULL, STRING, Kind, SqlType
-from cep.vector import Vector
+from cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, STRING, Kind, SqlType
+from cep.vector import Vector, nulls
 from core.errors import TriggerRejected
 
 Parameters = Mapping[str, str]
@@ -320,8 +320,6 @@ def _no_column(index: int) -> Vector:
 
 
 def _sample(kind: SqlType) -> object:
-    from cep.vector import nulls
-
     return nulls(kind, 0).values
 
 
@@ -366,10 +364,3 @@ def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expre
 def _conversion_hint(types: Sequence[SqlType]) -> str:
     kinds = {kind.kind for kind in types}
     return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""
-
-
-def uses_columns(node: Expression) -> set[int]:
-    return {part.index for part in walk(node) if isinstance(part, Column)}
-
-
-__all__ = ["DOUBLE", "NULL", "Binder", "Field", "Parameters", "closest", "lookup", "uses_columns"]

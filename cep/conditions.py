@@ -15,7 +15,6 @@ from cep.evaluation import apply
 from cep.expressions import (
     Aggregation,
     Apply,
-    Column,
     Constant,
     Expression,
     Label,
@@ -428,6 +427,3 @@ def _general(node: Apply) -> Callable[..., Any]:
         return apply(node, vectors).to_list()[0]
 
     return run
-
-
-__all__ = ["Column", "Conditions", "History", "PathCode", "compile_conditions", "is_local", "localised"]

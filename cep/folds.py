@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 State = tuple[Any, ...]
 
 
@@ -108,8 +110,6 @@ def _joined(state: State, value: Any, separator: Any) -> State:
 
 
 def _logarithms(state: State, value: Any) -> State:
-    import numpy as np
-
     if value is None:
         return state
     with np.errstate(all="ignore"):
@@ -117,8 +117,6 @@ def _logarithms(state: State, value: Any) -> State:
 
 
 def _geometric(state: State) -> Any:
-    import numpy as np
-
     with np.errstate(all="ignore"):
         return float(np.exp(state[1] / state[0])) if state[0] else None
 

@@ -277,10 +277,6 @@ def _same(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return Vector(kind, found.values, found.valid, found.length, found.constant)
 
 
-def _nan_test(compute: Callable[..., Array]) -> ScalarFunction:
-    return ScalarFunction("", fixed(BOOLEAN, DOUBLE), _strict(compute))
-
-
 def _float(name: str, compute: Callable[..., Array], count: int = 1) -> ScalarFunction:
     return ScalarFunction(name, fixed(DOUBLE, *([DOUBLE] * count)), _strict(compute))
 
@@ -424,9 +420,6 @@ def _table() -> dict[str, ScalarFunction]:
     return {entry.name: entry for entry in entries}
 
 
-ARITY = {"LOG": (1, 2), "ROUND": (1, 2), "IS NULL": (1, 1)}
-
-
 def cast(vector: Vector, target: SqlType) -> Vector:
     """CAST: NULL where the value has no counterpart in `target`. Raises Mismatch for types without conversion."""
     source = vector.type
@@ -465,4 +458,3 @@ def _to_integer(vector: Vector, target: SqlType) -> Vector:
 
 
 FUNCTIONS = _table()
-__all__ = ["FUNCTIONS", "Mismatch", "ScalarFunction", "cast"]

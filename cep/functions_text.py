@@ -117,10 +117,6 @@ def _repeat(text: str, count: int) -> str | None:
     return text * max(0, count) if len(text) * max(0, count) <= _MAX_TEXT else None
 
 
-def _chosen(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
-    return _rowwise(lambda text, *rest: _TRIMS[extra](text, *rest))(arguments, kind, extra)
-
-
 _TRIMS: dict[str, Callable[..., str]] = {"TRIM": str.strip, "LTRIM": str.lstrip, "RTRIM": str.rstrip}
 
 

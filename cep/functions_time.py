@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cep.signatures import Mismatch, Signature, fits
-from cep.times import UNITS, unit_name
-from cep.types import BIGINT, DATE, DOUBLE, INTERVAL, NANOSECONDS, STRING, Kind, SqlType, timestamp
-from cep.vector import Array, Bools, Vector, constant
+from cep.times import UNITS
+from cep.types import BIGINT, DOUBLE, INTERVAL, NANOSECONDS, Kind, SqlType, timestamp
+from cep.vector import Array, Bools, Vector
 
 _DAY = UNITS["DAY"]
 # Monday 1969-12-29 is the start of the week that holds the epoch.
@@ -230,16 +230,3 @@ ENTRIES: list[tuple[str, Signature, _Implementation]] = [
     ("TO_SECONDS", _one(INTERVAL, DOUBLE), _seconds),
     *((name, _time_first(lambda _kind: BIGINT), _extract(kind)) for name, kind in _FIELDS.items() if name != "EPOCH"),
 ]  # fmt: skip
-
-__all__ = [
-    "DATE",
-    "ENTRIES",
-    "STRING",
-    "UNIT_FUNCTIONS",
-    "constant",
-    "field_name",
-    "moved",
-    "rescaled",
-    "truncated",
-    "unit_name",
-]

@@ -17,10 +17,10 @@ from cep.evaluation import Bounds, RowValues
 from cep.matching import MatchRows, evaluate_matches, masks
 from cep.plans import match_relation
 from cep.recognize import RecognizePlan, SortKey
-from cep.relation import Relation, concatenated, partition_codes, sorted_order
-from cep.release import FOREVER, Clock, Rows
+from cep.relation import partition_codes, sorted_order
+from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.search import Found, PartitionSearch, StepLimit, WorkLimit
-from cep.vector import Index, concatenate
+from cep.vector import Index
 
 Key = tuple[Any, ...]
 
@@ -119,7 +119,7 @@ class MatchStream:
             else:
                 partition.tickers.update(names[code] for code in np.unique(own).tolist())
             new = grouped.slice(start, end - start)
-            partition.rows = new if partition.rows is None else _joined([partition.rows, new])
+            partition.rows = new if partition.rows is None else joined([partition.rows, new])
             touched[key] = partition
         return touched
 
@@ -144,7 +144,7 @@ class MatchStream:
         parts = [partition for partition in touched.values() if partition.rows is not None and partition.rows.length]
         if not parts:
             return None
-        together = _joined([part.rows for part in parts if part.rows is not None])
+        together = joined([part.rows for part in parts if part.rows is not None])
         sizes = np.array([part.end - part.first_row for part in parts], dtype=np.int64)
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
@@ -247,7 +247,7 @@ class MatchStream:
             first = max(part.first_row, needed - self._lookback)
             keep.append((start + first - part.first_row, end))
             part.first_row = first
-        kept = _compact(together.take(np.concatenate([np.arange(low, high, dtype=np.int64) for low, high in keep])))
+        kept = compact(together.take(np.concatenate([np.arange(low, high, dtype=np.int64) for low, high in keep])))
         place = 0
         for part, (low, high) in zip(parts, keep, strict=True):
             part.rows = kept.slice(place, high - low)
@@ -284,7 +284,7 @@ class MatchStream:
                 }
             )
         reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
-        return {"partitions": written, "reports": reports}, _joined(kept) if kept else None
+        return {"partitions": written, "reports": reports}, joined(kept) if kept else None
 
     def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
         place = 0
@@ -340,23 +340,6 @@ def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: In
 def _ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:
     encoded = ticker.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    return Rows(
-        concatenated([part.relation for part in parts]),
-        np.concatenate([part.time for part in parts]),
-        np.concatenate([part.sequence for part in parts]),
-        pa.concat_arrays([part.ticker for part in parts]),
-    )
-
-
-def _compact(rows: Rows) -> Rows:
-    """Without references to the larger arrays that the rows were taken from."""
-    columns = [concatenate([rows.relation.column(index)]) for index in range(rows.relation.width)]
-    return rows.replaced(Relation(columns, rows.length))
 
 
 def _context(ready: Found, result: MatchRows, together: Rows) -> Context:

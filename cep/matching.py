@@ -12,7 +12,6 @@ from cep.measures import Mapping, MeasureValues, Outputs
 from cep.recognize import RecognizePlan
 from cep.search import Found, PartitionSearch, StepLimit, Trial, WorkLimit
 from cep.vector import Index, Vector
-from core.errors import TriggerRejected
 
 Columns = Callable[[int], Vector]
 
@@ -124,6 +123,3 @@ def _with_unmatched(shown: Index, starts: Index, matches: Index, measures: list[
     numbers = np.concatenate([matches, np.full(len(unmatched), -1, dtype=np.int64)])[order]
     picks = np.where(order < count, order, -1)
     return MatchRows(rows, numbers, [measure.expand().take(picks) for measure in measures])
-
-
-__all__ = ["MatchRows", "TriggerRejected", "evaluate_matches", "find", "masks", "trials"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cep.aggregates import AGGREGATES, COUNTS, empty_value, reduced, running
+from cep.aggregates import COUNTS, empty_value, reduced, running
 from cep.binder import Field
 from cep.evaluation import Bounds, RowValues
 from cep.expressions import Expression
@@ -339,6 +339,3 @@ class _FrameConditions:
         part = self._rows.take(np.arange(low, high, dtype=np.int64))
         values = part.values(Bounds.whole(part.length))
         return masks(self._plan.conditions, values, part.length), trials(self._plan.conditions, values, low)
-
-
-AGGREGATE_NAMES = tuple(AGGREGATES)

@@ -30,9 +30,8 @@ from cep.syntax import (
     WindowNode,
     WindowTableNode,
 )
-from cep.tokens import Position
 from cep.types import BOOLEAN, Kind, common
-from cep.windows import FUNCTIONS, WindowTable, check_intervals, window_fields
+from cep.windows import WindowTable, check_intervals, window_fields
 
 _GROUP_WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _WINDOW_PROPERTIES = {
@@ -531,6 +530,3 @@ def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | N
         return Column(inner.index - width, inner.type) if isinstance(inner, Column) else None
 
     return first, rewrite(second, moved)
-
-
-__all__ = ["FUNCTIONS", "Planner", "Position"]

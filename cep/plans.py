@@ -14,7 +14,7 @@ from cep.matching import evaluate_matches, find
 from cep.recognize import RecognizePlan, SortKey
 from cep.relation import Relation, Source, arranged, concatenated, partition_codes, sorted_order
 from cep.tokens import Position
-from cep.vector import Index, Vector
+from cep.vector import Index, Vector, concatenate
 
 Inputs = Mapping[str, Relation]
 
@@ -239,8 +239,6 @@ class Join:
 
     def _key_codes(self, left: Relation, right: Relation) -> tuple[Index, Index]:
         """Common numbers for the keys of both sides; -1 on the left where a key is NULL."""
-        from cep.vector import concatenate
-
         parts: list[Vector] = []
         for one, other in self.keys:
             parts.append(concatenate([left.values().value(one), right.values().value(other)]))

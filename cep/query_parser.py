@@ -3,7 +3,6 @@
 from cep.limits import Limits
 from cep.pattern_parser import PatternReader
 from cep.syntax import (
-    CallNode,
     Identifier,
     JoinNode,
     MatchNode,
@@ -368,7 +367,3 @@ def parse(text: str, limits: Limits) -> QueryNode | Node:
         return reader.statement()
     except RecursionError:
         raise reader.token.reject("the text is nested too deeply") from None
-
-
-def call_of(node: Node, name: str) -> CallNode | None:
-    return node if isinstance(node, CallNode) and node.name == name else None

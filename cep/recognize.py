@@ -4,15 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cep.automaton import Automaton
-from cep.binder import Binder, Field, Parameters, closest, lookup
+from cep.binder import Binder, Field, Parameters, closest
 from cep.conditions import Conditions, compile_conditions
-from cep.expressions import Column, Expression, Shift, walk
+from cep.expressions import Column, Expression, walk
 from cep.limits import Limits
 from cep.pattern_binder import PatternBinder
-from cep.pattern_parser import ALL_UNMATCHED, ONE, ONE_TIMEOUT
+from cep.pattern_parser import ALL_UNMATCHED, ONE_TIMEOUT
 from cep.program import compile_pattern, has_end_anchor, has_exclusion, has_unbounded_loop, variables_of
 from cep.search import SearchPlan, SkipRule
-from cep.syntax import CallNode, NameNode, Pattern, RecognizeNode, SortItem, Variable
+from cep.syntax import (
+    Alternation,
+    CallNode,
+    Concatenation,
+    Exclusion,
+    NameNode,
+    Pattern,
+    Permutation,
+    Quantified,
+    RecognizeNode,
+    SortItem,
+    Variable,
+)
 from cep.tokens import Position
 from cep.types import Kind
 
@@ -237,8 +249,6 @@ def _warnings(node: RecognizeNode, within: int | None) -> tuple[str, ...]:
 
 def _free_loop(pattern: Pattern, defined: set[str]) -> str | None:
     """A variable without condition inside an unbounded loop."""
-    from cep.syntax import Alternation, Concatenation, Exclusion, Permutation, Quantified
-
     if isinstance(pattern, Quantified):
         if pattern.upper is None:
             for variable in variables_of(pattern.inner):
@@ -253,16 +263,3 @@ def _free_loop(pattern: Pattern, defined: set[str]) -> str | None:
     elif isinstance(pattern, Exclusion):
         parts = (pattern.inner,)
     return next((name for part in parts if (name := _free_loop(part, defined)) is not None), None)
-
-
-__all__ = [
-    "ONE",
-    "MeasurePlan",
-    "RecognizePlan",
-    "Shift",
-    "SortKey",
-    "bind_columns",
-    "bind_order",
-    "bind_recognize",
-    "lookup",
-]

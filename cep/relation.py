@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from cep.evaluation import Bounds, RowValues
 from cep.recognize import SortKey
-from cep.types import Kind
 from cep.vector import Index, Vector, codes, concatenate, from_column
 
 Source = Vector | Callable[[], Vector]
@@ -141,6 +140,3 @@ def arranged(relation: Relation, partition: Sequence[int], keys: Sequence[SortKe
 
 def _is_identity(order: Index) -> bool:
     return len(order) == 0 or (int(order[0]) == 0 and bool((order[1:] - order[:-1] == 1).all()))
-
-
-__all__ = ["Kind", "Relation", "arranged", "concatenated", "from_table", "partition_codes", "sorted_order"]

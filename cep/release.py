@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from cep.aggregates import accumulate
-from cep.relation import Relation, from_table
-from cep.vector import Bools, Index, from_column
+from cep.relation import Relation, concatenated, from_table
+from cep.vector import Bools, Index, concatenate, from_column
 
 FOREVER = 2**63 - 1
 
@@ -213,3 +213,21 @@ def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str)
     return Rows(
         relation, from_column(table.column(time_column)).values, from_column(table.column(SEQUENCE)).values, ticker
     )
+
+
+def joined(parts: list[Rows]) -> Rows:
+    """The rows of all parts, one part after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return Rows(
+        concatenated([part.relation for part in parts]),
+        np.concatenate([part.time for part in parts]),
+        np.concatenate([part.sequence for part in parts]),
+        pa.concat_arrays([part.ticker for part in parts]),
+    )
+
+
+def compact(rows: Rows) -> Rows:
+    """Without references to the larger arrays that the rows were taken from."""
+    columns = [concatenate([rows.relation.column(index)]) for index in range(rows.relation.width)]
+    return rows.replaced(Relation(columns, rows.length))

@@ -8,7 +8,6 @@ from cep.binder import Binder, Field, Parameters, closest
 from cep.expressions import Aggregation, Column, Constant, Expression, walk
 from cep.limits import Limits
 from cep.over import RANKING, VALUES, Bound, Frame, Window, WindowFunction
-from cep.pattern_binder import PatternBinder
 from cep.recognize import SortKey, bind_recognize
 from cep.signatures import Mismatch
 from cep.syntax import (
@@ -322,6 +321,3 @@ def _has_over(node: Node) -> bool:
     if isinstance(node, OverNode):
         return True
     return isinstance(node, CallNode) and any(_has_over(argument) for argument in node.arguments)
-
-
-__all__ = ["LATER", "GroupBinder", "PatternBinder", "SelectBinder", "WindowUse", "bind_aggregate", "has_aggregate"]

@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cep.binder import Field
 from cep.engine import CompiledQuery, compile_query
 from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
 from cep.over import Over
-from cep.plans import Filter, Group, Join, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort
+from cep.plans import Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort
 from cep.relation import Relation, from_table
-from cep.release import FOREVER, SEQUENCE, Clock, Rows, rows_of
+from cep.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
 from cep.stream_stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, chained
-from cep.tokens import Position
 from cep.types import SqlType, to_arrow
-from cep.vector import Index
+from cep.vector import Index, nulls
 from cep.windows import WindowTable
 from core.errors import TriggerRejected
 
@@ -257,8 +255,6 @@ class _MatchStage:
         result = self.stream.feed(rows, clock)
         if result is None:
             self.context = None
-            from cep.vector import nulls
-
             empty = Relation([nulls(kind, 0) for kind in self.types], 0)
             return rows.slice(0, 0).replaced(empty)
         self.context = result.context
@@ -335,15 +331,13 @@ class _Merge:
     held: Rows | None = None
 
     def feed(self, rows: Rows, least: int | None) -> Rows:
-        from cep.match_stream import _compact, _joined
-
-        together = rows if self.held is None or not self.held.length else _joined([self.held, rows])
+        together = rows if self.held is None or not self.held.length else joined([self.held, rows])
         due = (
             np.zeros(together.length, dtype=np.bool_) if least is None else (together.time < least) | (least == FOREVER)
         )
         picked = np.flatnonzero(due)
         order = np.lexsort((together.sequence[picked], together.time[picked]))
-        self.held = _compact(together.take(np.flatnonzero(~due))) if not due.all() else None
+        self.held = compact(together.take(np.flatnonzero(~due))) if not due.all() else None
         return together.take(picked[order])
 
 
@@ -511,6 +505,3 @@ def _unpacked(blob: bytes) -> Rows:
         columns[1].to_numpy(zero_copy_only=False),
         columns[2],
     )
-
-
-__all__ = ["Events", "Field", "Narrowed", "Position", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]

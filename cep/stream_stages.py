@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from cep.expressions import Column
-from cep.match_stream import _compact, _joined
 from cep.over import RANKING, Over
-from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Sort
+from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
 from cep.relation import Relation, partition_codes
-from cep.release import FOREVER, Clock, Rows
+from cep.release import Clock, Rows, compact, joined
 from cep.vector import Bools, Index
 from cep.windows import WindowTable
 
@@ -138,7 +137,7 @@ class OverStage:
         if rows.length == 0:
             return rows.replaced(self._moved(rows.relation).run({}))
         old = self._kept.length if self._kept is not None else 0
-        together = _joined([self._kept, rows]) if self._kept is not None and old else rows
+        together = joined([self._kept, rows]) if self._kept is not None and old else rows
         computed = self._moved(together.relation).run({})
         self._keep(together)
         fresh = np.arange(old, together.length, dtype=np.int64)
@@ -160,7 +159,7 @@ class OverStage:
         if self._range:
             times = rows.relation.column(self._key.index).expand().values[order]
             keep |= times >= times[last] - self._range
-        self._kept = _compact(rows.take(np.sort(order[keep])))
+        self._kept = compact(rows.take(np.sort(order[keep])))
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {}, self._kept
@@ -192,7 +191,7 @@ class GroupStage:
         )
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
-        together = _joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
+        together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
         if together.length == 0:
             return together.replaced(self._grouped(self._with_windows(together).relation))
         expanded = self._with_windows(together)
@@ -257,7 +256,7 @@ class GroupStage:
         return Rows(result, end - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
 
     def _keep(self, together: Rows, expanded: Rows, is_open: Bools) -> None:
-        self._kept = _compact(together.take(np.unique(expanded.sequence[is_open])))
+        self._kept = compact(together.take(np.unique(expanded.sequence[is_open])))
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {"seen": self._seen, "least": self._least}, self._kept
@@ -266,6 +265,3 @@ class GroupStage:
         self._seen = dict(state["seen"])
         self._least = state["least"]
         self._kept = rows
-
-
-__all__ = ["FOREVER", "STATELESS", "GroupStage", "OverStage", "RowStage", "Scan", "Sort", "Stage", "chained"]

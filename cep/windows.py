@@ -108,6 +108,3 @@ def check_intervals(function: str, intervals: tuple[int, ...], at: Position) -> 
             raise at.reject("the step of CUMULATE is longer than its size")
         if size // step > _MAX_WINDOWS_PER_ROW:
             raise at.reject(f"a row would be in more than {_MAX_WINDOWS_PER_ROW} windows")
-
-
-__all__ = ["FUNCTIONS", "WindowTable", "check_intervals", "window_fields"]
