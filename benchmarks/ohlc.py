@@ -63,7 +63,7 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
         try:
             session.dataSource.register(LiveSource)
             _publish(bus, ticks.slice(0, min(ticks.num_rows, 100_000)), "WARM.")
-            writer = LiveWriter(bus, catalog, SparkMerger(session, catalog, redis.url), threading.Lock(), _never())
+            writer = LiveWriter(catalog, SparkMerger(session, catalog, redis.url), threading.Lock(), _never())
             checkpoint = f"file://{folder}/checkpoints"
             _timed_floor(session, settings, bus, f"{checkpoint}/floor-warm")
             query = start_live_query(session, settings, writer, f"{checkpoint}/live-warm")

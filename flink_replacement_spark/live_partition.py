@@ -271,16 +271,16 @@ def _joined(batches: Sequence[TickColumns]) -> TickColumns:
 def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
     """The ids as integers, or None unless all are decimal numbers of at most 18 digits."""
     width = ids.dtype.itemsize
-    digits = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
-    length = int(np.count_nonzero(digits[0]))
-    if width > 18 or length == 0:
+    texts = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
+    is_given = texts != 0
+    digits = texts - np.uint8(ord("0"))
+    if width > 18 or np.any(is_given & (digits > 9)) or not np.all(is_given[:, 0]):
         return None
-    if np.any(digits[:, length:]) or not np.all(digits[:, :length]):
-        return ids.astype(np.int64) if all(text.isdigit() for text in ids.tolist()) else None
-    values = digits[:, :length].astype(np.int64) - ord("0")
-    if np.any(values < 0) or np.any(values > 9):
-        return None
-    return values @ (10 ** np.arange(length - 1, -1, -1, dtype=np.int64))
+    values = np.zeros(len(ids), np.int64)
+    for place in range(width):
+        # Shorter ids end in zero bytes, which add no digit.
+        values = np.where(is_given[:, place], values * 10 + digits[:, place], values)
+    return values
 
 
 def _gap_range(gap: records.Gap) -> tuple[int, int]:

@@ -1,4 +1,8 @@
-"""The live query's work on the executors: records of one partition in, rows of its results out."""
+"""The live query's work on the executors: records of one partition in, rows of its results out.
+
+Bars go to the topic `ohlc` from here, before anything else is done with them: whoever waits for a bar waits for that.
+The publish is named by query, partition and batch, so that a micro-batch which runs again publishes nothing twice.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -9,7 +13,8 @@ import pyarrow as pa
 
 from bars import exact
 from bars.maker import MadeBars
-from bus import Bus
+from bus import Bus, Record, SequenceStamp
+from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
 from flink_replacement_spark.live_state import StateStore
@@ -18,7 +23,7 @@ from protobuf.tick_columns import TickColumns
 
 __all__ = ["RESULT", "RESULT_SCHEMA", "process"]
 
-#: `kind`: what the row is. `record`: what goes on the bus for it (OHLCV), or came from there (TickMark of a gap).
+#: `kind`: what the row is. `record`: the TickMark of a gap.
 BAR, TICK, GAP, COUNTS = range(4)
 RESULT = pa.schema(
     [
@@ -44,6 +49,10 @@ RESULT = pa.schema(
 _NAMES = {"int32": "int", "int64": "bigint", "double": "double", "string": "string", "bool": "boolean"}
 RESULT_SCHEMA = ", ".join(f"{field.name} {_NAMES.get(str(field.type), 'binary')}" for field in RESULT)
 
+#: Field 13 of OHLCV, as a varint.
+_SEQUENCE_TAG = b"\x68"
+_PUBLISH_RECORDS = 5_000
+
 Batches = Iterable[pa.RecordBatch]
 
 
@@ -62,6 +71,7 @@ def process(
         live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
         before = live.duplicates, live.too_late
         output = live.process(ticks, marks)
+        _publish(_bus(url), f"{query_id}:{partition}", batch_id, output)
         store.save(partition, batch_id, live.save())
         _CACHE[query_id, partition] = (batch_id, live)
         yield from _rows(output, live.duplicates - before[0], live.too_late - before[1])
@@ -124,46 +134,52 @@ def _rows(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.Rec
         )
 
 
+def _publish(bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> None:
+    found = [record for tickers, made in output.bars for record in _bar_records(tickers, made)]
+    for chunk, start in enumerate(range(0, len(found), _PUBLISH_RECORDS)):
+        part = found[start : start + _PUBLISH_RECORDS]
+        bus.publish_as(bus_topics.OHLC, part, writer=f"{writer}:{chunk}", number=batch_id)
+
+
+def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
+    bars = made.bars
+    period = bars.period_seconds
+    keys = [ticker.encode() for ticker in tickers]
+    stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
+    columns = (
+        bars.group, bars.open_time, bars.open, bars.high, bars.low, bars.close, exact.to_doubles(bars.volume),
+        exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete, made.revision,
+    )  # fmt: skip
+    for group, opened, o, h, low, c, volume, quote_volume, count, complete, revision in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        bar = OHLCV(
+            open_time=opened, open=o, high=h, low=low, close=c, volume=volume, quote_volume=quote_volume,
+            trade_count=count, period_seconds=period, ticker=tickers[group], complete=complete, revision=revision,
+            source="ticks",
+        )  # fmt: skip
+        yield Record(bar.SerializeToString(), key=keys[group], sequence=stamps[group])
+
+
 def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
     bars = made.bars
     count = len(bars)
-    volume, quote_volume = exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume)
-    names = pa.DictionaryArray.from_arrays(pa.array(bars.group.astype(np.int32)), pa.array(tickers)).dictionary_decode()
-    columns = zip(
-        names.to_pylist(),
-        *(
-            column.tolist()
-            for column in (
-                bars.open_time, bars.open, bars.high, bars.low, bars.close, volume, quote_volume, bars.trade_count,
-                made.complete, made.revision,
-            )
-        ),
-        strict=True,
-    )  # fmt: skip
-    period = bars.period_seconds
-    encoded = [
-        OHLCV(
-            open_time=opened, open=o, high=h, low=low, close=c, volume=v, quote_volume=q, trade_count=n,
-            period_seconds=period, ticker=ticker, complete=complete, revision=revision, source="ticks",
-        ).SerializeToString()
-        for ticker, opened, o, h, low, c, v, q, n, complete, revision in columns
-    ]  # fmt: skip
+    names = pa.DictionaryArray.from_arrays(pa.array(bars.group.astype(np.int32)), pa.array(tickers))
     return _batch(
         count,
         kind=pa.repeat(pa.scalar(BAR, pa.int32()), count),
-        ticker=names,
-        period_seconds=pa.repeat(pa.scalar(period, pa.int32()), count),
+        ticker=names.dictionary_decode(),
+        period_seconds=pa.repeat(pa.scalar(bars.period_seconds, pa.int32()), count),
         time_ns=pa.array(bars.open_time),
         open=pa.array(bars.open),
         high=pa.array(bars.high),
         low=pa.array(bars.low),
         close=pa.array(bars.close),
-        volume=pa.array(volume),
-        quote_volume=pa.array(quote_volume),
+        volume=pa.array(exact.to_doubles(bars.volume)),
+        quote_volume=pa.array(exact.to_doubles(bars.quote_volume)),
         trade_count=pa.array(bars.trade_count),
         complete=pa.array(made.complete),
         revision=pa.array(made.revision.astype(np.int32)),
-        record=pa.array(encoded, pa.binary()),
     )
 
 

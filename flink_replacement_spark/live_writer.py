@@ -1,8 +1,7 @@
-"""Results of the live query out: bars to the topic `ohlc` and the tables, new ticks and gaps to theirs.
+"""Results of the live query into the tables: bars, new ticks, gaps.
 
-Exactly once: what is published is named by query and batch, so that a repeated micro-batch publishes nothing again;
-bars are compared with the table before they are written; each snapshot names its query and batch and is looked for
-before a commit and after one of unknown outcome.
+Exactly once: bars are compared with the table before they are written; each snapshot names its query and batch and is
+looked for before a commit and after one of unknown outcome.
 """
 
 import threading
@@ -17,8 +16,6 @@ from pyiceberg.catalog import Catalog
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential_jitter
 from tenacity.nap import sleep_using_event
 
-from bus import Bus, Record, SequenceStamp
-from bus import topics as bus_topics
 from core import metrics
 from core.errors import CandlewrightError
 from core.log import get_logger
@@ -31,9 +28,6 @@ __all__ = ["LiveHealth", "LiveWriter"]
 
 log = get_logger()
 
-#: Field 13 of OHLCV, as a varint.
-_SEQUENCE_TAG = b"\x68"
-_PUBLISH_RECORDS = 5_000
 _SIDES = pa.array(["unknown", "buy", "sell"])
 
 _BARS = metrics.Counter("candlewright_spark_bars_total", "Bars published.", ["kind"], registry=metrics.REGISTRY)
@@ -68,11 +62,8 @@ class LiveHealth:
 class LiveWriter:
     """`table_lock` is the one lock for writing tables in this driver; `stopping` ends retries."""
 
-    def __init__(
-        self, bus: Bus, catalog: Catalog, merger: Merger, table_lock: threading.Lock, stopping: threading.Event
-    ) -> None:
+    def __init__(self, catalog: Catalog, merger: Merger, table_lock: threading.Lock, stopping: threading.Event) -> None:
         self.health = LiveHealth()
-        self._bus = bus
         self._catalog = catalog
         self._merger = merger
         self._table_lock = table_lock
@@ -97,9 +88,6 @@ class LiveWriter:
     def _carry_out(self, query_id: str, batch_id: int, results: pa.Table) -> None:
         summary = {"candlewright.query-id": query_id, "candlewright.batch-id": str(batch_id)}
         bars = _of_kind(results, BAR)
-        if bars.num_rows:
-            # Whoever waits for a bar waits for the topic: the table comes after it.
-            self._publish(query_id, batch_id, bars)
         ticks, gaps = _of_kind(results, TICK), _of_kind(results, GAP)
         if bars.num_rows + ticks.num_rows + gaps.num_rows == 0:
             return
@@ -110,21 +98,6 @@ class LiveWriter:
                 self._append_ticks(ticks, summary)
             if gaps.num_rows:
                 self._upsert_gaps([records.TickMark.FromString(value) for value in gaps["record"].to_pylist()])
-
-    def _publish(self, query_id: str, batch_id: int, bars: pa.Table) -> None:
-        # The same order in every repetition.
-        keys = [("ticker", "ascending"), ("period_seconds", "ascending"), ("time_ns", "ascending")]
-        columns = bars.select(["ticker", "period_seconds", "record"]).take(pc.sort_indices(bars, sort_keys=keys))
-        tickers, periods, values = (column.to_pylist() for column in columns.columns)
-        for chunk, start in enumerate(range(0, len(values), _PUBLISH_RECORDS)):
-            stop = start + _PUBLISH_RECORDS
-            found = [
-                Record(value, key=ticker.encode(), sequence=SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG))
-                for ticker, period, value in zip(
-                    tickers[start:stop], periods[start:stop], values[start:stop], strict=True
-                )
-            ]
-            self._bus.publish_as(bus_topics.OHLC, found, writer=f"{query_id}:{chunk}", number=batch_id)
 
     def _upsert_bars(self, incoming: pa.Table, summary: dict[str, str]) -> None:
         table = load_table(self._catalog, OHLC)

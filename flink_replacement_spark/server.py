@@ -92,7 +92,7 @@ class Driver:
         session.dataSource.register(LiveSource)
         writer = self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
         merger = SparkMerger(session, catalog, settings.bus.url)
-        live = self._live = LiveWriter(bus, catalog, merger, self.table_lock, self._stopping)
+        live = self._live = LiveWriter(catalog, merger, self.table_lock, self._stopping)
         checkpoint = checkpoint_of(settings, LIVE_QUERY)
         self.queries = [
             WatchedQuery(
