@@ -14,8 +14,11 @@ import pyarrow as pa
 from cep.signatures import Mismatch, Signature, fits, fixed
 from cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
 from cep.vector import Array, Index, Vector, codes, constant, from_list
+from core.errors import TriggerRejected
 
 _SHORT = 48
+MAX_JOINED_TEXT = 10_000
+_MAX_ARRAY_ITEMS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +172,8 @@ def _joined(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector
             text = None
         if value is not None:
             text = value if text is None else text + (separator or "") + value
-        if text is not None and len(text) > 1_000_000:
-            text = text[:1_000_000]
+        if text is not None and len(text) > MAX_JOINED_TEXT:
+            text = text[:MAX_JOINED_TEXT]
         found.append(text)
     return from_list(kind, found)
 
@@ -214,6 +217,8 @@ def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
     """One array a row: the values from `begins[i]` to `ends[i]`, NULL where there are none."""
     sizes = np.maximum(ends - begins, 0)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    if int(offsets[-1]) > _MAX_ARRAY_ITEMS:
+        raise TriggerRejected(f"the arrays of ARRAY_AGG hold more than {_MAX_ARRAY_ITEMS} values in all")
     places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
     items = values.take(places).to_arrow()
     made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)

@@ -164,6 +164,10 @@ class Binder:
         text = self.parameters.get(node.name)
         if text is None:
             raise node.at.reject(f"no value for the parameter :{node.name}", closest(node.name, self.parameters))
+        if len(text) > self.limits.literal_characters:
+            raise node.at.reject(
+                f"the parameter :{node.name} has more than {self.limits.literal_characters} characters"
+            )
         kind: SqlType = STRING
         for candidate in (BIGINT, DOUBLE):
             if text.strip() == text and re.match(r"[+-]?[.\d]", text) and read(text, candidate) is not None:

@@ -178,6 +178,8 @@ class ExpressionReader(Reader):
             return self._number()
         if token.kind is TokenKind.STRING:
             self.advance()
+            if len(token.text) > self.limits.literal_characters:
+                raise token.reject(f"a text may have at most {self.limits.literal_characters} characters")
             return LiteralNode(token.text, STRING, token.at)
         if token.kind is TokenKind.PARAMETER:
             self.advance()

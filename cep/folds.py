@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from cep.aggregates import MAX_JOINED_TEXT
+
 State = tuple[Any, ...]
 
 
@@ -106,7 +108,7 @@ def _any_value(state: State, value: Any) -> State:
 def _joined(state: State, value: Any, separator: Any) -> State:
     if value is None:
         return state
-    return ((value if state[0] is None else state[0] + (separator or "") + value)[:1_000_000],)
+    return ((value if state[0] is None else state[0] + (separator or "") + value)[:MAX_JOINED_TEXT],)
 
 
 def _logarithms(state: State, value: Any) -> State:

@@ -14,7 +14,8 @@ from cep.times import literal_time
 from cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
 from cep.vector import Vector, constant, from_column, from_list
 
-_MAX_TEXT = 1_000_000
+# Made texts are repeated once a row: a bound on one is a bound on the memory of a batch.
+_MAX_TEXT = 1_000
 
 
 def _kernel(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:

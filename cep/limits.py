@@ -7,6 +7,7 @@ from dataclasses import dataclass
 class Limits:
     text_bytes: int = 64 * 1024
     tokens: int = 12_000
+    literal_characters: int = 2_000
     depth: int = 120
     expression_nodes: int = 5_000
     variables: int = 60

@@ -81,6 +81,7 @@ HOSTILE = [
     "   -- nothing\n",
     "/* no end",
     "side = 'no end",
+    "side = '" + "x" * 3000 + "'",
     "price > 1\x00",
     "price \u2265 1",
     "\u0440rice > 1",
