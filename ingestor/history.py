@@ -101,7 +101,9 @@ class HistoryFetch:
         self._now = await self._client.clock(self._progress)
         if closed_end(job.end, job.period_seconds, self._now) < job.end:
             self._now = await self._client.clock(self._progress, newer_than=0.1)
-        self._stop = closed_end(job.end, job.period_seconds, self._now)
+        # On the grid, for exchanges are asked in whole milliseconds or seconds: an end just behind an open time would
+        # be rounded to it, and the candle that opens there would be missing.
+        self._stop = first_open_from(closed_end(job.end, job.period_seconds, self._now), job.period_seconds)
 
     async def _window(self, market: Market, timeframe: str, start: int, end: int) -> int:
         """Deliver what the exchange has of [start, end), or of its beginning; returns where to go on."""

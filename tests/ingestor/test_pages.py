@@ -81,6 +81,20 @@ async def test_every_row_of_a_range_with_holes_comes_once_whatever_the_page_size
     assert set(sources) == {"exchange"}
 
 
+@pytest.mark.parametrize("beyond", [1, 999_999, 1_000_001, 30 * SECOND])
+@pytest.mark.parametrize("venue", SERVE)
+async def test_an_end_between_two_candles_takes_the_one_before_it(venue: str, beyond: int) -> None:
+    """A candle opens before the end by a nanosecond: no exchange can be asked for that, so it is asked for the grid."""
+    last = T0 + 60 * 4
+    async with loopback() as server, client_of(venue, server.url) as client:
+        SERVE[venue](server, minute_rows(T0, 10), 1000)
+        await client.load_markets(HastyProgress())
+        summary, candles, _ = await fetch(client, HistoryJob("BTC/USDT", 60, T0 * SECOND + 1, last * SECOND + beyond))
+    assert candles is not None
+    assert candles.open_time.tolist() == [(T0 + 60 * n) * SECOND for n in range(1, 5)]
+    assert (summary.rows, summary.expected, summary.holes) == (4, 4, ())
+
+
 async def test_binance_gives_quote_volume_and_trade_count() -> None:
     async with loopback() as server, client_of("BINANCE", server.url) as client:
         _binance(server, minute_rows(T0, 3), 1000)
