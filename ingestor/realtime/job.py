@@ -207,8 +207,7 @@ class TickJob:
 
     async def _repair(self, repair: Repair) -> None:
         assert self._rest is not None
-        known = {trade[ORDER]: trade for trade in getattr(self._stream, "recent", ())}
-        anchor = Anchor(repair.after[TIME], repair.after[ORDER] or None, known)
+        anchor = Anchor(repair.after[TIME], repair.after[ORDER] or None, repair.until, self._stream.known())
         quiet = Progress()
         try:
             found = await self._rest.after(anchor, quiet)

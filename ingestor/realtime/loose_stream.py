@@ -37,6 +37,9 @@ class LooseStream:
     def last(self) -> Trade | None:
         return self._last
 
+    def known(self) -> dict[int, Trade]:
+        return {}
+
     def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
         for trade in known:
             self._remember(trade)

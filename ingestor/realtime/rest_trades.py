@@ -28,10 +28,13 @@ LAG_PAUSES = (0.3, 0.7, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Where to begin: after this trade, or, with `order` None, at this time (ns)."""
+    """Where to begin: after this trade, or, with `order` None, at this time (ns). Aggregates are wanted up to id
+    `until` only, since trades behind that are here; `known` holds sizes of trades that are.
+    """
 
     time: int
     order: int | None = None
+    until: int | None = None
     known: Mapping[int, Trade] = field(default_factory=dict)
 
     def is_after(self, trade: Trade) -> bool:
@@ -122,9 +125,10 @@ class BinanceTrades(NewestPage):
         before = page[0][ORDER]
         aggregates = await self._aggregates(anchor, before, progress)
         known = {**anchor.known, **{trade[ORDER]: trade for trade in page}}
+        last = before - 1 if anchor.until is None else min(before - 1, anchor.until)
         first = anchor.order + 1 if anchor.order is not None else (aggregates[0].first if aggregates else before)
-        pieces = [piece for aggregate in aggregates if (piece := cut(aggregate, first, before - 1, known)) is not None]
-        covered = _covers(pieces, first, before - 1)
+        pieces = [piece for aggregate in aggregates if (piece := cut(aggregate, first, last, known)) is not None]
+        covered = _covers(pieces, first, last)
         told = "its bars were repaired from aggregates" if covered else "aggregates cover it in part"
         return Found(found.trades, pieces, False, f"{found.reason}; {told}", covered)
 

@@ -94,6 +94,10 @@ class TradeStream(Protocol):
     @property
     def last(self) -> Trade | None: ...
 
+    def known(self) -> dict[int, Trade]:
+        """Trades by id that an aggregate may have joined with missing ones."""
+        ...
+
     def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
         """Go on after `last`; None: the market has had no trade yet."""
         ...
@@ -138,6 +142,9 @@ class DenseStream:
     @property
     def last(self) -> Trade | None:
         return self._last
+
+    def known(self) -> dict[int, Trade]:
+        return {**{trade[ORDER]: trade for trade in self.recent}, **self._waiting}
 
     def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
         self.recent.extend(known)
@@ -206,7 +213,10 @@ class DenseStream:
         # An answer from before the connection ended says nothing of what was missed since.
         self._is_checked = self._is_checked or (self._connected_at is not None and not self._is_stale)
         self._is_stale = False
-        while self._waiting and self._next <= (asked.until if asked.until is not None else 0):
+        until = asked.until
+        if until is None:
+            until = answer.trades[0][ORDER] - 1 if answer.trades else 0
+        while self._waiting and self._next <= until:
             commands += self._give_up(min(self._waiting), answer)
             commands += self._drain()
         if answer.trades and self.counts.trades > before:

@@ -1,0 +1,191 @@
+"""Generated live trades of the sandbox through stock ccxt.pro to the bus, with everything that sockets do wrong."""
+
+import asyncio
+import time
+from decimal import Decimal
+
+import pytest
+
+from bus.memory_bus import MemoryBus
+from core.errors import LeaseLost
+from ingestor.realtime.trade import ORDER, SIZE
+from sandbox.faults import Fault
+from sandbox.server import Sandbox
+from tests.ingestor.realtime.stage import ids, ingestor, marks, stopped, ticks, until
+
+TICKER = "BTC/USDT.BINANCE"
+CLOCK = "2024-03-05T12:34:20"
+
+
+def sandbox(speed: float = 30.0) -> Sandbox:
+    return Sandbox(seed=3, clock=CLOCK, speed=speed, rate_limit=False)
+
+
+def assert_each_once(bus: MemoryBus) -> None:
+    found = ids(bus, TICKER)
+    assert found == list(range(found[0], found[0] + len(found)))
+
+
+async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
+    bus = MemoryBus()
+    async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(marks(bus, TICKER, "seed")) == 3 and marks(bus, TICKER, "clock"))
+        await stopped(task)
+        minute = exchange.clock.now() // 60_000 * 60_000
+        market = exchange.markets["BTCUSDT"]
+        assert [mark.from_time for mark in marks(bus, TICKER, "covered")] == [minute * 1_000_000]
+        assert ids(bus, TICKER)[0] == market.fill_at(minute)
+    assert_each_once(bus)
+    seeds = {seed.period_seconds: seed for seed in marks(bus, TICKER, "seed")}
+    hour = minute // 3_600_000 * 3_600_000
+    assert [t // 1_000_000 for t in seeds[60].open_time] == list(range(hour, minute, 60_000))
+    assert len(seeds[3_600].open_time) == 12
+    assert len(seeds[86_400].open_time) == 1
+    clock = marks(bus, TICKER, "clock")[-1]
+    assert clock.exchange_time > minute * 1_000_000 and clock.sequence <= len(ids(bus, TICKER))
+
+
+FAULTS = [
+    Fault("close", code=1000, after=20, count=3, probability=0.05),
+    Fault("close", code=1001, after=20, count=3, probability=0.05),
+    Fault("close", code=1006, after=20, count=3, probability=0.05),
+    Fault("abort", after=20, count=3, probability=0.05),
+    Fault("duplicate"),
+    Fault("swap", probability=0.3),
+    Fault("drop", after=20, probability=0.05),
+]
+
+
+@pytest.mark.parametrize(
+    "fault", FAULTS, ids=lambda fault: f"{fault.kind}{fault.code if fault.kind == 'close' else ''}"
+)
+async def test_every_trade_is_on_the_bus_once_in_spite_of_the_socket(fault: Fault) -> None:
+    bus = MemoryBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        exchange.add_fault(fault)
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 300 and exchange.stream_counters[fault.kind] >= 3)
+        exchange.clear_faults()
+        target = exchange.markets["BTCUSDT"].fill_at(exchange.clock.now())
+        await until(lambda: ids(bus, TICKER)[-1] >= target)
+        await stopped(task)
+    assert_each_once(bus)
+    assert not marks(bus, TICKER, "gap")
+
+
+async def test_a_frozen_socket_is_given_up_and_what_it_missed_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingestor.realtime.feed.FROZEN_SECONDS", 2.5)
+    bus = MemoryBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 50)
+        exchange.add_fault(Fault("freeze"))
+        await until(lambda: exchange.stream_counters["freeze"])
+        frozen_at = len(ids(bus, TICKER))
+        await until(lambda: len(ids(bus, TICKER)) > frozen_at + 100)
+        await stopped(task)
+    assert_each_once(bus)
+
+
+async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> None:
+    bus = MemoryBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 50)
+        exchange.add_fault(Fault("drop"))
+        await until(lambda: exchange.stream_counters["drop"])
+        last = ids(bus, TICKER)[-1]
+        market = exchange.markets["BTCUSDT"]
+        while market.fill_at(exchange.clock.now()) - last < 1_800:
+            exchange.clock.advance(60_000)
+        await until(lambda: exchange.stream_counters["drop"] > 1_750)
+        exchange.clear_faults()
+        await until(lambda: ids(bus, TICKER)[-1] > last + 1_800)
+        await stopped(task)
+        trades = {trade[ORDER]: trade for trade in ticks(bus, TICKER)}
+        gaps = marks(bus, TICKER, "gap")
+        assert gaps and not any(gap.is_repaired for gap in gaps)
+        assert all("bars were repaired" in gap.reason for gap in gaps)
+        missing = [i for gap in gaps for i in range(int(gap.from_trade_id), int(gap.to_trade_id) + 1)]
+        assert len(missing) > 500 and sorted([*missing, *trades]) == list(range(min(trades), max(trades) + 1))
+        assert sum(gap.missing for gap in gaps) == len(missing)
+        seeds = [seed for seed in marks(bus, TICKER, "seed") if not seed.period_seconds]
+        covered = [
+            i
+            for seed in seeds
+            for low, high in zip(seed.first_trade_id, seed.last_trade_id, strict=True)
+            for i in range(low, high + 1)
+        ]
+        assert covered == missing
+        rows = market.fills(missing[0], len(missing), exchange.clock.now())
+        told = sum(Decimal(repr(size)) for seed in seeds for size in seed.volume)
+        known = [i for i in rows.id.tolist() if i in trades]
+        assert not known or len(gaps) > 1
+        lots = Decimal(int(rows.lots.sum())).scaleb(-market.lot_decimals)
+        assert told == lots - sum(Decimal(repr(trades[i][SIZE])) for i in known)
+
+
+async def test_another_ingestor_goes_on_where_the_dead_one_stopped() -> None:
+    bus = MemoryBus()
+    async with sandbox() as exchange:
+        async with ingestor(bus, exchange.url) as first:
+            task = first.start(TICKER, "j1")
+            await until(lambda: len(ids(bus, TICKER)) > 50)
+            bus.revoke(["j1"])
+            with pytest.raises(LeaseLost):
+                await task
+        before = len(ids(bus, TICKER))
+        async with ingestor(bus, exchange.url) as second:
+            task = second.start(TICKER, "j2")
+            await until(lambda: len(ids(bus, TICKER)) > before + 50)
+            await stopped(task)
+    assert_each_once(bus)
+    assert len(marks(bus, TICKER, "covered")) == 1
+    assert not marks(bus, TICKER, "gap")
+
+
+async def test_a_stopped_job_unsubscribes_within_a_second_and_leaves_the_others() -> None:
+    bus = MemoryBus()
+    other = "ETH/USDT.BINANCE"
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        rest = own.start(other, "j2")
+        await until(lambda: ids(bus, TICKER) and ids(bus, other))
+        began = time.monotonic()
+        await stopped(task)
+        assert time.monotonic() - began < 1.0
+        await until(lambda: not any("btcusdt@trade" in c.session.names for c in exchange.connections))
+        count = len(ids(bus, other))
+        await until(lambda: len(ids(bus, other)) > count + 5)
+        await stopped(rest)
+
+
+async def test_heartbeats_stop_with_the_socket() -> None:
+    bus = MemoryBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: ids(bus, TICKER))
+        beats = len(own.heartbeats)
+        await until(lambda: len(own.heartbeats) > beats + 2)
+        await exchange.stop()
+        await until(lambda: own.service._feeds["BINANCE"]._subscriptions["BTCUSDT"].client is None)
+        beats = len(own.heartbeats)
+        await asyncio.sleep(0.7)
+        assert len(own.heartbeats) == beats
+        await stopped(task)
+
+
+async def test_a_hundred_tickers_share_one_ingestor() -> None:
+    bus = MemoryBus()
+    pairs = [f"T{number}/USDT" for number in range(100)]
+    async with (
+        Sandbox(seed=3, clock=CLOCK, speed=60, rate_limit=False, symbols=pairs) as exchange,
+        ingestor(bus, exchange.url) as own,
+    ):
+        tasks = [own.start(f"{pair}.BINANCE", f"j{pair}") for pair in pairs]
+        await until(lambda: all(ticks(bus, f"{pair}.BINANCE") for pair in pairs), 60)
+        await asyncio.gather(*(stopped(task) for task in tasks))
+    for pair in pairs:
+        found = ids(bus, f"{pair}.BINANCE")
+        assert found == list(range(found[0], found[0] + len(found)))

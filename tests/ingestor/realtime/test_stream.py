@@ -1,0 +1,298 @@
+"""The dense stream: whatever order trades come in, each leaves once, ascending, and what is missing is named."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingestor.realtime.loose_stream import LooseStream
+from ingestor.realtime.stream import (
+    IDLE_CHECK_SECONDS,
+    REORDER_SECONDS,
+    Command,
+    DenseStream,
+    Lost,
+    Release,
+    Repair,
+    Repaired,
+)
+from ingestor.realtime.trade import ORDER, TRADE_ID, Trade
+
+MILLISECOND = 1_000_000
+
+
+def trade(order: int, time_ms: int | None = None) -> Trade:
+    time = (1_000 + order if time_ms is None else time_ms) * MILLISECOND
+    return (order, time, 100.0 + order, 1.0, 1, str(order), 0)
+
+
+def released(commands: list[Command]) -> list[int]:
+    return [one[ORDER] for command in commands if isinstance(command, Release) for one in command.trades]
+
+
+def only(commands: list[Command], kind: type[Command]) -> list[Command]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def opened(last: int = 100) -> DenseStream:
+    stream = DenseStream()
+    stream.connected(0.0)
+    stream.open(trade(last))
+    return stream
+
+
+class Exchange:
+    """Answers repairs from all trades, as REST would; `deaf` ranges are not kept by it."""
+
+    def __init__(self, first: int, last: int, kept_from: int = 0) -> None:
+        self.trades = [trade(order) for order in range(first, last + 1)]
+        self.kept_from = kept_from
+
+    def answer(self, repair: Repair) -> Repaired:
+        after = repair.after[ORDER]
+        found = [one for one in self.trades if one[ORDER] > after and one[ORDER] >= self.kept_from]
+        return Repaired(found, self.kept_from <= after + 1, "too old")
+
+
+def run(stream: DenseStream, deliveries: list[list[Trade]], exchange: Exchange, step: float = 0.1) -> list[Command]:
+    """Feed, tick and repair until nothing is left to do."""
+    at, out = 0.0, []
+
+    def obey(commands: list[Command]) -> None:
+        for command in commands:
+            out.append(command)
+            if isinstance(command, Repair):
+                obey(stream.repaired(exchange.answer(command), at))
+
+    for delivery in deliveries:
+        at += step
+        obey(stream.came(delivery, at))
+        obey(stream.ticked(at))
+    for _ in range(40):
+        at += 0.25
+        obey(stream.ticked(at))
+    return out
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_any_order_repeats_and_drops_give_all_ids_once_ascending(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 60))
+    orders = list(range(101, 101 + count))
+    shuffled = data.draw(st.permutations(orders))
+    repeats = data.draw(st.lists(st.sampled_from(orders), max_size=10))
+    dropped = data.draw(st.sets(st.sampled_from(orders), max_size=count // 2))
+    # Nothing tells of a dropped trade before a newer one comes.
+    came = [order for order in [*shuffled, *repeats] if order not in dropped or order == orders[-1]]
+    random.Random(count).shuffle(came)
+    size = data.draw(st.integers(1, 7))
+    deliveries = [[trade(order) for order in came[start : start + size]] for start in range(0, len(came), size)]
+    stream = opened()
+    out = run(stream, deliveries, Exchange(101, 100 + count), step=data.draw(st.sampled_from([0.01, 0.4, 2.0])))
+    assert released(out) == orders
+    assert not only(out, Lost)
+    assert stream.counts.trades == count
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10_000))
+def test_cuts_at_any_place_lose_nothing_that_rest_has(seed: int) -> None:
+    rng = random.Random(seed)
+    stream, exchange = opened(), Exchange(101, 400)
+    out: list[Command] = []
+    at = 0.0
+
+    def obey(commands: list[Command]) -> None:
+        for command in commands:
+            out.append(command)
+            if isinstance(command, Repair):
+                obey(stream.repaired(exchange.answer(command), at))
+
+    order = 101
+    while order <= 400:
+        at += 0.2
+        if rng.random() < 0.1:
+            obey(stream.closed(at))
+            order += rng.randrange(30)
+            obey(stream.connected(at))
+            order -= rng.randrange(5)
+            continue
+        step = rng.randrange(1, 12)
+        obey(stream.came([trade(o) for o in range(order, min(order + step, 401))], at))
+        order += step
+        obey(stream.ticked(at))
+    obey(stream.connected(at))
+    for _ in range(20):
+        at += 0.5
+        obey(stream.ticked(at))
+    assert released(out) == list(range(101, 401))
+    assert stream.is_sound
+
+
+def test_order_is_numeric_where_ids_gain_a_digit_in_one_millisecond() -> None:
+    stream = opened(997)
+    out = stream.came([trade(order, 5) for order in (1000, 1001, 998, 999)], 0.1)
+    assert released(out) == [998, 999, 1000, 1001]
+
+
+def test_a_swapped_pair_is_no_gap() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    assert released(stream.came([trade(103)], 0.1)) == []
+    assert only(stream.ticked(0.5), Repair) == []
+    assert released(stream.came([trade(102)], 0.6)) == [102, 103]
+    assert stream.counts.repairs == 0
+
+
+def test_a_block_late_by_800_ms_is_no_gap() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    out = stream.came([trade(order) for order in range(111, 121)], 0.1)
+    out += stream.ticked(0.5)
+    out += stream.came([trade(order) for order in range(102, 111)], 0.9)
+    assert released(out) == list(range(102, 121))
+    assert not only(out, Repair)
+
+
+def test_a_hole_is_asked_for_when_the_window_has_passed() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    stream.came([trade(105)], 0.1)
+    assert only(stream.ticked(0.1 + REORDER_SECONDS - 0.01), Repair) == []
+    (repair,) = stream.ticked(0.1 + REORDER_SECONDS)
+    assert isinstance(repair, Repair) and (repair.after[ORDER], repair.until) == (101, 104)
+
+
+def test_trades_behind_a_hole_wait_for_the_answer() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    stream.came([trade(105)], 0.1)
+    stream.ticked(2.0)
+    assert released(stream.came([trade(106)], 2.1)) == []
+    assert not stream.is_sound
+    out = stream.repaired(Repaired([trade(102), trade(103), trade(104)], True, ""), 2.2)
+    assert released(out) == [102, 103, 104, 105, 106]
+    assert stream.is_sound
+
+
+def test_a_jump_after_a_reconnection_is_asked_for_at_once() -> None:
+    stream = opened()
+    stream.closed(1.0)
+    stream.connected(2.0)
+    assert only(stream.came([trade(150)], 2.1), Repair)
+
+
+def test_what_rest_does_not_keep_is_given_up_by_name() -> None:
+    stream, exchange = opened(), Exchange(101, 200, kept_from=150)
+    stream.closed(0.1)
+    stream.connected(0.2)
+    out = run(stream, [[trade(order) for order in range(160, 201)]], exchange)
+    (lost,) = only(out, Lost)
+    assert isinstance(lost, Lost)
+    assert (lost.from_id, lost.to_id, lost.missing) == ("101", "149", 49)
+    assert (lost.from_time, lost.to_time) == (trade(100)[1], trade(150)[1])
+    assert released(out) == list(range(150, 201))
+    assert out.index(lost) < next(i for i, command in enumerate(out) if isinstance(command, Release))
+
+
+def test_ids_that_the_exchange_never_gave_are_no_gap() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    stream.came([trade(105)], 0.1)
+    (repair,) = stream.ticked(5.0)
+    assert isinstance(repair, Repair)
+    out = stream.repaired(Repaired([trade(103), trade(105)], True, ""), 5.1)
+    assert released(out) == [103, 105]
+    assert not only(out, Lost)
+    assert stream.counts.absent == 2
+
+
+def test_a_trade_given_up_that_comes_after_all_is_released_late_and_mends_its_gap() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    stream.came([trade(104)], 0.1)
+    stream.ticked(5.0)
+    stream.repaired(Repaired([], False, "gone"), 5.1)
+    assert released(stream.came([trade(102)], 6.0)) == [102]
+    out = stream.came([trade(103)], 6.1)
+    assert released(out) == [103]
+    (mended,) = only(out, Lost)
+    assert isinstance(mended, Lost) and mended.is_repaired and (mended.from_id, mended.to_id) == ("102", "103")
+    assert stream.counts.late == 2
+    assert released(stream.came([trade(102), trade(103)], 6.2)) == []
+    assert stream.counts.duplicates == 2
+
+
+def test_an_idle_market_is_checked_after_a_reconnection() -> None:
+    stream = opened()
+    stream.closed(1.0)
+    stream.connected(2.0)
+    assert not stream.is_sound
+    (repair,) = stream.ticked(2.0 + IDLE_CHECK_SECONDS)
+    assert isinstance(repair, Repair) and repair.until is None
+    stream.repaired(Repaired([], True, ""), 3.5)
+    assert stream.is_sound
+
+
+def test_an_answer_from_before_a_close_does_not_vouch_for_the_new_connection() -> None:
+    stream = opened()
+    stream.connected(2.0)
+    stream.ticked(4.0)
+    stream.closed(4.1)
+    stream.connected(4.2)
+    stream.repaired(Repaired([], True, ""), 4.3)
+    assert not stream.is_sound
+
+
+def test_trades_that_come_before_the_opening_are_kept() -> None:
+    stream = DenseStream()
+    stream.connected(0.0)
+    assert stream.came([trade(103), trade(101), trade(104)], 0.1) == []
+    out = stream.open(trade(102), [trade(101), trade(102)])
+    assert released(out) == [103, 104]
+    assert stream.is_sound
+
+
+# ---- ids that do not count up
+
+
+def loose_trade(name: str, time_ms: int) -> Trade:
+    return (0, time_ms * MILLISECOND, 1.0, 1.0, 1, name, time_ms)
+
+
+def test_a_loose_stream_asks_before_it_goes_on_after_a_close() -> None:
+    stream = LooseStream()
+    stream.connected(0.0)
+    stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
+    (repair,) = stream.came([loose_trade("c", 3)], 0.1)
+    assert isinstance(repair, Repair) and repair.after[TRADE_ID] == "a"
+    (release,) = stream.repaired(
+        Repaired([loose_trade("a", 1), loose_trade("b", 2), loose_trade("c", 3)], True, ""), 0.2
+    )
+    assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["b", "c"]
+    (release,) = stream.came([loose_trade("c", 3), loose_trade("d", 4)], 0.3)
+    assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["d"]
+    assert stream.counts.duplicates >= 1 and stream.is_sound
+
+
+def test_a_loose_stream_names_the_time_of_what_it_cannot_have() -> None:
+    stream = LooseStream()
+    stream.connected(0.0)
+    stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
+    stream.came([loose_trade("z", 90)], 0.1)
+    lost, release = stream.repaired(Repaired([loose_trade("y", 80), loose_trade("z", 90)], False, "newest only"), 0.2)
+    assert isinstance(lost, Lost) and (lost.from_time, lost.to_time) == (MILLISECOND, 80 * MILLISECOND)
+    assert lost.missing is None
+    assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["y", "z"]
+
+
+def test_a_loose_stream_ignores_an_answer_from_before_a_close() -> None:
+    stream = LooseStream()
+    stream.connected(0.0)
+    stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
+    stream.came([loose_trade("b", 2)], 0.1)
+    stream.closed(0.2)
+    stream.connected(0.3)
+    (again,) = stream.repaired(Repaired([], True, ""), 0.4)
+    assert isinstance(again, Repair)
+    assert not stream.is_sound
