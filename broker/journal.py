@@ -114,7 +114,7 @@ def _read_outcomes(
             outcome = rec.HistoryOutcome.FromString(record.value)
             if outcome.HasField("piece"):
                 piece = records.accepted_piece(outcome.piece)
-                pieces[outcome.piece.request_id][piece.number] = piece
+                pieces[outcome.piece.request_id][piece.start] = piece
             else:
                 done.add(outcome.request.request_id)
                 pieces.pop(outcome.request.request_id, None)

@@ -737,12 +737,15 @@ class BrokerState:
 
     def _expire_leases(self, at: float) -> None:
         while self._leases and self._leases[0][0] <= at:
-            due, job_id = heapq.heappop(self._leases)
+            _, job_id = heapq.heappop(self._leases)
             job = self.jobs.get(job_id)
             if job is None:
                 continue
-            if job.is_publishing or job.lease_until > at:
-                heapq.heappush(self._leases, (max(job.lease_until, due + self.settings.lease_seconds), job_id))
+            if job.is_publishing:
+                # Its ingestor is done and may be silent; the bus has its rows.
+                job.lease_until = at + self.settings.lease_seconds
+            if job.lease_until > at:
+                heapq.heappush(self._leases, (job.lease_until, job_id))
             else:
                 self._lose(job, at)
 

@@ -1,0 +1,74 @@
+"""When a job is lost, to the tick."""
+
+from itertools import count
+
+import pytest
+
+from broker.events import (
+    ClockTicked,
+    Command,
+    Dispatch,
+    HeartbeatHeard,
+    HistoricalAccepted,
+    Kind,
+    SlotOffered,
+    StopWork,
+    VenueLearned,
+)
+from broker.state import BrokerState
+from core.settings import BrokerSettings
+
+MINUTE = 60 * 1_000_000_000
+START = 1_704_067_200 * 1_000_000_000
+NOW = START + 1_000 * MINUTE
+
+
+class Clock:
+    """A state with one job of connection `a`, and its time in whole seconds."""
+
+    def __init__(self) -> None:
+        numbers = count()
+        self.state = BrokerState(BrokerSettings(lease_seconds=5), lambda: f"job-{next(numbers)}", 0.0, NOW)
+        self.state.handle(VenueLearned("TEST", 1_000, 0))
+        end = START + 5 * MINUTE
+        self.state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))
+        self.offer(b"a", 0.0)
+
+    def offer(self, connection: bytes, at: float) -> list[Command]:
+        return self.state.handle(SlotOffered(connection, ("TEST",), (Kind.HISTORICAL,), at))
+
+    def lost_at(self, until: int) -> int | None:
+        for second in range(1, until + 1):
+            commands = self.state.handle(ClockTicked(float(second), NOW))
+            if any(isinstance(command, StopWork) for command in commands):
+                return second
+        return None
+
+
+def test_a_job_is_lost_one_lease_after_its_dispatch() -> None:
+    assert Clock().lost_at(20) == 5
+
+
+@pytest.mark.parametrize("heard_at", [1, 2, 4])
+def test_a_job_is_lost_one_lease_after_its_last_heartbeat(heard_at: int) -> None:
+    clock = Clock()
+    clock.state.handle(HeartbeatHeard(b"a", "job-0", float(heard_at)))
+    assert clock.lost_at(20) == heard_at + 5
+
+
+def test_a_pause_of_the_broker_itself_costs_no_lease() -> None:
+    clock = Clock()
+    commands = clock.state.handle(ClockTicked(60.0, NOW))
+    assert not any(isinstance(command, StopWork) for command in commands)
+
+
+def test_a_connection_silent_for_a_whole_lease_gets_nothing_until_it_is_heard() -> None:
+    clock = Clock()
+    clock.offer(b"a", 0.0)
+    assert clock.lost_at(5) == 5
+    end = START + 5 * MINUTE
+    other = HistoricalAccepted("other", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 1)
+    assert not any(isinstance(command, Dispatch) for command in clock.state.handle(other))
+    commands = clock.state.handle(HeartbeatHeard(b"a", "job-0", 6.0))
+    [dispatch] = [command for command in commands if isinstance(command, Dispatch)]
+    assert (dispatch.connection, dispatch.note.request_id) == (b"a", "other")
