@@ -42,7 +42,7 @@ CCXT_EXCHANGES = frozenset(
     indodax kraken krakenfutures kucoin kucoinfutures latoken lbank lighter luno mercado mexc modetrade mudrex myokx
     nado ndax okx okxus onetrading p2b pacifica paradex paymium phemex poloniex polymarket revolutx tokocrypto toobit
     upbit weex whitebit woo woofipro xt zaif zebpay
-    """.split()
+    """.split()  # noqa: SIM905
 )
 
 
