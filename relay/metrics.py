@@ -38,8 +38,22 @@ DROPPED_REPLAYS = Counter(
 BAD_RECORDS = Counter(
     "candlewright_relay_bad_records_total", "Records of the bus that could not be read", ["topic"], registry=REGISTRY
 )
-SUBSCRIPTIONS = Gauge("candlewright_relay_subscriptions", "Subscriptions that are open", registry=REGISTRY)
+SUBSCRIPTIONS = Gauge(
+    "candlewright_relay_subscriptions", "Topics and prefixes that somebody subscribes to", registry=REGISTRY
+)
 INDEXED = Gauge("candlewright_relay_indexed_finals", "Finals of client topics ready for replay", registry=REGISTRY)
+LIVE_TOPICS = Gauge(
+    "candlewright_relay_live_topics", "Topics of ticks and bars with a realtime request of ours", registry=REGISTRY
+)
+UNSERVED_TOPICS = Counter(
+    "candlewright_relay_unserved_topics_total",
+    "Times that a subscription started nothing, by reason",
+    ["reason"],
+    registry=REGISTRY,
+)
+PASSED_OVER = Counter(
+    "candlewright_relay_passed_over_total", "Live records read that nobody subscribes to", ["topic"], registry=REGISTRY
+)
 WAITING = Gauge("candlewright_relay_waiting_reads", "OHLCRequests that wait for their final", registry=REGISTRY)
 ROUND_SECONDS = Histogram(
     "candlewright_relay_round_seconds", "Time from a batch of client messages to its answers", registry=REGISTRY

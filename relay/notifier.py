@@ -1,6 +1,10 @@
 """The notifications socket: one thread that owns the XPUB, takes subscriptions and sends what the others hand over.
 
-XPUB_MANUAL shows every subscription before it holds, so that a kept final is either sent live after it or replayed.
+XPUB_VERBOSE shows every subscription, and the unsubscription or disconnect of the last subscriber of a topic: libzmq
+itself keeps the set of connections for each topic, so that no counting here can go wrong. A subscription holds before
+it is shown, so that a kept final is either sent live after it or found by the replay. (In XPUB_MANUAL mode a frame that
+is no subscription makes libzmq take the next ones for those of another connection, and one that subscribes twice cannot
+be told from two.)
 """
 
 import threading
@@ -13,10 +17,10 @@ from protobuf.frames import VERSION
 from relay import metrics
 from relay.inbox import Inbox
 from relay.settings import RelayLimits
-from relay.topics import Wanted, wanted_finals
 
 #: (topic, body) pairs that are sent in order.
 Batch = Sequence[tuple[bytes, bytes]]
+OnTopic = Callable[[bytes], None]
 
 _MAX_SUBSCRIPTION_FRAME = 4_096
 _SUBSCRIBE, _UNSUBSCRIBE = 1, 0
@@ -32,8 +36,9 @@ class Notifier:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", limits: RelayLimits) -> None:
         self._limits = limits
         self._inbox: Inbox[Batch] = Inbox(_BATCHES)
+        self._topics: set[bytes] = set()
         self._socket = context.socket(zmq.XPUB)
-        self._socket.setsockopt(zmq.XPUB_MANUAL, 1)
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         # Not dropping makes a full queue visible: the send is then repeated with dropping, and counted.
         self._socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._socket.setsockopt(zmq.SNDHWM, limits.subscriber_queue)
@@ -51,13 +56,14 @@ class Notifier:
         """From any thread. False when the socket's thread did not keep up in time: nothing was taken over then."""
         return self._inbox.put(batch, timeout_seconds)
 
-    def run(self, stop: threading.Event, on_wanted: Callable[[Wanted], None]) -> None:
+    def run(self, stop: threading.Event, on_subscribed: OnTopic, on_last_left: OnTopic) -> None:
+        """Both are told of a topic or prefix, in the order of things; neither may block."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)
         while not stop.is_set():
             poller.poll(1_000)
-            self._take_subscriptions(on_wanted)
+            self._take_subscriptions(on_subscribed, on_last_left)
             for batch in self._inbox.take():
                 self._send(batch)
 
@@ -69,7 +75,7 @@ class Notifier:
         self._socket.close()
         self._inbox.close()
 
-    def _take_subscriptions(self, on_wanted: Callable[[Wanted], None]) -> None:
+    def _take_subscriptions(self, on_subscribed: OnTopic, on_last_left: OnTopic) -> None:
         for _ in range(_PER_ROUND):
             try:
                 frame = self._socket.recv(zmq.NOBLOCK)
@@ -79,16 +85,13 @@ class Notifier:
             topic = frame[1:]
             if is_part or not frame or frame[0] > _SUBSCRIBE or len(topic) > self._limits.max_topic_bytes:
                 metrics.REFUSED_SUBSCRIPTIONS.inc()
-                continue
-            if frame[0] == _UNSUBSCRIBE:
-                self._socket.setsockopt(zmq.UNSUBSCRIBE, topic)
-                metrics.SUBSCRIPTIONS.dec()
-                continue
-            self._socket.setsockopt(zmq.SUBSCRIBE, topic)
-            metrics.SUBSCRIPTIONS.inc()
-            wanted = wanted_finals(topic)
-            if wanted is not None:
-                on_wanted(wanted)
+            elif frame[0] == _UNSUBSCRIBE:
+                self._topics.discard(topic)
+                on_last_left(topic)
+            else:
+                self._topics.add(topic)
+                on_subscribed(topic)
+            metrics.SUBSCRIPTIONS.set(len(self._topics))
 
     def _send(self, batch: Batch) -> None:
         send = self._socket.send

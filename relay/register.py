@@ -21,6 +21,10 @@ from relay.venue_book import ALL_VENUES
 FINAL_TYPE = bytes((type_id_of(ing.HistoryReadyNotification),))
 #: A realtime job runs until it is cancelled, and its id must be known then.
 _REALTIME_SECONDS = 365 * 86_400.0
+#: The id of a request of our own is remembered for those who ask for its state; the broker takes none twice.
+_SUBSCRIPTION_SECONDS = 86_400.0
+#: Stands in front of an id in the table from before its cancellation is on the bus: it is not to be used again.
+_LEAVING = b"-"
 Wire = TypeVar("Wire", bound=Message)
 
 
@@ -45,7 +49,8 @@ class Register:
         if not self._is_prepared:
             self._bus.create_topic(bus_topics.REQUESTS, 1)
             self._bus.create_topic(bus_topics.NOTIFICATIONS)
-            self._bus.create_topic(bus_topics.SNAPSHOTS)
+            for topic in (bus_topics.SNAPSHOTS, bus_topics.TICKS, bus_topics.OHLC):
+                self._bus.create_topic(topic)
             self._is_prepared = True
 
     def forget_preparation(self) -> None:
@@ -72,6 +77,47 @@ class Register:
             return Enqueued(submission, True, submission.request)
         known = _read(rec.Request, once.content, bus_topics.REGISTRY_REQUESTS)
         return Enqueued(submission, False, known or rec.Request())
+
+    # ---- realtime requests of our own, for subscribers
+
+    def live_requests(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Request ids by topic: of those that run, and of those whose cancellation was begun."""
+        running: dict[str, str] = {}
+        leaving: dict[str, str] = {}
+        for topic, value in self._bus.items(bus_topics.TABLE_SUBSCRIPTIONS).items():
+            place = leaving if value.startswith(_LEAVING) else running
+            place[topic] = value.removeprefix(_LEAVING).decode(errors="replace")
+        return running, leaving
+
+    def start_live(self, requests: Mapping[str, ing.DataRequest], at_ns: int) -> None:
+        """Ask for these topics; harmless when it is done again. Whoever finds a topic in the table asks again."""
+        self.prepare()
+        ids = {topic: request.request_id.encode() for topic, request in requests.items()}
+        self._bus.put(bus_topics.TABLE_SUBSCRIPTIONS, ids)
+        for request in requests.values():
+            content = rec.Request(data=request)
+            record = rec.Request(data=request, accepted_at=at_ns)
+            self._bus.publish_once(
+                bus_topics.REQUESTS,
+                Record(record.SerializeToString(), key=request.request_id.encode()),
+                registry=bus_topics.REGISTRY_REQUESTS,
+                name=request.request_id,
+                content=content.SerializeToString(deterministic=True),
+                keep_seconds=_SUBSCRIPTION_SECONDS,
+            )
+
+    def cancel_live(self, request_ids: Mapping[str, str], at_ns: int) -> None:
+        """Cancel the requests of these topics; harmless when it is done again."""
+        self.prepare()
+        leaving = {topic: _LEAVING + request_id.encode() for topic, request_id in request_ids.items()}
+        self._bus.put(bus_topics.TABLE_SUBSCRIPTIONS, leaving)
+        records = []
+        for request_id in request_ids.values():
+            control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id)
+            record = rec.Request(control=control, accepted_at=at_ns)
+            records.append(Record(record.SerializeToString(), key=request_id.encode()))
+        self._bus.publish(bus_topics.REQUESTS, records)
+        self._bus.delete(bus_topics.TABLE_SUBSCRIPTIONS, list(request_ids))
 
     def publish_control(self, command: PublishControl) -> None:
         self.prepare()

@@ -4,6 +4,8 @@ requests thread       ROUTER; the state; short bus calls
 notifications thread  XPUB (relay.notifier)
 feed thread           reads `notifications` and `snapshots` (relay.feed)
 replays thread        reads kept finals for late subscribers (relay.replays)
+live thread           reads `ticks` and `ohlc` for those who subscribe (relay.live_feed)
+live requests thread  starts and cancels the jobs behind live topics (relay.live_requests)
 two task threads      TopicReplay and legacy reads, which may be long
 """
 
@@ -29,6 +31,9 @@ from relay.envelope import open_envelope, receive, seal
 from relay.feed import Feed
 from relay.finals import FinalIndex
 from relay.inbox import Inbox
+from relay.interest import Interest
+from relay.live_feed import LiveFeed
+from relay.live_requests import LiveRequests
 from relay.notifier import Notifier
 from relay.outbox import Outbox, PeerStalled, send_nowait
 from relay.pages import ReadRows, pages
@@ -36,6 +41,7 @@ from relay.register import FINAL_TYPE, Register, StoredFinal
 from relay.replays import Replays
 from relay.settings import RelayConfig
 from relay.state import RelayState
+from relay.topics import wanted_finals
 from relay.venue_book import ALL_VENUES
 
 _POLL_MILLISECONDS = 1_000
@@ -69,6 +75,9 @@ class Relay:
         self._feed = Feed(
             bus, self._register, config, index, self._notifier.publish, self._state.waiting, self._on_awaited
         )
+        self._interest = Interest()
+        self._live_feed = LiveFeed(bus, self._register, self._interest, self._notifier.publish)
+        self._live_requests = LiveRequests(self._register, config)
         self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
         self._tasks = ThreadPoolExecutor(2, thread_name_prefix="relay-task")
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
@@ -107,6 +116,8 @@ class Relay:
             ("relay-notifications", self._notify),
             ("relay-feed", lambda: self._feed.run(self._stop)),
             ("relay-replays", lambda: self._replays.run(self._stop)),
+            ("relay-live", lambda: self._live_feed.run(self._stop)),
+            ("relay-live-requests", self._keep_live_requests),
         ):
             thread = threading.Thread(target=self._guard, args=(name, run), name=name, daemon=True)
             thread.start()
@@ -121,6 +132,7 @@ class Relay:
         self._outbox.abandon()
         self._notifier.wake()
         self._replays.wake()
+        self._live_requests.wake()
         until = time.monotonic() + grace_seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -138,10 +150,14 @@ class Relay:
 
     def status(self) -> Status:
         problems = [f"thread {thread.name} has ended" for thread in self._threads if not thread.is_alive()]
-        if self._feed.problem:
-            problems.append(self._feed.problem)
+        if self._feed.problem or self._live_feed.problem:
+            problems.append(self._feed.problem or self._live_feed.problem)
         now = time.monotonic()
-        for name, seen_at in (("requests", self._seen_at), ("feed", self._feed.seen_at)):
+        for name, seen_at in (
+            ("requests", self._seen_at),
+            ("feed", self._feed.seen_at),
+            ("live", self._live_feed.seen_at),
+        ):
             if now - seen_at > _FROZEN_SECONDS:
                 problems.append(f"the {name} thread has not moved for {now - seen_at:.0f} seconds")
         is_ready = bool(self._threads) and self._feed.is_caught_up.is_set() and not problems
@@ -160,10 +176,30 @@ class Relay:
             metrics.FAILURES.labels(name).inc()
             self.failed.set()
 
-    def _notify(self) -> None:
+    def _await_finals(self) -> None:
         while not self._stop.is_set() and not self._feed.is_caught_up.wait(0.1):
             pass
-        self._notifier.run(self._stop, self._replays.ask)
+
+    def _notify(self) -> None:
+        self._await_finals()
+        self._notifier.run(self._stop, self._on_subscribed, self._on_last_left)
+
+    def _keep_live_requests(self) -> None:
+        # The grace for those who come back begins when they can.
+        self._await_finals()
+        self._live_requests.run(self._stop)
+
+    def _on_subscribed(self, topic: bytes) -> None:
+        wanted = wanted_finals(topic)
+        if wanted is not None:
+            self._replays.ask(wanted)
+        # Its ticks are followed before the job that makes them is asked for.
+        self._interest.add(topic)
+        self._live_requests.subscribed(topic)
+
+    def _on_last_left(self, topic: bytes) -> None:
+        self._interest.remove(topic)
+        self._live_requests.last_left(topic)
 
     def _on_awaited(self, final: StoredFinal) -> None:
         if not self._arrived.put(final, 1.0):

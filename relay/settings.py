@@ -31,6 +31,13 @@ class RelayLimits:
     max_legacy_rows: int = 1_000_000
     page_rows: int = 1_000
     venue_refresh_seconds: float = 1.0
+    #: Topics of ticks and bars that realtime jobs are kept for; more are not started.
+    max_live_topics: int = 10_000
+    #: A job outlives its last subscriber so long, and so long after a start of the relay, for those who reconnect.
+    linger_seconds: float = 1.0
+    grace_seconds: float = 10.0
+    #: A topic that could not be served is looked at again.
+    unserved_retry_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)

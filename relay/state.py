@@ -249,7 +249,11 @@ class RelayState:
         if isinstance(command, ListVenues):
             return [_error(command.peer, event.code, event.text, command.query.request_id)]
         if isinstance(command, ReplayTopic):
-            return [_error(command.peer, event.code, event.text)]
+            query = command.query
+            error = cw.Error(
+                code=event.code, text=event.text, topic=query.topic[:512], from_sequence=query.from_sequence
+            )
+            return [Reply(command.peer, error)]
         return []
 
     def _on_time_passed(self, event: TimePassed) -> list[Command]:
@@ -306,6 +310,9 @@ def _request_state(event: LookedUp) -> cw.RequestState:
         state.state = event.progress.state
         state.done_candles = event.progress.done_candles
         state.expected_candles = event.progress.expected_candles
+        if event.progress.HasField("notification"):
+            # Why a snapshot failed, or why a realtime job is not running.
+            state.notification.CopyFrom(event.progress.notification)
     elif event.request is not None:
         state.state = "queued"
         asked = event.request.historical

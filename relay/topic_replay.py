@@ -1,11 +1,9 @@
 """TopicReplay: numbered messages of a topic, read from the bus again."""
 
-from google.protobuf.message import DecodeError
-
 from bus.api import Bus
 from core.errors import InvalidRequest, OffsetOutOfRange
 from protobuf import candlewright_pb2 as cw
-from relay import metrics
+from relay.numbered import numbered
 from relay.settings import RelayLimits
 from relay.topics import Stream, stream_of
 
@@ -44,7 +42,6 @@ def _read(bus: Bus, stream: Stream, topic: str, first: int, last: int, limits: R
     if start is None:
         raise gone
     found: list[cw.TopicRecord] = []
-    head = bytes((stream.type_id,))
     expected, offset, size = first, start.offset, 0
     while expected <= last:
         try:
@@ -54,30 +51,16 @@ def _read(bus: Bus, stream: Stream, topic: str, first: int, last: int, limits: R
         if not records:
             raise gone
         for record in records:
-            span = _span(stream, topic, record.value, record.sequence)
-            if span is None or span[1] < expected:
+            part = numbered(stream, record)
+            if part is None or part.topic != topic or part.last < expected:
                 continue
-            if span[0] > expected:
+            if part.first > expected:
                 raise gone
-            found.append(cw.TopicRecord(topic=topic, sequence=span[0], body=head + record.value))
-            expected, size = span[1] + 1, size + len(record.value)
+            found.append(cw.TopicRecord(topic=topic, sequence=part.first, body=part.body))
+            expected, size = part.last + 1, size + len(part.body)
             if len(found) > limits.max_topic_records or size > limits.max_topic_bytes_read:
                 raise InvalidRequest(f"More than {len(found) - 1} messages at once are too much; ask for fewer.")
             if expected > last:
                 break
         offset = records[-1].offset + 1
     return found
-
-
-def _span(stream: Stream, topic: str, value: bytes, sequence: int | None) -> tuple[int, int] | None:
-    """First and last number that a record holds; None for a record of another topic."""
-    if sequence is None:
-        return None
-    try:
-        message = stream.message.FromString(value)
-    except DecodeError:
-        metrics.BAD_RECORDS.labels(stream.bus_topic).inc()
-        return None
-    if stream.name_of(message) != topic:
-        return None
-    return sequence, sequence + max(1, stream.count_of(message)) - 1

@@ -1,5 +1,6 @@
 """Public topics: their names, and which numbered ones lie on which topic of the bus."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,13 +8,20 @@ from typing import Any
 from google.protobuf.message import Message
 
 from bus import topics as bus_topics
+from core.errors import InvalidRequest
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import type_id_of
+from venues.grid import WEEK_SECONDS
+from venues.ticker import Ticker
 
+TICKS = b"TICKS:"
+OHLC = b"OHLC:"
 RESPONSE = "RESPONSE:"
 HISTORY_READY = "HISTORY_READY:"
 _PRIVATE = (RESPONSE, HISTORY_READY)
+#: As the topics of bars are written, so that no other text names one.
+_PERIOD = re.compile(r"[1-9][0-9]{0,5}")
 
 
 def history_ready(request_id: str) -> str:
@@ -64,7 +72,7 @@ STREAMS = (
     Stream("OHLC:", bus_topics.OHLC, cw.OHLCV, lambda bar: f"OHLC:{bar.ticker}:{bar.period_seconds}"),
     Stream("TRIGGER:", bus_topics.TRIGGER_EVENTS, ing.CEPTriggerEvent, lambda event: f"TRIGGER:{event.trigger_id}"),
 )
-SNAPSHOTS = STREAMS[0]
+SNAPSHOTS, LIVE_TICKS, LIVE_BARS, _ = STREAMS
 
 
 def stream_of(topic: str) -> Stream | None:
@@ -72,6 +80,30 @@ def stream_of(topic: str) -> Stream | None:
     for stream in STREAMS:
         if topic.startswith(stream.prefix) and len(topic) > len(stream.prefix):
             return stream
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """A complete topic of ticks or, with `period_seconds`, of bars; the venue may be one that nobody knows."""
+
+    name: str
+    ticker: Ticker
+    period_seconds: int = 0
+
+
+def live_topic(subscription: bytes) -> LiveTopic | None:
+    """None for a bare prefix, a malformed ticker, a period that bars do not have, and other kinds of topics."""
+    try:
+        name = subscription.decode()
+        if subscription.startswith(TICKS):
+            return LiveTopic(name, Ticker.parse(name.removeprefix("TICKS:")))
+        if subscription.startswith(OHLC):
+            ticker, _, period = name.removeprefix("OHLC:").rpartition(":")
+            if _PERIOD.fullmatch(period) and int(period) <= WEEK_SECONDS:
+                return LiveTopic(name, Ticker.parse(ticker), int(period))
+    except (UnicodeDecodeError, InvalidRequest):
+        pass
     return None
 
 
