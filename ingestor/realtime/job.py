@@ -12,7 +12,7 @@ from ingestor.client import Market, VenueClient
 from ingestor.events import Job
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
-from ingestor.realtime.aggregates import Aggregate, seed_of
+from ingestor.realtime.aggregates import seed_of
 from ingestor.realtime.feed import Feed, Subscription
 from ingestor.realtime.handover import Tail, read_tail
 from ingestor.realtime.lanes import Lane, LanePublisher
@@ -116,7 +116,7 @@ class TickJob:
         self._mark(records.TickMark(covered=records.Covered(job_id=self._job.job_id, from_time=covered_from)))
         if found.is_whole and found.aggregates:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
-        base = self._base(found, trades)
+        base = _newest(found, covered_from)
         if trades:
             self._around.publisher.publish(self._lane, list(trades))
             self._sampler.add(trades)
@@ -125,14 +125,6 @@ class TickJob:
         seeds = Seeds(self._client, self._job.symbol)
         for seed in await seeds.before(covered_from, Progress()):
             self._mark(records.TickMark(seed=seed))
-
-    def _base(self, found: Found, trades: Sequence[Trade]) -> Trade | None:
-        """The trade after which the stream goes on."""
-        if found.trades:
-            return found.trades[-1]
-        if found.aggregates:
-            return _as_trade(found.aggregates[-1])
-        return None
 
     # ---- what the feed says
 
@@ -276,5 +268,10 @@ def _complete_from(trades: Sequence[Trade], now: int) -> int:
     return trades[0][TIME] + 1 if trades else now
 
 
-def _as_trade(aggregate: Aggregate) -> Trade:
-    return (aggregate.last, aggregate.time, aggregate.price, aggregate.size, 0, str(aggregate.last), 0)
+def _newest(found: Found, since: int) -> Trade:
+    """The trade after which the stream goes on, or when there was none yet."""
+    if found.trades:
+        return found.trades[-1]
+    if found.previous is not None:
+        return found.previous
+    return (0, since - 1, 0.0, 0.0, 0, "", 0)

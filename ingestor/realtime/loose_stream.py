@@ -40,7 +40,7 @@ class LooseStream:
     def known(self) -> dict[int, Trade]:
         return {}
 
-    def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
         for trade in known:
             self._remember(trade)
         self._last = last
@@ -88,12 +88,8 @@ class LooseStream:
     # ---- inside
 
     def _look(self, at: float) -> list[Command]:
-        if self._repair is not None or not self.is_open or self._is_checked or self._connected_at is None:
+        if self._repair is not None or self._last is None or self._is_checked or self._connected_at is None:
             return []
-        if self._last is None:
-            self._is_checked = True
-            waiting, self._waiting = self._waiting, []
-            return self._release(waiting)
         if not self._waiting and at - self._connected_at < IDLE_CHECK_SECONDS:
             return []
         first = self._waiting[0][TIME] if self._waiting else None

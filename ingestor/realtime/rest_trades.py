@@ -44,7 +44,7 @@ class Anchor:
 @dataclass(frozen=True, slots=True)
 class Found:
     """`trades`: ascending, up to the newest. `aggregates` stand for trades before those. `proven`: `trades` alone are
-    all there is after the anchor; else `reason` says why not.
+    all there is after the anchor; else `reason` says why not. `previous`: the newest trade before the anchor, if seen.
     """
 
     trades: Sequence[Trade]
@@ -52,6 +52,7 @@ class Found:
     proven: bool = True
     reason: str = ""
     is_covered: bool = True
+    previous: Trade | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -106,7 +107,8 @@ class NewestPage:
             reaches = bool(page) and page[0][TIME] < anchor.time
             trades = [trade for trade in page if trade[TIME] >= anchor.time]
         if reaches or not page:
-            return Found(trades)
+            older = len(page) - len(trades)
+            return Found(trades, previous=page[older - 1] if older else None)
         reason = f"{self._client.venue} shows its newest {len(page)} trades only"
         return Found(trades, proven=False, reason=reason)
 
@@ -120,8 +122,9 @@ class BinanceTrades(NewestPage):
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         page = await self.newest(progress)
         found = self._judge(page, anchor)
-        if found.proven:
-            return found
+        if found.proven or len(page) < PAGE:
+            # A page that is not full holds all that the market ever had.
+            return Found(found.trades, previous=found.previous)
         before = page[0][ORDER]
         aggregates = await self._aggregates(anchor, before, progress)
         known = {**anchor.known, **{trade[ORDER]: trade for trade in page}}

@@ -98,8 +98,8 @@ class TradeStream(Protocol):
         """Trades by id that an aggregate may have joined with missing ones."""
         ...
 
-    def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
-        """Go on after `last`; None: the market has had no trade yet."""
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
+        """Go on after `last`; one without a trade id only says since when there was none."""
         ...
 
     def connected(self, at: float) -> list[Command]: ...
@@ -146,10 +146,10 @@ class DenseStream:
     def known(self) -> dict[int, Trade]:
         return {**{trade[ORDER]: trade for trade in self.recent}, **self._waiting}
 
-    def open(self, last: Trade | None, known: Iterable[Trade] = ()) -> list[Command]:
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
         self.recent.extend(known)
         self._last = last
-        self._next = last[ORDER] + 1 if last is not None else 0
+        self._next = last[ORDER] + 1 if last[ORDER] else 0
         self.is_open = True
         waiting, self._waiting = self._waiting, {}
         return self.came([waiting[order] for order in sorted(waiting)], self._hole_since or 0.0)
@@ -172,10 +172,8 @@ class DenseStream:
             for trade in trades:
                 self._keep(trade)
             return []
-        if self._next == 0:
-            self._next = min(trade[ORDER] for trade in trades)
         expected = self._next
-        if not self._waiting:
+        if not self._waiting and expected:
             for trade in trades:
                 if trade[ORDER] != expected:
                     break
@@ -243,6 +241,9 @@ class DenseStream:
 
     def _drain(self) -> list[Command]:
         waiting, order = self._waiting, self._next
+        if order == 0:
+            # Nobody knows yet which trade is the first.
+            return []
         ready = []
         while (trade := waiting.pop(order, None)) is not None:
             ready.append(trade)
@@ -276,13 +277,13 @@ class DenseStream:
     def _give_up(self, until: int, answer: Repaired) -> list[Command]:
         """Go on at id `until`, without those before it."""
         first, self._next = self._next, until
-        missing = until - first
+        missing = until - first if first else None
         if answer.proven:
-            self.counts.absent += missing
+            self.counts.absent += missing or 0
             return []
         before, after = self._last, self._waiting[until]
         lost = Lost(
-            str(first),
+            str(first) if first else "",
             str(until - 1),
             before[TIME] if before is not None else after[TIME],
             after[TIME],
@@ -290,7 +291,7 @@ class DenseStream:
             answer.reason,
         )
         self.counts.gaps += 1
-        self.counts.missing += missing
+        self.counts.missing += missing or 0
         self._lost.append((first, until - 1, lost))
         if len(self._lost) > MAX_LOST:
             self._lost.popleft()

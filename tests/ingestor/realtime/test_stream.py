@@ -296,3 +296,14 @@ def test_a_loose_stream_ignores_an_answer_from_before_a_close() -> None:
     (again,) = stream.repaired(Repaired([], True, ""), 0.4)
     assert isinstance(again, Repair)
     assert not stream.is_sound
+
+
+def test_the_first_trades_of_a_market_may_come_swapped() -> None:
+    stream = DenseStream()
+    stream.connected(0.0)
+    stream.open((0, 5, 0.0, 0.0, 0, "", 0))
+    (repair,) = stream.came([trade(8), trade(9)], 0.1)
+    assert isinstance(repair, Repair) and repair.after[ORDER] == 0
+    assert stream.came([trade(7)], 0.2) == []
+    assert released(stream.repaired(Repaired([trade(6), trade(7)], True, ""), 2.0)) == [6, 7, 8, 9]
+    assert released(stream.came([trade(10)], 2.1)) == [10]
