@@ -12,6 +12,7 @@ from os import PathLike
 from candlewright.client.aio import AsyncClient
 from candlewright.client.connection import Connection
 from candlewright.client.errors import (
+    GapError,
     InvalidRequest,
     PlatformRefused,
     PlatformUnreachable,
@@ -21,15 +22,22 @@ from candlewright.client.errors import (
     RowsUnavailable,
 )
 from candlewright.client.history import Candles, History
+from candlewright.client.live import Bar, Tick
+from candlewright.client.realtime import AsyncRealtime, Realtime
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Submission, Venue
 from candlewright.client.rows import Rows
+from candlewright.client.streams import AsyncStream, Stream
 from candlewright.client.sync import Client
 from core.settings import Settings, load_settings
 
 __all__ = [
     "AsyncClient",
+    "AsyncRealtime",
+    "AsyncStream",
+    "Bar",
     "Candles",
     "Client",
+    "GapError",
     "History",
     "InvalidRequest",
     "Market",
@@ -37,13 +45,16 @@ __all__ = [
     "Outcome",
     "PlatformRefused",
     "PlatformUnreachable",
+    "Realtime",
     "RequestFailed",
     "RequestNotFound",
     "RequestState",
     "RequestTimedOut",
     "RowsUnavailable",
     "Snapshot",
+    "Stream",
     "Submission",
+    "Tick",
     "Venue",
     "aconnect",
     "connect",

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -12,11 +12,16 @@ from google.protobuf.message import Message
 
 from candlewright.client import sockets
 from candlewright.client.connection import Connection
+from candlewright.client.errors import GapError
+from candlewright.client.feed import BUFFER_NUMBERS, Feed
 from candlewright.client.history import Candles, History
+from candlewright.client.live import Bar, Tick
 from candlewright.client.operations import Operations, Progress
+from candlewright.client.realtime import AsyncRealtime
 from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
 from candlewright.client.rows import legacy_table
-from candlewright.client.session import Operation
+from candlewright.client.session import Operation, Ticket
+from candlewright.client.streams import AsyncStream
 from candlewright.client.times import Time
 
 T = TypeVar("T")
@@ -32,6 +37,8 @@ class AsyncClient:
         self._connection = connection
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        #: Streams that are open, and how to wake their readers.
+        self._streams: dict[Ticket[None], Callable[[], None] | None] = {}
 
     @property
     def client_id(self) -> str:
@@ -63,6 +70,9 @@ class AsyncClient:
                 asyncio.get_running_loop().remove_reader(socket.fileno())
             self._context.destroy(linger=0)
             self._turn()
+            for wake in self._streams.values():
+                if wake is not None:
+                    wake()
 
     async def history(
         self,
@@ -117,6 +127,44 @@ class AsyncClient:
         """
         return await self._run(lambda ask: ask.cancel(request_id))
 
+    def ticks(
+        self,
+        ticker: str,
+        *,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_NUMBERS,
+    ) -> AsyncStream[Tick]:
+        """See `Client.ticks`; subscribed from the first step on, or from `async with`."""
+        return self._stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
+
+    def bars(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        revisions: bool = True,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_NUMBERS,
+    ) -> AsyncStream[Bar]:
+        """See `Client.bars`; subscribed from the first step on, or from `async with`."""
+        return self._stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
+
+    async def realtime(
+        self,
+        ticker: str,
+        *,
+        ticks: bool = True,
+        ohlc_periods: Sequence[str | int] = (60,),
+        request_id: str | None = None,
+    ) -> AsyncRealtime:
+        """See `Client.realtime`."""
+        periods = self._connection.periods(ohlc_periods)
+        identity = request_id or self._connection.fresh_request_id()
+        submission = await self._run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
+        return AsyncRealtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
+
     async def venues(self) -> list[Venue]:
         """The venues that ingestors have announced."""
         return await self._run(lambda ask: ask.venue_list())
@@ -140,6 +188,36 @@ class AsyncClient:
         """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
         return await self._run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
 
+    def _stream(self, feed: Feed[T], timeout: float | None) -> AsyncStream[T]:
+        return AsyncStream(self, feed, timeout, self.__aenter__)
+
+    # ---- for streams
+    @property
+    def is_closed(self) -> bool:
+        return self._context is not None and self._context.closed
+
+    def begin_stream(self, feed: Feed[Any], when_done: Callable[[], None] | None) -> Ticket[None]:
+        session = self._connection.session
+        ticket = session.begin(feed.run(session), time.monotonic(), when_done, takes_nameless=False)
+        self._streams[ticket] = when_done
+        self._turn()
+        return ticket
+
+    def end_stream(self, ticket: Ticket[None]) -> None:
+        self._streams.pop(ticket, None)
+        self._connection.session.abandon(ticket)
+        self._turn()
+
+    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None:
+        if ticket.is_done:
+            ticket.result()
+        item = feed.take()
+        if feed.has_work:
+            self._connection.session.wake(ticket, time.monotonic())
+            self._turn()
+        return item
+
+    # ---- the sockets
     async def _run(self, start: Callable[[Operations], Operation[T]]) -> T:
         await self.__aenter__()
         session = self._connection.session

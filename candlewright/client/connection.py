@@ -1,6 +1,10 @@
 """What both twins share besides the session: identity, addresses, arguments, rows."""
 
+from collections.abc import Sequence
+
+from candlewright.client.feed import Feed
 from candlewright.client.history import History
+from candlewright.client.live import Bar, Bars, Tick, Ticks
 from candlewright.client.operations import Operations, Range, fresh_id
 from candlewright.client.records import Notification
 from candlewright.client.rows import Rows, rows_from
@@ -9,6 +13,7 @@ from candlewright.client.sockets import reachable
 from candlewright.client.times import Time, to_nanoseconds
 from core.settings import Settings
 from venues.periods import parse_period
+from venues.ticker import Ticker
 
 MAX_CLIENT_ID_BYTES = 200
 
@@ -43,6 +48,20 @@ class Connection:
     def range(self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None) -> Range:
         """Raises InvalidRequest for what is no time or period; the rest is the platform's to judge."""
         return Range(ticker, parse_period(str(period)), to_nanoseconds(start), to_nanoseconds(end), limit)
+
+    def bars(self, ticker: str, period: str | int, revisions: bool, first: int | None, buffer: int) -> Feed[Bar]:
+        """Raises InvalidRequest for what is no ticker or period."""
+        kind = Bars(str(Ticker.parse(ticker)), parse_period(str(period)), revisions)
+        return Feed(kind.topic, kind, first, buffer)
+
+    def ticks(self, ticker: str, first: int | None, buffer: int) -> Feed[Tick]:
+        """Raises InvalidRequest for what is no ticker."""
+        kind = Ticks(str(Ticker.parse(ticker)))
+        return Feed(kind.topic, kind, first, buffer)
+
+    def periods(self, periods: Sequence[str | int]) -> list[int]:
+        """Raises InvalidRequest."""
+        return [parse_period(str(period)) for period in periods]
 
     def read_history(self, wanted: Range, final: Notification) -> History:
         """The rows of a request that ended OK; raises RowsUnavailable."""

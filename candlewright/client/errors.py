@@ -4,6 +4,7 @@ CandlewrightError
 ├── InvalidRequest           (core) the platform answered INVALID: change the request
 ├── PlatformUnreachable      (retryable) nobody answered in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
+├── GapError                 a live stream goes on after numbers that the platform no longer keeps
 ├── RowsUnavailable          the final arrived, the rows could not be read from here
 └── RequestFailed            a request ended without rows; carries the notification
     ├── RequestNotFound      NOT_FOUND: the venue has nothing there
@@ -16,6 +17,7 @@ from candlewright.client.records import Notification
 from core.errors import CandlewrightError, InvalidRequest
 
 __all__ = [
+    "GapError",
     "InvalidRequest",
     "PlatformRefused",
     "PlatformUnreachable",
@@ -43,6 +45,19 @@ class PlatformRefused(CandlewrightError):
         self.code = code
         self.text = text
         self.request_id = request_id
+
+
+class GapError(CandlewrightError):
+    """Numbers `first` to `last` of `topic`, both included, were missed and cannot be had any more.
+
+    The stream that raised it goes on behind them with its next item.
+    """
+
+    def __init__(self, topic: str, first: int, last: int) -> None:
+        super().__init__(f"{topic}: numbers {first} to {last} were missed, and the platform no longer keeps them")
+        self.topic = topic
+        self.first = first
+        self.last = last
 
 
 class RowsUnavailable(CandlewrightError):

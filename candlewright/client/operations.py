@@ -96,6 +96,21 @@ class Operations:
             raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
         return state
 
+    # ---- live data
+    def realtime(self, ticker: str, ticks: bool, ohlc_periods: Sequence[int], request_id: str) -> Operation[Submission]:
+        """Durable once this returns; raises what `submit` does."""
+        params = ing.RealtimeParams(
+            include_ticks=ticks, include_ohlc=bool(ohlc_periods), ohlc_period_seconds=ohlc_periods
+        )
+        request = ing.DataRequest(
+            request_id=request_id,
+            type=ing.DataRequest.REALTIME_TICKS,
+            ticker=ticker,
+            realtime=params,
+            client_id=self._client_id,
+        )
+        return _accepted((yield from self._ask(request, ing.SubmitResponse)))
+
     # ---- venues, snapshots, legacy pages, replay
     def venues(self, venue: str = "") -> Operation[list[cw.Venue]]:
         query = cw.VenueQuery(request_id=fresh_id("v"), venue=venue)

@@ -74,6 +74,8 @@ class Ticket(Generic[T]):
     operation: Operation[T]
     keys: set[Key] = field(default_factory=set)
     topics: Counter[str] = field(default_factory=Counter)
+    #: Whether an Error that names nothing may be the answer to this one's question.
+    takes_nameless: bool = True
     until: float = 0.0
     is_done: bool = False
     _result: T | None = None
@@ -92,11 +94,13 @@ class Ticket(Generic[T]):
 
 
 def key_of(message: Message) -> Key | None:
-    """What a request and its replies have in common; None for an Error that names no request."""
+    """What a request and its replies have in common; None for an Error that names neither request nor topic."""
     if isinstance(message, cw.TopicReplay | cw.TopicRecord):
         return ("topic", message.topic)
     request_id = getattr(message, "request_id", "")
-    return ("request", request_id) if request_id else None
+    if request_id:
+        return ("request", request_id)
+    return ("topic", message.topic) if isinstance(message, cw.Error) and message.topic else None
 
 
 class Session:
@@ -114,9 +118,15 @@ class Session:
     def running(self) -> int:
         return len(self._running)
 
-    def begin(self, operation: Operation[T], now: float, when_done: Callable[[], None] | None = None) -> Ticket[T]:
+    def begin(
+        self,
+        operation: Operation[T],
+        now: float,
+        when_done: Callable[[], None] | None = None,
+        takes_nameless: bool = True,
+    ) -> Ticket[T]:
         self.now = max(self.now, now)
-        ticket = Ticket(operation, when_done=when_done)
+        ticket = Ticket(operation, when_done=when_done, takes_nameless=takes_nameless)
         self._running.append(ticket)
         self._resume(ticket, None)
         return ticket
@@ -126,6 +136,12 @@ class Session:
         if not ticket.is_done:
             ticket.operation.close()
             self._end(ticket, None, None)
+
+    def wake(self, ticket: Ticket[Any], now: float) -> None:
+        """End an operation's wait: something changed for it outside of the session."""
+        self.now = max(self.now, now)
+        if not ticket.is_done:
+            self._resume(ticket, TimedOut())
 
     def receive_reply(self, parts: Sequence[bytes], now: float) -> None:
         """A message on the requests socket (an empty delimiter in front is accepted)."""
@@ -138,7 +154,7 @@ class Session:
         key = key_of(message)
         if key is None:
             # An Error about bytes that the platform could not read: it can only be the oldest question's.
-            for ticket in [each for each in self._running if each.keys][:1]:
+            for ticket in [each for each in self._running if each.keys and each.takes_nameless][:1]:
                 self._resume(ticket, Reply(message))
             return
         for ticket in [each for each in self._running if key in each.keys]:

@@ -1,21 +1,27 @@
 """The blocking twin of the client."""
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import zmq
 from google.protobuf.message import Message
 
 from candlewright.client import sockets
 from candlewright.client.connection import Connection
+from candlewright.client.errors import GapError
+from candlewright.client.feed import BUFFER_NUMBERS, Feed
 from candlewright.client.history import Candles, History
+from candlewright.client.live import Bar, Tick
 from candlewright.client.operations import Operations, Progress
+from candlewright.client.realtime import Realtime
 from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
 from candlewright.client.rows import legacy_table
-from candlewright.client.session import Operation
+from candlewright.client.session import Operation, Ticket
+from candlewright.client.streams import Stream
 from candlewright.client.times import Time
 
 T = TypeVar("T")
@@ -117,6 +123,57 @@ class Client:
         """
         return self._run(lambda ask: ask.cancel(request_id))
 
+    def ticks(
+        self,
+        ticker: str,
+        *,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_NUMBERS,
+    ) -> Stream[Tick]:
+        """Trades of a ticker as they happen, each once and in the order of the topic `TICKS:{ticker}`.
+
+        The subscription makes the platform fetch the ticker for as long as anybody listens. `timeout`, `buffer`,
+        `from_sequence` and gaps: as for `bars`.
+        """
+        return self._stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
+
+    def bars(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        revisions: bool = True,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_NUMBERS,
+    ) -> Stream[Bar]:
+        """Bars of a ticker as they close, in the order of the topic `OHLC:{ticker}:{seconds}`.
+
+        A trade that came late corrects its bar: the bar comes again with a higher `revision`, unless `revisions` is
+        False. Iteration ends after `timeout` seconds without a bar (default: never). It begins with the first bar that
+        arrives, or with number `from_sequence`, if that is still kept. What was missed (slow reader, restart of
+        the platform) is asked for and comes in order; what cannot be had any more raises GapError once, and the next
+        step goes on behind it. At most about twice `buffer` numbers are held; the rest waits on the platform.
+        """
+        return self._stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
+
+    def realtime(
+        self,
+        ticker: str,
+        *,
+        ticks: bool = True,
+        ohlc_periods: Sequence[str | int] = (60,),
+        request_id: str | None = None,
+    ) -> Realtime:
+        """Have a ticker fetched until it is cancelled, whoever listens: trades into `lake.market.ticks` (`ticks`), bars
+        of `ohlc_periods` into `lake.market.ohlc`, both on their topics. Returns once that is durable.
+        """
+        periods = self._connection.periods(ohlc_periods)
+        identity = request_id or self._connection.fresh_request_id()
+        submission = self._run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
+        return Realtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
+
     def venues(self) -> list[Venue]:
         """The venues that ingestors have announced."""
         return self._run(lambda ask: ask.venue_list())
@@ -140,6 +197,43 @@ class Client:
         """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
         return self._run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
 
+    def _stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]:
+        return Stream(self, feed, timeout)
+
+    # ---- for streams
+    @property
+    def is_closed(self) -> bool:
+        return self._context.closed
+
+    def begin_stream(self, feed: Feed[Any], when_done: Callable[[], None] | None) -> Ticket[None]:
+        session = self._connection.session
+        with self._lock:
+            ticket = session.begin(feed.run(session), time.monotonic(), when_done, takes_nameless=False)
+            self._carry_out()
+        return ticket
+
+    def end_stream(self, ticket: Ticket[None]) -> None:
+        with self._lock:
+            self._connection.session.abandon(ticket)
+            self._carry_out()
+
+    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None:
+        with self._lock:
+            if ticket.is_done:
+                ticket.result()
+            item = feed.take()
+            if feed.has_work:
+                self._connection.session.wake(ticket, time.monotonic())
+                self._carry_out()
+            return item
+
+    def pump_until(self, until: float) -> None:
+        """One look at the sockets, no longer than until then."""
+        with self._lock:
+            if not self.is_closed:
+                self._pump(until)
+
+    # ---- the sockets
     def _run(self, start: Callable[[Operations], Operation[T]]) -> T:
         session = self._connection.session
         with self._lock:
@@ -156,10 +250,11 @@ class Client:
                 session.abandon(ticket)
                 self._carry_out()
 
-    def _pump(self) -> None:
+    def _pump(self, until: float = math.inf) -> None:
         session = self._connection.session
         deadline = session.next_deadline()
-        wait = SLICE_SECONDS if deadline is None else min(SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
+        until = until if deadline is None else min(until, deadline)
+        wait = min(SLICE_SECONDS, max(0.0, until - time.monotonic()))
         self._poller.poll(int(wait * 1_000) + 1)
         for parts in sockets.drain(self._requests):
             session.receive_reply(parts, time.monotonic())

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from protobuf import candlewright_pb2 as pb
 from protobuf import frames
 from protobuf import ingestor_pb2 as ing
 
+TICKER, TOPIC = "BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:60"
 DAY = {"start": "2024-01-01", "end": "2024-01-02"}
 
 
@@ -28,6 +30,7 @@ class Relay:
 
     deaf: int = 0
     publishes: bool = True
+    bars: list[pb.OHLCV] = field(default_factory=list)
     seen: list[object] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,29 @@ class Relay:
                     request_id=message.request_id, state="done", notification=_final(message.request_id)
                 )
                 self._router.send_multipart([peer, *frames.encode(state)])
+            elif isinstance(message, pb.TopicReplay):
+                last = min(message.to_sequence, len(self.bars))
+                for sequence in range(message.from_sequence, last + 1):
+                    body = frames.encode_body(self.bars[sequence - 1])
+                    record = pb.TopicRecord(
+                        topic=message.topic, sequence=sequence, body=body, is_final=sequence == last
+                    )
+                    self._router.send_multipart([peer, *frames.encode(record)])
+            elif isinstance(message, ing.DataRequest):
+                answer = ing.SubmitResponse(request_id=message.request_id)
+                self._router.send_multipart([peer, *frames.encode(answer)])
+
+    def add_bars(self, *sequences: int, unseen: Sequence[int] = ()) -> None:
+        """Bars of one topic; from another thread than the socket's, so only while the requests are quiet."""
+        for sequence in sequences:
+            self.bars.append(pb.OHLCV(ticker=TICKER, period_seconds=60, open_time=sequence, sequence=sequence))
+            if sequence not in unseen:
+                self._publisher.send_multipart([TOPIC.encode(), *frames.encode(self.bars[-1])])
+
+    def wait_for_subscription(self, topic: str, is_there: bool = True) -> None:
+        wanted = bytes((is_there,)) + topic.encode()
+        while self._publisher.recv() != wanted:
+            pass
 
 
 def _final(request_id: str) -> ing.HistoryReadyNotification:
@@ -173,3 +199,101 @@ def test_polars_is_optional() -> None:
             candles.to_polars()
     else:
         assert candles.to_polars()["close"].to_list() == [1.0]
+
+
+def test_bars_come_in_order_across_a_gap(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c, c.bars(TICKER, "1m") as bars:  # type: ignore[arg-type]
+        relay.wait_for_subscription(TOPIC)
+        relay.add_bars(1, 2, 3, 4, 5, unseen=(3, 4))
+        assert [bars.next(timeout=10).sequence for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert bars.next_sequence == 6
+        bars.close()
+        with pytest.raises(ValueError, match="closed"):
+            bars.next(timeout=10)
+        relay.wait_for_subscription(TOPIC, is_there=False)
+
+
+def test_iteration_ends_after_quiet_time_and_goes_on_later(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
+        bars = c.bars(TICKER, timeout=0.05)
+        relay.wait_for_subscription(TOPIC)
+        assert list(bars) == []
+        relay.add_bars(1, 2)
+        found: list[cw.Bar] = []
+        while len(found) < 2:
+            found += bars
+        assert [bar.sequence for bar in found] == [1, 2]
+        with pytest.raises(TimeoutError, match="OHLC"):
+            bars.next(timeout=0.01)
+
+
+def test_two_streams_and_requests_share_one_client(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
+        first, second = c.bars(TICKER, timeout=10), c.bars(TICKER, timeout=10)
+        relay.wait_for_subscription(TOPIC)
+        relay.add_bars(1, 2, 3, unseen=(2,))
+        assert [next(first).sequence for _ in range(3)] == [1, 2, 3]
+        assert c.history(TICKER, **DAY).row_count == 1  # type: ignore[arg-type]
+        first.close()
+        assert [next(second).sequence for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_stream_ends_with_its_client(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]
+        bars = c.bars(TICKER)
+        reading = pool.submit(list, bars)
+        relay.wait_for_subscription(TOPIC)
+        c.close()
+        assert reading.result(10) == []
+        assert list(bars) == []
+
+
+async def test_the_async_twin_streams_across_a_gap(relay: Relay) -> None:
+    async with cw.aconnect(**_arguments(relay)) as c, c.bars(TICKER, 60, timeout=10) as bars:  # type: ignore[arg-type]
+        await asyncio.to_thread(relay.wait_for_subscription, TOPIC)
+        relay.add_bars(1, 2, 3, 4, unseen=(2, 3))
+        assert [(await bars.next(timeout=10)).sequence for _ in range(4)] == [1, 2, 3, 4]
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await bars.next(timeout=0.05)
+        assert time.monotonic() - started < 5
+
+
+async def test_an_async_stream_ends_with_its_client(relay: Relay) -> None:
+    c = await cw.aconnect(**_arguments(relay))  # type: ignore[arg-type]
+    bars = c.bars(TICKER)
+
+    async def read() -> list[cw.Bar]:
+        return [bar async for bar in bars]
+
+    reading = asyncio.create_task(read())
+    await asyncio.to_thread(relay.wait_for_subscription, TOPIC)
+    await c.close()
+    assert await asyncio.wait_for(reading, 10) == []
+
+
+def test_realtime_names_what_is_wanted_and_is_cancelled(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
+        with c.realtime(TICKER, ticks=False, ohlc_periods=["1s", 60]) as request:
+            (asked,) = relay.seen
+        control = relay.seen[1]
+    assert isinstance(asked, ing.DataRequest)
+    assert asked.type == ing.DataRequest.REALTIME_TICKS
+    assert list(asked.realtime.ohlc_period_seconds) == [1, 60]
+    assert (asked.realtime.include_ticks, asked.realtime.include_ohlc) == (False, True)
+    assert isinstance(control, ing.IngestorControl)
+    assert (control.action, control.request_id) == (ing.IngestorControl.CANCEL, request.request_id)
+
+
+async def test_the_async_twin_cancels_what_it_started(relay: Relay) -> None:
+    async with cw.aconnect(**_arguments(relay)) as c, await c.realtime(TICKER) as request:  # type: ignore[arg-type]
+        pass
+    assert [getattr(message, "request_id", "") for message in relay.seen][:2] == [request.request_id] * 2
+
+
+def test_a_stream_of_what_is_no_ticker_is_refused_at_once(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
+        with pytest.raises(cw.InvalidRequest, match="ticker"):
+            c.ticks("BTCUSDT")
+        with pytest.raises(cw.InvalidRequest, match="period"):
+            c.bars(TICKER, "soon")

@@ -1,0 +1,187 @@
+"""Live streams in the hands of the user: one for each twin, around the same feed.
+
+A stream is subscribed from the call that made it until `close()`. A `GapError` is raised once, in its place; asking for
+the next item goes on behind it. Nothing else ends a stream but the reader: through restarts of the platform it waits.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from candlewright.client.errors import GapError
+from candlewright.client.feed import Feed
+from candlewright.client.session import Ticket
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What a stream needs of the client that made it."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def begin_stream(self, feed: Feed[Any], when_done: Callable[[], None] | None) -> Ticket[None]: ...
+
+    def end_stream(self, ticket: Ticket[None]) -> None: ...
+
+    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None: ...
+
+
+class SyncHost(Host, Protocol):
+    def pump_until(self, until: float) -> None: ...
+
+
+class _Stream(Generic[T]):
+    def __init__(self, host: Host, feed: Feed[T], timeout: float | None) -> None:
+        self._feed = feed
+        self._timeout = timeout
+        self._is_closed = False
+
+    @property
+    def topic(self) -> str:
+        return self._feed.topic
+
+    @property
+    def next_sequence(self) -> int | None:
+        """The number to go on from (`from_sequence`) in another client; None before the first message. What has
+        arrived and was not read yet lies before it.
+        """
+        return self._feed.next_sequence
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that came again and were dropped."""
+        return self._feed.duplicates
+
+    @property
+    def replayed(self) -> int:
+        """How many numbers were missed at first and then had by replay."""
+        return self._feed.replayed
+
+
+class Stream(_Stream[T]):
+    """An endless iterator. With a `timeout` it ends after so many seconds without an item; another `for` goes on."""
+
+    def __init__(self, host: SyncHost, feed: Feed[T], timeout: float | None) -> None:
+        super().__init__(host, feed, timeout)
+        self._host = host
+        self._ticket = host.begin_stream(feed, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """Raises GapError in place of what is lost."""
+        try:
+            item = self._next(self._timeout)
+        except TimeoutError:
+            raise StopIteration from None
+        if item is None:
+            raise StopIteration
+        return item
+
+    def next(self, timeout: float | None = None) -> T:
+        """The next item; raises TimeoutError after `timeout` seconds, GapError, and ValueError on a closed stream."""
+        item = self._next(timeout)
+        if item is None:
+            raise ValueError(f"the stream {self.topic} is closed")
+        return item
+
+    def close(self) -> None:
+        """Unsubscribe. May be called from another thread: whoever waits for an item then gets the end."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._host.end_stream(self._ticket)
+
+    def _next(self, timeout: float | None) -> T | None:
+        until = time.monotonic() + timeout if timeout is not None else math.inf
+        while not self._is_closed and not self._host.is_closed:
+            item = self._host.take(self._feed, self._ticket)
+            if isinstance(item, GapError):
+                raise item
+            if item is not None:
+                return item
+            if time.monotonic() >= until:
+                raise TimeoutError(f"nothing on {self.topic} within {timeout:g} s")
+            self._host.pump_until(until)
+        return None
+
+
+class AsyncStream(_Stream[T]):
+    """The asyncio twin of `Stream`: `async for`, `await stream.next()`, `await stream.close()`."""
+
+    def __init__(self, host: Host, feed: Feed[T], timeout: float | None, opening: Callable[[], Any]) -> None:
+        super().__init__(host, feed, timeout)
+        self._host = host
+        self._opening = opening
+        self._changed = asyncio.Event()
+        self._ticket: Ticket[None] | None = None
+        feed.on_ready = self._changed.set
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """Raises GapError in place of what is lost."""
+        try:
+            item = await self._next(self._timeout)
+        except TimeoutError:
+            raise StopAsyncIteration from None
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+    async def next(self, timeout: float | None = None) -> T:
+        """The next item; raises TimeoutError after `timeout` seconds, GapError, and ValueError on a closed stream."""
+        item = await self._next(timeout)
+        if item is None:
+            raise ValueError(f"the stream {self.topic} is closed")
+        return item
+
+    async def close(self) -> None:
+        """Unsubscribe; a coroutine that waits for an item gets the end."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._ticket is not None:
+                self._host.end_stream(self._ticket)
+            self._changed.set()
+
+    async def _begin(self) -> Ticket[None]:
+        if self._ticket is None:
+            await self._opening()
+            self._ticket = self._host.begin_stream(self._feed, self._changed.set)
+        return self._ticket
+
+    async def _next(self, timeout: float | None) -> T | None:
+        ticket = await self._begin()
+        async with asyncio.timeout(timeout):
+            while not self._is_closed and not self._host.is_closed:
+                self._changed.clear()
+                item = self._host.take(self._feed, ticket)
+                if isinstance(item, GapError):
+                    raise item
+                if item is not None:
+                    return item
+                await self._changed.wait()
+        return None
