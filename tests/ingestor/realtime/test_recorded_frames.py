@@ -111,7 +111,6 @@ def hooked(ccxt_id: str) -> tuple[Any, Heard]:
 class Client:
     url = "ws://127.0.0.1:1/v5/public/spot"
     subscriptions: dict[str, Any] = {}  # noqa: RUF012
-    lastPong = 0
 
 
 async def test_okx_frames_reach_the_hook(shared_data: Path) -> None:
