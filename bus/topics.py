@@ -12,6 +12,7 @@ HISTORY = "history"  # HistoryPage, partition of the ticker
 HISTORY_OUTCOMES = "history_outcomes"  # HistoryOutcome, partition of the ticker
 SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
 TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
+TRIGGER_CONTROLS = "trigger_controls"  # TriggerControl, key = trigger id, one partition
 
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
@@ -29,3 +30,4 @@ SUBSCRIPTION_PREFIX = "subscription:"
 READER_BROKER = "broker"
 READER_HISTORY_WRITER = "history-writer"
 READER_BAR_MAKER = "bar-maker"
+READER_TRIGGERS = "triggers"

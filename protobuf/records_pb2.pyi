@@ -203,3 +203,36 @@ class Seed(_message.Message):
     first_trade_id: _containers.RepeatedScalarFieldContainer[int]
     last_trade_id: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, period_seconds: _Optional[int] = ..., open_time: _Optional[_Iterable[int]] = ..., open: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., low: _Optional[_Iterable[float]] = ..., close: _Optional[_Iterable[float]] = ..., volume: _Optional[_Iterable[float]] = ..., quote_volume: _Optional[_Iterable[float]] = ..., trade_count: _Optional[_Iterable[int]] = ..., first_trade_id: _Optional[_Iterable[int]] = ..., last_trade_id: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TriggerControl(_message.Message):
+    __slots__ = ("register", "remove")
+    REGISTER_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    register: TriggerRegistration
+    remove: _candlewright_pb2.TriggerRemove
+    def __init__(self, register: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., remove: _Optional[_Union[_candlewright_pb2.TriggerRemove, _Mapping]] = ...) -> None: ...
+
+class TriggerRegistration(_message.Message):
+    __slots__ = ("trigger_id", "sql", "tickers", "parameters", "callback_id", "registered_at", "version")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    TICKERS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    CALLBACK_ID_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    trigger_id: str
+    sql: str
+    tickers: _containers.RepeatedScalarFieldContainer[str]
+    parameters: _containers.ScalarMap[str, str]
+    callback_id: str
+    registered_at: int
+    version: int
+    def __init__(self, trigger_id: _Optional[str] = ..., sql: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., parameters: _Optional[_Mapping[str, str]] = ..., callback_id: _Optional[str] = ..., registered_at: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
