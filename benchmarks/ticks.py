@@ -145,7 +145,7 @@ def _sent_at(payload: bytes) -> list[int]:
 
 async def _ours(url: str, redis_url: str, rows: int, hop: _Hop) -> None:
     bus = connect(BusSettings(url=redis_url))
-    start = {partition: 0 for partition in range(bus.create_topic(TICKS))}
+    start = dict.fromkeys(range(bus.create_topic(TICKS)), 0)
     for partition, state in enumerate(bus.state(TICKS)):
         start[partition] = state.end
     reader = threading.Thread(target=_forward, args=(connect(BusSettings(url=redis_url)), start, hop), daemon=True)

@@ -1,0 +1,95 @@
+"""Trades on their way to the bus: order, back-pressure, fences."""
+
+import asyncio
+from collections.abc import Sequence
+
+from bus import Position, Record
+from bus.memory_bus import MemoryBus
+from bus.topics import TICKS
+from core.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
+from ingestor.realtime.lanes import MAX_UNPUBLISHED, Lane, LanePublisher
+from ingestor.realtime.trade import Trade
+from protobuf import records_pb2 as records
+from tests.ingestor.realtime.stage import ids, marks, until
+
+TICKER = "BTC/USDT.BINANCE"
+
+
+def trades(first: int, count: int) -> list[Trade]:
+    return [(i, i * 1_000, 1.0, 1.0, 1, str(i), 0) for i in range(first, first + count)]
+
+
+class StubbornBus(MemoryBus):
+    """Refuses `refusals` publishes of trades; `is_deceitful`: carries them out, and says that it did not answer."""
+
+    refusals = 0
+    is_deceitful = False
+
+    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
+        if topic == TICKS and self.refusals:
+            self.refusals -= 1
+            if not self.is_deceitful:
+                raise BusFull(topic, 10, 10)
+            super().publish(topic, records, lease=lease)
+            raise BusUnavailable("no answer")
+        return super().publish(topic, records, lease=lease)
+
+
+async def lane_on(bus: MemoryBus) -> tuple[LanePublisher, Lane, list[CandlewrightError]]:
+    broken: list[CandlewrightError] = []
+    bus.grant({"j1": b""})
+    return LanePublisher(bus), Lane(TICKER, "j1", "BINANCE", broken.append), broken
+
+
+async def test_trades_and_marks_leave_in_order() -> None:
+    bus = MemoryBus()
+    publisher, lane, broken = await lane_on(bus)
+    for start in range(1, 10_001, 100):
+        publisher.publish(lane, trades(start, 100))
+    publisher.mark(lane, records.TickMark(ticker=TICKER, clock=records.Clock(exchange_time=5)))
+    publisher.publish(lane, trades(10_001, 1))
+    await publisher.drained(lane)
+    publisher.close()
+    assert ids(bus, TICKER) == list(range(1, 10_002))
+    assert [clock.sequence for clock in marks(bus, TICKER, "clock")] == [10_000]
+    assert not broken and lane.unpublished == 0
+
+
+async def test_a_full_bus_is_waited_for_and_nothing_is_lost() -> None:
+    bus = StubbornBus()
+    publisher, lane, _ = await lane_on(bus)
+    bus.refusals = 4
+    publisher.publish(lane, trades(1, MAX_UNPUBLISHED + 1))
+    assert lane.is_full
+    await publisher.drained(lane)
+    publisher.close()
+    assert ids(bus, TICKER) == list(range(1, MAX_UNPUBLISHED + 2))
+    assert not lane.is_full
+
+
+async def test_a_publish_whose_answer_was_lost_is_not_done_twice() -> None:
+    bus = StubbornBus()
+    publisher, lane, _ = await lane_on(bus)
+    bus.refusals, bus.is_deceitful = 2, True
+    publisher.publish(lane, trades(1, 10))
+    publisher.publish(lane, trades(11, 10))
+    await publisher.drained(lane)
+    publisher.close()
+    assert ids(bus, TICKER) == list(range(1, 21))
+
+
+async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
+    bus = MemoryBus()
+    publisher, lane, broken = await lane_on(bus)
+    bus.grant({"j2": b""})
+    other = Lane("ETH/USDT.BINANCE", "j2", "BINANCE", broken.append)
+    bus.revoke(["j1"])
+    publisher.publish(lane, trades(1, 10))
+    publisher.publish(other, trades(1, 10))
+    await publisher.drained(other)
+    await until(lambda: broken)
+    publisher.publish(lane, trades(11, 10))
+    await asyncio.sleep(0)
+    publisher.close()
+    assert isinstance(broken[0], LeaseLost) and len(broken) == 1
+    assert ids(bus, TICKER) == [] and ids(bus, "ETH/USDT.BINANCE") == list(range(1, 11))

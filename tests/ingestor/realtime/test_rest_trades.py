@@ -1,0 +1,155 @@
+"""Repairs by REST: raw pages, cursors, aggregates cut to what is missing, and what a venue does not keep."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.memory_bus import MemoryBus
+from core.errors import BadReply
+from ingestor.client import Market
+from ingestor.progress import Progress
+from ingestor.realtime import wire
+from ingestor.realtime.aggregates import Aggregate, cut
+from ingestor.realtime.rest_trades import Anchor, KrakenTrades, NewestPage, parsed, rest_trades_of
+from ingestor.realtime.sampling import MINUTE, BarSampler
+from ingestor.realtime.trade import ORDER, SIZE, TIME, Trade
+from sandbox.recorded import RecordedVenues
+from sandbox.server import Sandbox
+from tests.ingestor.realtime.stage import ingestor
+
+QUIET = Progress()
+
+
+def trade(order: int, size: float = 1.0, time: int | None = None) -> Trade:
+    return (order, order * 10 if time is None else time, 5.0, size, 1, str(order), 0)
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=12), st.data())
+def test_an_aggregate_is_cut_to_the_missing_ids_exactly(lots: list[int], data: st.DataObject) -> None:
+    sizes = [Decimal(lot).scaleb(-5) for lot in lots]
+    low = data.draw(st.integers(0, len(lots) - 1))
+    high = data.draw(st.integers(low, len(lots) - 1))
+    known = {100 + i: trade(100 + i, float(size)) for i, size in enumerate(sizes) if not low <= i <= high}
+    piece = cut(Aggregate(100, 99 + len(lots), 7, 5.0, float(sum(sizes))), 100 + low, 100 + high, known)
+    assert piece == Aggregate(100 + low, 100 + high, 7, 5.0, float(sum(sizes[low : high + 1])))
+
+
+def test_an_aggregate_whose_other_trades_are_unknown_is_not_guessed_at() -> None:
+    whole = Aggregate(100, 109, 7, 5.0, 10.0)
+    assert cut(whole, 105, 200, {}) is None
+    assert cut(whole, 110, 200, {}) is None
+    assert cut(whole, 90, 200, {}) == whole
+
+
+def test_a_row_that_is_no_trade_is_a_bad_reply() -> None:
+    with pytest.raises(BadReply):
+        parsed([{"id": 1}], wire.binance_rest)
+
+
+class OnePage(NewestPage):
+    def __init__(self, page: list[Trade], is_dense: bool) -> None:
+        self._page, self._is_dense = page, is_dense
+
+        class Client:
+            venue = "OKX"
+
+        self._client = Client()  # type: ignore[assignment]
+
+    async def newest(self, progress: Progress) -> list[Trade]:
+        return self._page
+
+
+async def test_a_newest_page_proves_only_what_it_reaches() -> None:
+    page = [trade(order) for order in range(50, 60)]
+    dense = OnePage(page, True)
+    found = await dense.after(Anchor(520, 52), QUIET)
+    assert found.proven and [one[ORDER] for one in found.trades] == list(range(53, 60))
+    found = await dense.after(Anchor(400, 40), QUIET)
+    assert not found.proven and "newest 10 trades" in found.reason
+    assert (await dense.after(Anchor(490, 49), QUIET)).proven
+    loose = OnePage(page, False)
+    found = await loose.after(Anchor(505, None), QUIET)
+    assert found.proven and [one[TIME] for one in found.trades] == list(range(510, 600, 10))
+    assert not (await loose.after(Anchor(500, None), QUIET)).proven
+
+
+async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_data: Path) -> None:
+    async with (
+        RecordedVenues(shared_data) as venues,
+        ingestor(MemoryBus(), venues.url, venue="KRAKEN") as own,
+    ):
+        market = await own.client.market("BTC/USDT", QUIET)
+        rest = rest_trades_of(own.client, market)
+        assert isinstance(rest, KrakenTrades)
+        every = await rest.after(Anchor(0), QUIET)
+        orders = [one[ORDER] for one in every.trades]
+        assert orders == list(range(10218208, 10219208))
+        middle = every.trades[500]
+        found = await rest.after(Anchor(middle[TIME], middle[ORDER]), QUIET)
+        assert found.proven and [one[ORDER] for one in found.trades] == orders[501:]
+
+
+async def test_binance_gives_aggregates_for_what_its_raw_page_does_not_reach() -> None:
+    async with (
+        Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
+        ingestor(MemoryBus(), exchange.url) as own,
+    ):
+        market = await own.client.market("BTC/USDT", QUIET)
+        book = exchange.markets["BTCUSDT"]
+        newest = book.fill_at(exchange.clock.now() + 1) - 1
+        rows = book.fills(newest - 4_000, 1, exchange.clock.now())
+        anchor = Anchor(int(rows.time[0]) * 10**6, newest - 4_000, None, {newest - 4_000: _as_trade(book, rows)})
+        found = await rest_trades_of(own.client, market).after(anchor, QUIET)
+        assert not found.proven and found.is_whole
+        assert [one[ORDER] for one in found.trades] == list(range(newest - 999, newest + 1))
+        covered = [i for piece in found.aggregates for i in range(piece.first, piece.last + 1)]
+        assert covered[-1] == newest - 1_000 and covered[0] <= newest - 3_998
+        raw = book.fills(covered[0], len(covered), exchange.clock.now())
+        lots = Decimal(int(raw.lots.sum())).scaleb(-book.lot_decimals)
+        assert sum(Decimal(repr(piece.size)) for piece in found.aggregates) == lots
+
+
+def _as_trade(book: Any, rows: Any) -> Trade:
+    size = float(Decimal(int(rows.lots[0])).scaleb(-book.lot_decimals))
+    return (int(rows.id[0]), int(rows.time[0]) * 10**6, 0.0, size, 1, str(rows.id[0]), 0)
+
+
+async def test_sampled_bars_equal_the_exchange_s_candles_and_a_wrong_one_is_seen() -> None:
+    async with (
+        Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
+        ingestor(MemoryBus(), exchange.url) as own,
+    ):
+        rest = rest_trades_of(own.client, await own.client.market("BTC/USDT", QUIET))
+        now = exchange.clock.now() * 10**6
+        start = now // MINUTE * MINUTE - 2 * MINUTE
+        found = await rest.after(Anchor(start), QUIET)
+        assert found.proven
+        first = [one for one in found.trades if one[TIME] < start + MINUTE]
+        second = [one for one in found.trades if start + MINUTE <= one[TIME] < start + 2 * MINUTE]
+        sampler = BarSampler(own.client, "BTC/USDT", 1.0)
+        sampler.add(first)
+        sampler.add(second)
+        assert sampler.is_due(now)
+        assert await sampler._differing(start + MINUTE, second, now) == []
+        spoiled = [*second[:-1], (*second[-1][:SIZE], second[-1][SIZE] * 2, *second[-1][SIZE + 1 :])]
+        assert await sampler._differing(start + MINUTE, spoiled, now) == ["volume"]  # type: ignore[arg-type]
+        await sampler.compare(now)
+        assert not sampler.is_due(now)
+
+
+def test_every_venue_has_its_rest() -> None:
+    from ingestor.realtime.venue import STREAM_VENUES
+
+    market = Market("BTC/USDT", "BTCUSDT", True, "BTC", "USDT")
+
+    class Client:
+        def __init__(self, ccxt_id: str) -> None:
+            self.ccxt_id = ccxt_id
+
+    kinds = {name: type(rest_trades_of(Client(name), market)).__name__ for name in STREAM_VENUES}  # type: ignore[arg-type]
+    assert kinds["binance"] == "BinanceTrades" and kinds["kraken"] == "KrakenTrades"
+    assert set(kinds.values()) == {"BinanceTrades", "KrakenTrades", "NewestPage"}
