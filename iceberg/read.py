@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import at_least, below, equal, one_of
-from iceberg.tables import OHLC, TICKS
+from iceberg.tables import GAPS, OHLC, TICKS
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
@@ -48,6 +48,14 @@ def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limi
     found = _collect(table, wanted, TICKS.arrow_schema)
     in_order = found.take(pc.sort_indices(found, sort_keys=[("ts_ns", "ascending")]))
     return in_order if limit is None else in_order.slice(0, limit)
+
+
+def read_gaps(settings: Settings, ticker: str) -> pa.Table:
+    """All rows of `market.gaps` of a ticker, repaired or not, ordered by from_ts."""
+    table = open_catalog(settings).load_table(GAPS.identifier)
+    found = _collect(table, equal("ticker", ticker), GAPS.arrow_schema)
+    keys = [("from_ts", "ascending"), ("detected_at", "ascending")]
+    return found.take(pc.sort_indices(found, sort_keys=keys))
 
 
 def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> pa.Table:

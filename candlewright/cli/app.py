@@ -97,6 +97,36 @@ def snapshot(
 
 
 @app.command()
+def watch(
+    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE.")],
+    period: Annotated[
+        str | None, typer.Option("--period", help="Bars of 1s, 1m, 1h, …; without it every trade.")
+    ] = None,
+    output: OutputOption = Output.table,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after N trades or bars.")] = None,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Live trades or bars: a chart and a table on a terminal, lines elsewhere. Ctrl-C ends it."""
+    from candlewright.cli import watch
+
+    watch.watch(ticker, period, output, count, config, timeout)
+
+
+@app.command()
+def gaps(
+    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE.")],
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Trades that were missed while a ticker was followed, repaired or not."""
+    from candlewright.cli import gaps
+
+    gaps.gaps(ticker, output, data_dir, config)
+
+
+@app.command()
 def venues(output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0) -> None:
     """The venues that the platform's ingestors offer."""
     from candlewright.cli import requests

@@ -8,6 +8,7 @@ from sqlalchemy.exc import OperationalError
 from core.errors import CommitConflict, CommitUnknown
 from core.settings import Settings
 from iceberg import (
+    GAPS,
     OHLC,
     append,
     append_or_find,
@@ -16,6 +17,7 @@ from iceberg import (
     has_files_in,
     is_committed,
     load_table,
+    read_gaps,
     read_ohlc,
 )
 from tests.iceberg.rows import MINUTE, TICKER, candles, minutes_of
@@ -46,6 +48,19 @@ def test_other_tickers_and_periods_are_left_out(catalog: Catalog, settings: Sett
     assert read_ohlc(settings, TICKER, 60, 0, 10 * MINUTE).num_rows == 1
     assert read_ohlc(settings, TICKER, 3_600, 0, 10 * MINUTE).num_rows == 0
     assert read_ohlc(settings, "BTC/USDT.KRAKEN' OR '1'='1", 60, 0, 10 * MINUTE).num_rows == 0
+
+
+def test_gaps_of_a_ticker_come_in_order_of_time(catalog: Catalog, settings: Settings) -> None:
+    rows = [
+        {"ticker": ticker, "from_trade_id": str(time), "from_ts": time, "repaired": time == 2, "reason": "closed"}
+        for ticker, time in ((TICKER, 3), ("ETH/USDT.BINANCE", 1), (TICKER, 2))
+    ]
+    append(load_table(catalog, GAPS), pa.Table.from_pylist(rows, schema=GAPS.arrow_schema), BATCH)
+    found = read_gaps(settings, TICKER).to_pylist()
+    assert [(row["from_trade_id"], row["repaired"], row["missing"]) for row in found] == [
+        ("2", True, None),
+        ("3", False, None),
+    ]
 
 
 def test_statistics_tell_that_a_range_is_empty(catalog: Catalog) -> None:

@@ -101,6 +101,10 @@ RANGE = ("--start", "2024-01-01", "--end", "2024-01-02")
         ("up", "--parts", ","),
         ("up", "--config", "nowhere.toml"),
         ("snapshot", "BTC"),
+        ("watch", "BTC"),
+        ("watch", "BTC/USDT.BINANCE", "--period", "soon"),
+        ("watch", "BTC/USDT.BINANCE", "--count", "0"),
+        ("gaps", "BTC"),
         ("bench",),
         ("bench", "nosuch"),
         ("nosuch",),
@@ -245,7 +249,7 @@ def test_help_loads_no_heavy_library() -> None:
 
 def test_commands_of_later_work_are_not_listed(run: Run) -> None:
     listed = run("--help").stdout
-    assert not [name for name in ("watch", "gaps", "keys", "kapacitor-udf") if f"  {name} " in listed]
+    assert not [name for name in ("keys", "kapacitor-udf") if f"  {name} " in listed]
 
 
 def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

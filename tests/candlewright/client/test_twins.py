@@ -78,6 +78,8 @@ class Relay:
                         topic=message.topic, sequence=sequence, body=body, is_final=sequence == last
                     )
                     self._router.send_multipart([peer, *frames.encode(record)])
+            elif isinstance(message, pb.VenueQuery):
+                self._router.send_multipart([peer, *frames.encode(pb.VenueList(request_id=message.request_id))])
             elif isinstance(message, ing.DataRequest):
                 answer = ing.SubmitResponse(request_id=message.request_id)
                 self._router.send_multipart([peer, *frames.encode(answer)])

@@ -1,0 +1,214 @@
+"""The live commands: lines, JSON, the screen, and how a watch ends."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+from rich.console import Console
+from typer.testing import CliRunner
+
+from candlewright.cli import watch as watch_command
+from candlewright.cli.app import app
+from candlewright.client import Bar, GapError, Market, Tick, Venue
+from core.settings import Settings
+from iceberg import GAPS, append, create_tables, load_table, open_catalog
+from tests.candlewright.client.test_twins import Relay
+
+TICKER = "BTC/USDT.BINANCE"
+START = 1_704_067_200 * 10**9
+Run = Callable[..., Result]
+
+
+def bar(number: int, revision: int = 0, close: float = 1.5) -> Bar:
+    return Bar(TICKER, 60, START + number * 60 * 10**9, 1.0, 2.0, 0.5, close, 10.0, None, 3, True, revision, "ticks", 1)
+
+
+def tick(number: int, price: float = 5.0) -> Tick:
+    return Tick(TICKER, str(number), START + number * 10**8, price, 0.25, "buy", START, number)
+
+
+class FakeStream:
+    def __init__(self, items: list[object]) -> None:
+        self._items = iter(items)
+
+    def __enter__(self) -> "FakeStream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def next(self) -> object:
+        item = next(self._items, None)
+        if item is None:
+            raise KeyboardInterrupt
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+
+class FakeClient:
+    def __enter__(self) -> "FakeClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def venues(self) -> list[Venue]:
+        return [Venue("BINANCE", (60,), 1, 0, True, START)]
+
+    def markets(self, venue: str) -> list[Market]:
+        return [Market(TICKER, "BTC/USDT", "BTCUSDT", True)]
+
+    def bars(self, ticker: str, period_seconds: int) -> FakeStream:
+        assert period_seconds == 60
+        return FakeStream([bar(0), GapError("OHLC:x:60", 2, 3), bar(1, close=0.75), bar(0, revision=1)])
+
+    def ticks(self, ticker: str) -> FakeStream:
+        return FakeStream([tick(1), tick(2, 6.5)])
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch_command, "connect", lambda **_: FakeClient())
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def test_bars_as_json_lines(run: Run) -> None:
+    result = run("watch", TICKER, "--period", "1m", "--output", "json")
+    assert result.exit_code == 0
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["open_time"], row["revision"]) for row in rows] == [(START, 0), (START + 60 * 10**9, 0), (START, 1)]
+    assert "numbers 2 to 3 were missed" in result.stderr
+
+
+def test_ticks_as_lines_under_a_head(run: Run) -> None:
+    head, first, second = run("watch", TICKER).stdout.splitlines()
+    assert head.split() == ["time", "trade_id", "side", "price", "size"]
+    assert first.split() == ["2024-01-01T00:00:00.1Z", "1", "buy", "5", "0.25"]
+    assert second.split()[3] == "6.5"
+
+
+def test_count_ends_the_watch(run: Run) -> None:
+    assert len(run("watch", TICKER, "--output", "json", "--count", "1").stdout.splitlines()) == 1
+
+
+def test_what_is_not_listed_is_said_and_waited_for(run: Run) -> None:
+    assert "does not list ETH/USDT" in run("watch", "ETH/USDT.BINANCE").stderr
+    assert "no ingestor has announced KRAKEN" in run("watch", "ETH/USDT.KRAKEN").stderr
+
+
+def drawn(screen: watch_command.Screen) -> str:
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    with console.file:
+        console.print(screen.render())
+        return console.export_text()
+
+
+def test_a_revision_replaces_its_bar_on_the_screen() -> None:
+    screen = watch_command.Screen(TICKER, 60)
+    assert "waiting" in drawn(screen)
+    for item in (bar(0), bar(1), bar(0, revision=1, close=1.75)):
+        screen.show(item)
+    text = drawn(screen)
+    assert f"{TICKER} 1m  (3 so far" in text
+    rows = [line.split() for line in text.splitlines() if " 00:0" in f" {line.lstrip()}" and "-" not in line]
+    assert [(row[0], row[4], row[7:]) for row in rows] == [
+        ("00:00:00", "1.75", ["rev", "1"]),
+        ("00:01:00", "1.5", []),
+    ]
+
+
+def test_ticks_of_a_second_are_one_candle_on_the_screen() -> None:
+    screen = watch_command.Screen(TICKER, None)
+    for number in range(25):
+        screen.show(tick(number, 5.0 + number))
+    first, *_, last = screen._candles.values()
+    assert len(screen._candles) == 3
+    assert (first.open, first.high, first.low, first.close, first.volume) == (5.0, 14.0, 5.0, 14.0, 2.5)
+    assert last.close == 29.0
+    assert "29" in drawn(screen)
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    relay = Relay()
+    yield relay
+    relay.close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_screen_with_exit_code_0(relay: Relay, number: signal.Signals) -> None:
+    master, slave = pty.openpty()
+    environment = {
+        **os.environ,
+        "CANDLEWRIGHT_RELAY__REQUESTS_BIND": relay.requests,
+        "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": relay.notifications,
+        "TERM": "xterm",
+    }
+    command = [sys.executable, "-m", "candlewright", "watch", TICKER, "--period", "1m"]
+    process = subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, env=environment)
+    os.close(slave)
+    seen = bytearray()
+    shows_bar = threading.Event()
+
+    def read() -> None:
+        # The terminal must be read all the time, or the child stops in its writes.
+        try:
+            while part := os.read(master, 4096):
+                seen.extend(part)
+                if b"00:00:00.000000001" in seen:
+                    shows_bar.set()
+        except OSError:
+            pass  # how a terminal ends whose other side is closed
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        relay.wait_for_subscription(f"OHLC:{TICKER}:60")
+        relay.add_bars(1)
+        assert shows_bar.wait(30), seen
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        os.close(master)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def test_gaps_are_listed_repaired_or_not(run: Run, tmp_path: Path) -> None:
+    catalog = open_catalog(Settings(data_dir=tmp_path / "lake"))
+    create_tables(catalog)
+    rows = [
+        {"ticker": TICKER, "from_trade_id": "7", "to_trade_id": "9", "from_ts": 2, "missing": 3, "repaired": False},
+        {"ticker": TICKER, "from_trade_id": "1", "to_trade_id": "2", "from_ts": 1, "missing": 2, "repaired": True},
+        {"ticker": "ETH/USDT.BINANCE", "from_trade_id": "1", "from_ts": 1, "repaired": True},
+    ]
+    append(load_table(catalog, GAPS), pa.Table.from_pylist(rows, schema=GAPS.arrow_schema), {"a": "b"})
+    options = ("--data-dir", str(tmp_path / "lake"))
+    found = [json.loads(line) for line in run("gaps", TICKER, *options, "--output", "json").stdout.splitlines()]
+    assert [(row["from_trade_id"], row["missing"], row["repaired"]) for row in found] == [
+        ("1", 2, True),
+        ("7", 3, False),
+    ]
+    table = run("gaps", TICKER, *options)
+    assert table.exit_code == 0
+    assert "no" in table.stdout.split()
+    nothing = run("gaps", "SOL/USDT.BINANCE", *options)
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "no gaps" in nothing.stderr
