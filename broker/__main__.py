@@ -14,9 +14,14 @@ from core.log import configure_logging, get_logger
 from core.settings import load_settings
 
 
+#: The threads that write to the bus must not wait five milliseconds for a busy loop to let them on.
+SWITCH_SECONDS = 0.0005
+
+
 def main() -> int:
     settings = load_settings()
     configure_logging("broker", settings.log.level)
+    sys.setswitchinterval(SWITCH_SECONDS)
     bus = connect(settings.bus)
     broker = BrokerServer(settings.broker, bus, Retention.of(settings))
     for number in (signal.SIGTERM, signal.SIGINT):

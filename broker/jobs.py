@@ -92,6 +92,8 @@ def coverage(
     if first >= end:
         return 0, ()
     expected = grid.count_opens(first, end, period_seconds)
+    if not opens:
+        return expected, ((first, min(first + expected * period, end)),)
     edges = [first - period, *opens, first + expected * period]
     # A hole ends where the range ends, even inside a candle.
     holes = tuple((left + period, min(right, end)) for left, right in pairwise(edges) if right - left > period)

@@ -1,7 +1,5 @@
 """Brings free slots and waiting pieces together: the longest-waiting slot, the fairest turn."""
 
-from collections.abc import Iterator
-
 from broker.events import Connection
 from broker.fair_queue import FairQueue
 from broker.requests import Piece, Request
@@ -26,15 +24,15 @@ class Matching:
         if request.is_queued:
             self._queues[request.key].remove(request)
 
-    def pairs(self, key: QueueKey, wall_ns: int) -> Iterator[tuple[Slot, Piece]]:
-        """Take out slots and pieces of `key` that fit each other, until none do."""
+    def next_pair(self, key: QueueKey, wall_ns: int) -> tuple[Slot, Piece] | None:
+        """Take out a slot and a piece of `key` that fit each other, or None when none do."""
         queue = self._queues.get(key)
         if queue is None:
-            return
+            return None
         while self.slots.has(key):
             request = queue.head()
             if request is None:
-                return
+                return None
             piece = request.peek(wall_ns)
             if piece is None:
                 queue.drop_head()
@@ -44,8 +42,9 @@ class Matching:
                 self._park(queue, request)
                 continue
             request.take()
-            yield slot, piece
             queue.advance(keep=request.has_more(wall_ns))
+            return slot, piece
+        return None
 
     def _park(self, queue: FairQueue, request: Request) -> None:
         piece = request.take()

@@ -148,10 +148,12 @@ def piece_record(done: PublishPieceDone) -> Record:
     piece.start_time = done.start
     piece.end_time = done.end
     result = done.result
-    piece.partition = result.partition
-    piece.rows = result.rows
     piece.expected = result.expected
-    piece.reason = result.reason
+    if result.rows:
+        piece.rows = result.rows
+        piece.partition = result.partition
+    if result.reason:
+        piece.reason = result.reason
     for first, last in result.spans:
         piece.spans.add(first_offset=first, last_offset=last)
     for start, end in result.holes:
@@ -168,7 +170,8 @@ def request_record(done: PublishRequestDone) -> Record:
     request.start_time = done.start
     request.end_time = done.end
     request.status = _STATUS[done.status]
-    request.error_message = done.error_message
+    if done.error_message:
+        request.error_message = done.error_message
     request.rows = done.rows
     request.expected = done.expected
     request.client_id = done.client_id
@@ -179,7 +182,7 @@ def request_record(done: PublishRequestDone) -> Record:
 
 def _outcome(outcome: rec.HistoryOutcome, ticker: str) -> Record:
     key = ticker.encode()
-    return Record(outcome.SerializeToString(), key=key, partition_key=key)
+    return Record(outcome.SerializeToString(), key)
 
 
 def accepted_piece(done: rec.PieceDone) -> AcceptedPiece:

@@ -35,17 +35,13 @@ _NOBODY: frozenset[Connection] = frozenset()
 class VenueFacts:
     """`ahead_ns`: how far the venue's clock was seen ahead of ours (a sandbox may run fast), never negative."""
 
-    candles_per_page: int = 1_000
+    candles_per_piece: int = 1_000 * PAGES_PER_PIECE
     depth_candles: int = 0
     ahead_ns: int = 0
     is_known: bool = False
     #: No ingestor has described the venue on the bus.
     is_bare: bool = False
     asked_at: float = float("-inf")
-
-    @property
-    def candles_per_piece(self) -> int:
-        return max(1, self.candles_per_page) * PAGES_PER_PIECE
 
 
 @dataclass(slots=True, eq=False)

@@ -50,7 +50,6 @@ CLOSE_SECONDS = 5.0
 #: As plain integers, which pyzmq takes twice as quickly as its enumerations.
 _NOW = int(zmq.NOBLOCK)
 _NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-_MORE = int(zmq.RCVMORE)
 
 log = get_logger()
 
@@ -210,9 +209,11 @@ class BrokerServer:
                 connection = receive(_NOW)
             except zmq.Again:
                 return
-            parts = [receive()]
-            while router.getsockopt(_MORE):
-                parts.append(receive())
+            frame = receive(0, False)
+            parts = [frame.bytes]
+            while frame.more:
+                frame = receive(0, False)
+                parts.append(frame.bytes)
             try:
                 event = door.event_of(connection, parts, at, wall_ns)
             except BadFrame as error:

@@ -67,6 +67,7 @@ from broker.events import (
 from broker.jobs import Collected, Job
 from broker.matching import Matching
 from broker.requests import (
+    PAGES_PER_PIECE,
     HistoricalRequest,
     Piece,
     RealtimeRequest,
@@ -343,7 +344,7 @@ class BrokerState:
 
     def _on_venue(self, event: VenueLearned) -> None:
         facts = self._facts(event.venue)
-        facts.candles_per_page = event.candles_per_page
+        facts.candles_per_piece = max(1, event.candles_per_page) * PAGES_PER_PIECE
         facts.depth_candles = event.depth_candles
         # ccxt's venues are described by their ingestors, whose records must not be overwritten.
         facts.is_bare = event.is_bare and not is_known(event.venue) and _VENUE.fullmatch(event.venue) is not None
@@ -414,8 +415,8 @@ class BrokerState:
     def _match(self, key: QueueKey) -> None:
         if key[1] is Kind.HISTORICAL and not self._facts(key[0]).is_known:
             return
-        for slot, piece in self.matching.pairs(key, self.wall_ns):
-            self._dispatch(slot, piece)
+        while (pair := self.matching.next_pair(key, self.wall_ns)) is not None:
+            self._dispatch(*pair)
 
     def _offer(self, request: Request) -> None:
         self.matching.offer(request)
