@@ -110,6 +110,8 @@ def venues(
             {
                 "INGESTOR__VENUES": '["BINANCE", "KRAKEN"]',
                 "INGESTOR__RATE_LIMIT": "false",
+                # The longest-waiting slot comes first: few of them, and a range of six pieces needs all ingestors.
+                "INGESTOR__SLOTS_HISTORICAL": "2",
                 "BROKER__LEASE_SECONDS": "3",
                 "BROKER__HEARTBEAT_SECONDS": "1",
             },
@@ -154,7 +156,7 @@ def test_a_month_of_minutes_over_three_ingestors_of_which_one_dies(venues: Venue
     assert len(expected) == 45_031
     start_ms, end_ms = expected[0][0], expected[-1][0] + MINUTE_MS
     platform = venues.platform
-    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol=LONG, seconds=0.5))
+    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol=LONG, seconds=0.6))
     with venues.connect() as client:
         client.submit(f"{LONG}.BINANCE", "1m", start=start_ms * MS, end=end_ms * MS, request_id="month")
 
