@@ -13,7 +13,6 @@ from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
 
-
 #: The threads that write to the bus must not wait five milliseconds for a busy loop to let them on.
 SWITCH_SECONDS = 0.0005
 
