@@ -38,7 +38,8 @@ START = 1_704_067_200 * 1_000_000_000
 HOUR = 3_600 * 1_000_000_000
 CLIENTS = 10
 TIMEOUT_SECONDS = 60.0
-_GAUGE = re.compile(rb"^candlewright_relay_subscriptions (\S+)$", re.MULTILINE)
+_OPEN_TOPICS = re.compile(rb"^candlewright_relay_subscriptions (\S+)$", re.MULTILINE)
+_SUBSCRIBED = re.compile(rb"^candlewright_relay_subscribed_total (\S+)$", re.MULTILINE)
 
 
 def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: int = 3) -> dict[str, Any]:
@@ -78,10 +79,11 @@ def _relay_round(
     bus: RedisBus, relay: "subprocess.Popen[bytes]", address: str, port_file: Path, rows: int, subscribers: int
 ) -> tuple[float, int]:
     """Seconds from the first read to the last delivery, and the deliveries; raises when one was lost."""
-    _wait_for_subscriptions(port_file, 0)
+    _wait_for_metric(port_file, _OPEN_TOPICS, 0)
+    before = _metric(port_file, _SUBSCRIBED) or 0
     with ExitStack() as stack:
         readers = [stack.enter_context(_subscriber(address, rows)) for _ in range(subscribers)]
-        _wait_for_subscriptions(port_file, subscribers)
+        _wait_for_metric(port_file, _SUBSCRIBED, before + subscribers)
         relay.send_signal(signal.SIGSTOP)
         _finish(bus, rows)
         started = time.monotonic()
@@ -158,14 +160,19 @@ def _relay(url: str, requests: str, notifications: str, port_file: Path) -> Iter
         yield process
 
 
-def _wait_for_subscriptions(port_file: Path, count: int) -> None:
+def _metric(port_file: Path, pattern: "re.Pattern[bytes]") -> float | None:
+    if not port_file.exists():
+        return None
+    with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/metrics") as answer:
+        found = pattern.search(answer.read())
+    return None if found is None else float(found[1])
+
+
+def _wait_for_metric(port_file: Path, pattern: "re.Pattern[bytes]", value: float) -> None:
     until = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < until:
-        if port_file.exists():
-            with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/metrics") as answer:
-                found = _GAUGE.search(answer.read())
-            if found is not None and float(found[1]) == count:
-                return
+        if _metric(port_file, pattern) == value:
+            return
         time.sleep(0.02)
     raise TimeoutError("the relay did not get its subscribers")
 

@@ -38,6 +38,7 @@ DROPPED_REPLAYS = Counter(
 BAD_RECORDS = Counter(
     "candlewright_relay_bad_records_total", "Records of the bus that could not be read", ["topic"], registry=REGISTRY
 )
+SUBSCRIBED = Counter("candlewright_relay_subscribed_total", "Subscriptions taken, repeated ones too", registry=REGISTRY)
 SUBSCRIPTIONS = Gauge(
     "candlewright_relay_subscriptions", "Topics and prefixes that somebody subscribes to", registry=REGISTRY
 )

@@ -89,6 +89,7 @@ class Notifier:
                 self._topics.discard(topic)
                 on_last_left(topic)
             else:
+                metrics.SUBSCRIBED.inc()
                 self._topics.add(topic)
                 on_subscribed(topic)
             metrics.SUBSCRIPTIONS.set(len(self._topics))
