@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import ccxt
 
-from core.errors import ExchangeError
+from core.errors import CandlewrightError, ExchangeError, NotOffered, Unavailable, UnknownTicker
 from core.log import get_logger
 from ingestor import exchange
 from ingestor.client import VenueClient
@@ -38,6 +38,16 @@ class Listener(Protocol):
     @property
     def is_full(self) -> bool:
         """True while it cannot take more: its socket is not read then."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Trades that wait for a repair."""
+        ...
+
+    @property
+    def unpublished(self) -> int:
+        """Trades that wait for the bus."""
         ...
 
     def connected(self, at: float) -> None: ...
@@ -90,8 +100,10 @@ class Feed:
         self._clock_offset_ns: int | None = None
         self._newest_ns = 0
         self._loop = asyncio.get_running_loop()
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._farewells: dict[str, asyncio.Task[None]] = {}
         self._tasks = [asyncio.create_task(self._watch_over()), asyncio.create_task(self._follow_clock())]
+        for task in self._tasks:
+            task.add_done_callback(self._broke)
         name = client.venue
         self._unwanted = metrics.UNWANTED.labels(name)
         self._bad_rows = metrics.BAD_ROWS.labels(name)
@@ -106,6 +118,7 @@ class Feed:
         subscription = Subscription(symbol, key, listener)
         self._subscriptions[key] = subscription
         subscription.task = asyncio.create_task(self._hold(subscription))
+        subscription.task.add_done_callback(lambda task: _tell_end(task, subscription))
         metrics.JOBS.labels(self.client.venue).set(len(self._subscriptions))
         return subscription
 
@@ -116,13 +129,26 @@ class Feed:
         if subscription.task is not None:
             subscription.task.cancel()
         self._open_gate_where_possible(subscription.url)
-        farewell = asyncio.create_task(self._unwatch(subscription))
-        self._farewells.add(farewell)
-        farewell.add_done_callback(self._farewells.discard)
+        if subscription.client is not None and subscription.key not in self._subscriptions:
+            farewell = asyncio.create_task(self._unwatch(subscription))
+            self._farewells[subscription.key] = farewell
+            farewell.add_done_callback(lambda task: self._parted(subscription.key, task))
         metrics.JOBS.labels(self.client.venue).set(len(self._subscriptions))
 
+    def _parted(self, key: str, task: "asyncio.Task[None]") -> None:
+        if self._farewells.get(key) is task:
+            del self._farewells[key]
+
+    def _broke(self, task: "asyncio.Task[None]") -> None:
+        """What serves all tickers ended: their jobs are given to other ingestors."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("feed_broke", venue=self.client.venue, error=repr(error))
+            for subscription in list(self._subscriptions.values()):
+                subscription.listener.failed(Unavailable(f"the feed of {self.client.venue} broke: {error!r}"))
+
     async def close(self) -> None:
-        tasks = [*self._tasks, *self._farewells]
+        tasks = [*self._tasks, *self._farewells.values()]
         tasks += [subscription.task for subscription in self._subscriptions.values() if subscription.task]
         for task in tasks:
             task.cancel()
@@ -132,10 +158,18 @@ class Feed:
 
     async def _hold(self, subscription: Subscription) -> None:
         SUBSCRIBING.set(subscription.key)
+        farewell = self._farewells.get(subscription.key)
+        if farewell is not None:
+            await asyncio.wait([farewell])
         while True:
             await self._pace(subscription)
             try:
                 await self._pro.watch_trades(subscription.symbol, None, None, {})
+            except asyncio.CancelledError:
+                # ccxt's futures are shared: another holder's end may cancel ours.
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
             except (ccxt.BaseError, OSError, ExchangeError) as error:
                 self._failed(subscription, error)
             # ccxt itself waits longer and longer before it dials an address that refuses.
@@ -146,7 +180,7 @@ class Feed:
         if subscription.failing_since is None:
             subscription.failing_since = now
         translated = translate(error, self.client.ccxt_id, None)
-        is_final = isinstance(translated, ExchangeError) and not translated.retryable
+        is_final = isinstance(translated, (UnknownTicker, NotOffered))
         is_enough = now - subscription.failing_since > self._patience
         log.info("subscription_ended", venue=self.client.venue, symbol=subscription.symbol, error=str(translated))
         if is_final or is_enough:
@@ -162,8 +196,6 @@ class Feed:
             await asyncio.sleep(due - now)
 
     async def _unwatch(self, subscription: Subscription) -> None:
-        if subscription.key in self._subscriptions or subscription.client is None:
-            return
         others = any(other.url == subscription.url for other in self._subscriptions.values())
         try:
             async with asyncio.timeout(UNWATCH_SECONDS):
@@ -301,7 +333,7 @@ class Feed:
                 told = await self.client.clock(progress, newer_than=0.0)
                 # When the reply is here the exchange's clock is at least there.
                 self._clock_offset_ns = told - time.time_ns()
-            except ExchangeError as error:
+            except CandlewrightError as error:
                 log.info("exchange_clock_unknown", venue=self.client.venue, error=str(error))
             if self._newest_ns:
                 metrics.SKEW.labels(self.client.venue).set((time.time_ns() - self._newest_ns) / 1e9)
@@ -316,7 +348,13 @@ class Feed:
                 subscription.listener.ticked(now)
             for url in list(self._gates):
                 self._open_gate_where_possible(url)
+            self._measure()
             await asyncio.sleep(TICK_SECONDS)
+
+    def _measure(self) -> None:
+        listeners = [subscription.listener for subscription in self._subscriptions.values()]
+        metrics.WAITING.labels(self.client.venue).set(sum(listener.waiting for listener in listeners))
+        metrics.UNPUBLISHED.labels(self.client.venue).set(sum(listener.unpublished for listener in listeners))
 
     def _look_after(self, url: str, client: Any, now: float) -> None:
         if client.connection is None or client.closed() or not client.connectionEstablished:
@@ -333,3 +371,9 @@ class Feed:
             self._pinged_at[url] = now
             ping = asyncio.ensure_future(client.connection.ping())
             ping.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _tell_end(task: "asyncio.Task[None]", subscription: Subscription) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, Exception):
+        subscription.listener.failed(error)

@@ -132,6 +132,14 @@ class TickJob:
     def is_full(self) -> bool:
         return self._lane.is_full or self._stream.waiting > MAX_WAITING
 
+    @property
+    def waiting(self) -> int:
+        return self._stream.waiting
+
+    @property
+    def unpublished(self) -> int:
+        return self._lane.unpublished
+
     def connected(self, at: float) -> None:
         self._carry_out(self._stream.connected(at))
 

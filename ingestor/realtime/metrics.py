@@ -24,7 +24,7 @@ PAUSES = Counter(
 BUS_WAITS = Counter(f"{_PREFIX}_bus_waits_total", "Publishes repeated, by cause", ["cause"], registry=REGISTRY)
 SKEW = Gauge(f"{_PREFIX}_skew_seconds", "Our clock minus the time of the newest trade", ["venue"], registry=REGISTRY)
 WAITING = Gauge(f"{_PREFIX}_waiting_trades", "Trades that wait for a repair", ["venue"], registry=REGISTRY)
-UNPUBLISHED = Gauge(f"{_PREFIX}_unpublished_trades", "Trades that wait for the bus", registry=REGISTRY)
+UNPUBLISHED = Gauge(f"{_PREFIX}_unpublished_trades", "Trades that wait for the bus", ["venue"], registry=REGISTRY)
 JOBS = Gauge(f"{_PREFIX}_jobs", "Tickers being streamed", ["venue"], registry=REGISTRY)
 PUBLISH_SECONDS = Histogram(
     f"{_PREFIX}_publish_seconds",

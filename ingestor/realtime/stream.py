@@ -21,8 +21,6 @@ MAX_WAITING = 20_000
 REMEMBERED = 200
 #: Ranges given up, of which a trade may still come.
 MAX_LOST = 1_000
-#: Ids that an exchange proved never to have existed, before its ids count as not contiguous.
-MAX_ABSENT = 20
 
 
 @dataclass(frozen=True, slots=True)

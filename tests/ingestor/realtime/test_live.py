@@ -2,12 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
 
+from bus import Position, Record
 from bus.memory_bus import MemoryBus
-from core.errors import LeaseLost
+from bus.topics import TICKS
+from core.errors import BusFull, LeaseLost
 from ingestor.realtime.trade import ORDER, SIZE
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
@@ -46,26 +49,30 @@ async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
     assert clock.exchange_time > minute * 1_000_000 and clock.sequence <= len(ids(bus, TICKER))
 
 
-FAULTS = [
-    Fault("close", code=1000, after=20, count=3, probability=0.05),
-    Fault("close", code=1001, after=20, count=3, probability=0.05),
-    Fault("close", code=1006, after=20, count=3, probability=0.05),
-    Fault("abort", after=20, count=3, probability=0.05),
-    Fault("duplicate"),
-    Fault("swap", probability=0.3),
-    Fault("drop", after=20, probability=0.05),
-]
+FAULTS = {
+    "closes": [
+        Fault("close", code=1000, after=20, count=2, probability=0.05),
+        Fault("close", code=1001, after=60, count=2, probability=0.05),
+        Fault("close", code=1006, after=100, count=2, probability=0.05),
+        Fault("abort", after=140, count=2, probability=0.05),
+    ],
+    "disorder": [
+        Fault("drop", after=20, probability=0.03),
+        Fault("swap", probability=0.2),
+        Fault("duplicate", probability=0.5),
+    ],
+}
 
 
-@pytest.mark.parametrize(
-    "fault", FAULTS, ids=lambda fault: f"{fault.kind}{fault.code if fault.kind == 'close' else ''}"
-)
-async def test_every_trade_is_on_the_bus_once_in_spite_of_the_socket(fault: Fault) -> None:
+@pytest.mark.parametrize("kind", FAULTS)
+async def test_every_trade_is_on_the_bus_once_in_spite_of_the_socket(kind: str) -> None:
     bus = MemoryBus()
-    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
-        exchange.add_fault(fault)
+    async with sandbox(60) as exchange, ingestor(bus, exchange.url) as own:
+        for fault in FAULTS[kind]:
+            exchange.add_fault(fault)
         task = own.start(TICKER, "j1")
-        await until(lambda: len(ids(bus, TICKER)) > 300 and exchange.stream_counters[fault.kind] >= 3)
+        await until(lambda: bus.last_sequence(f"TICKS:{TICKER}") > 300)
+        await until(lambda: all(exchange.stream_counters[fault.kind] >= 2 for fault in FAULTS[kind]))
         exchange.clear_faults()
         target = exchange.markets["BTCUSDT"].fill_at(exchange.clock.now())
         await until(lambda: ids(bus, TICKER)[-1] >= target)
@@ -124,6 +131,38 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
         assert not known or len(gaps) > 1
         lots = Decimal(int(rows.lots.sum())).scaleb(-market.lot_decimals)
         assert told == lots - sum(Decimal(repr(trades[i][SIZE])) for i in known)
+
+
+class AbsentBus(MemoryBus):
+    """Takes no trades while `is_full`."""
+
+    is_full = False
+
+    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
+        if self.is_full and topic == TICKS:
+            raise BusFull(topic, 10, 10)
+        return super().publish(topic, records, lease=lease)
+
+
+async def test_while_the_bus_is_full_the_socket_is_not_read_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ingestor.realtime.lanes.MAX_UNPUBLISHED", 40)
+    bus = AbsentBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 50)
+        bus.is_full = True
+        feed = own.service._feeds["BINANCE"]
+        await until(lambda: any(not gate.is_set() for gate in feed._gates.values()))
+        beats = len(own.heartbeats)
+        await until(lambda: len(own.heartbeats) > beats + 3)
+        before = len(ids(bus, TICKER))
+        bus.is_full = False
+        await until(lambda: len(ids(bus, TICKER)) > before + 100)
+        await until(lambda: all(gate.is_set() for gate in feed._gates.values()))
+        await stopped(task)
+    assert_each_once(bus)
 
 
 async def test_another_ingestor_goes_on_where_the_dead_one_stopped() -> None:
