@@ -1,0 +1,186 @@
+"""What a registered trigger asks for: its text checked against the real inputs, its options, its warnings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from bus.api import partition_of
+from cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
+from cep.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan
+from core.errors import InvalidRequest
+from protobuf.ingestor_pb2 import CEPTriggerRequest
+
+__all__ = ["INPUTS", "CompiledTrigger", "TriggerOptions", "TriggerRules", "check_trigger", "compile_trigger"]
+
+_TIME = pa.timestamp("ns", "UTC")
+#: The columns of the tables of the same names; times have the precision of the trades.
+INPUTS = {
+    "ticks": StreamInput(
+        pa.schema(
+            [
+                ("ticker", pa.string()),
+                ("trade_id", pa.string()),
+                ("ts", _TIME),
+                ("ts_ns", pa.int64()),
+                ("price", pa.float64()),
+                ("size", pa.float64()),
+                ("side", pa.string()),
+                ("received_at", _TIME),
+            ]
+        ),
+        ("ts", "ts_ns"),
+    ),
+    "ohlc": StreamInput(
+        pa.schema(
+            [
+                ("ticker", pa.string()),
+                ("period_seconds", pa.int32()),
+                ("open_time", _TIME),
+                ("open", pa.float64()),
+                ("high", pa.float64()),
+                ("low", pa.float64()),
+                ("close", pa.float64()),
+                ("volume", pa.float64()),
+                ("quote_volume", pa.float64()),
+                ("trade_count", pa.int64()),
+                ("source", pa.string()),
+                ("complete", pa.bool_()),
+                ("updated_at", _TIME),
+            ]
+        ),
+        ("open_time",),
+    ),
+}
+_ID_CHARACTERS = 200
+_TICKERS = 10_000
+_PARAMETERS = 100
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRules:
+    """`idle_ns`: quiet time after which a ticker's partition closes, 0 = never. `retained_rows`: kept rows of one
+    trigger and ticker. `partitions`: of the topics `ticks` and `ohlc`; 0 = one engine sees all tickers.
+    """
+
+    watermark_delay_ns: int = 0
+    idle_ns: int = 0
+    retained_rows: int = Limits().retained_rows
+    max_triggers: int = 100_000
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerOptions:
+    """Parameters with a meaning of their own; 0 = not given."""
+
+    period_seconds: int = 0
+    revisions: bool = False
+    cooldown_ns: int = 0
+    deadman_ns: int = 0
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> "TriggerOptions":
+        """Raises TriggerRejected for values that are none."""
+        period = _seconds(parameters, "period_seconds")
+        if period != int(period):
+            raise TriggerRejected("the parameter period_seconds is not a whole number")
+        revisions = parameters.get("revisions", "false").strip().lower()
+        if revisions not in ("true", "false"):
+            raise TriggerRejected("the parameter revisions is neither true nor false")
+        cooldown, deadman = (
+            round(_seconds(parameters, name) * _SECOND) for name in ("cooldown_seconds", "deadman_seconds")
+        )
+        return cls(int(period), revisions == "true", cooldown, deadman)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTrigger:
+    """`is_stateless`: a row decides alone, so that nothing can happen without one. `numbers_hold`: results carry the
+    arrival numbers of the rows that they come from.
+    """
+
+    query: StreamQuery
+    options: TriggerOptions
+    is_stateless: bool
+    numbers_hold: bool
+
+    @property
+    def is_on_bars(self) -> bool:
+        return self.query.input_name == "ohlc"
+
+
+def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None, others: int = 0) -> tuple[str, ...]:
+    """Warnings for the acknowledgement of a trigger that may run beside `others` further ones.
+
+    Raises TriggerRejected for the text and its parameters, InvalidRequest for everything else.
+    """
+    rules = rules or TriggerRules()
+    if not 0 < len(request.trigger_id) <= _ID_CHARACTERS:
+        raise InvalidRequest(f"a trigger needs an id of at most {_ID_CHARACTERS} characters")
+    if others >= rules.max_triggers:
+        raise InvalidRequest(f"{others} triggers are registered, {rules.max_triggers} are allowed")
+    if len(request.tickers) > _TICKERS:
+        raise InvalidRequest(f"a trigger names at most {_TICKERS} tickers; none at all means all")
+    if any(not 0 < len(ticker) <= _ID_CHARACTERS for ticker in request.tickers):
+        raise InvalidRequest(f"a ticker has 1 to {_ID_CHARACTERS} characters")
+    if len(request.parameters) > _PARAMETERS:
+        raise InvalidRequest(f"a trigger has at most {_PARAMETERS} parameters")
+    compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
+    if compiled.query.needs_merge:
+        _check_partitions(request.tickers, rules.partitions)
+    return compiled.query.warnings
+
+
+def _check_partitions(tickers: Sequence[str], partitions: int) -> None:
+    if partitions <= 1:
+        return
+    if not tickers:
+        raise TriggerRejected(
+            "this text takes the rows of all tickers together, and the trigger names none",
+            hint="name its tickers, or PARTITION BY ticker",
+        )
+    if len({partition_of(ticker.encode(), partitions) for ticker in tickers}) > 1:
+        raise TriggerRejected(
+            "this text takes the rows of its tickers together, and they lie in different partitions of the bus",
+            hint="PARTITION BY ticker, or run with bus.partitions = 1",
+        )
+
+
+def compile_trigger(sql: str, parameters: Mapping[str, str], rules: TriggerRules) -> CompiledTrigger:
+    """Raises TriggerRejected."""
+    return _compiled(sql, tuple(sorted(parameters.items())), rules.retained_rows, rules.idle_ns > 0)
+
+
+@lru_cache(maxsize=20_000)
+def _compiled(
+    sql: str, parameters: tuple[tuple[str, str], ...], retained_rows: int, partitions_close: bool
+) -> CompiledTrigger:
+    values = dict(parameters)
+    options = TriggerOptions.of(values)
+    query = compile_stream(
+        sql,
+        INPUTS,
+        values,
+        default_table="ohlc" if options.period_seconds else "ticks",
+        limits=Limits(retained_rows=retained_rows),
+        partitions_close=partitions_close,
+    )
+    stateless = all(isinstance(node, Scan | Filter | Project | Renamed | Narrowed) for node in query.nodes)
+    holds = not any(isinstance(node, Group | Join) for node in query.nodes)
+    return CompiledTrigger(query, options, stateless and not query.needs_merge, holds)
+
+
+def _seconds(parameters: Mapping[str, str], name: str) -> float:
+    text = parameters.get(name)
+    if text is None:
+        return 0
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value <= 10 * 366 * 86_400:
+        raise TriggerRejected(f"the parameter {name} is no number of seconds")
+    return value

@@ -1,0 +1,220 @@
+"""Running triggers of one text: those over different tickers share one stream, and cost what one costs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cep import Clock, Events, TriggerStream
+from flink_replacement_spark.trigger_check import CompiledTrigger
+from protobuf import records_pb2 as records
+
+__all__ = ["Moved", "Shard", "Trigger"]
+
+_UNKNOWN = -(2**63)
+
+
+@dataclass(slots=True)
+class Trigger:
+    """One registration. Rows numbered below `ticks_from` and `bars_from` came before it and do not exist for it.
+
+    `fired`: per input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
+    reported.
+    """
+
+    trigger_id: str
+    version: int
+    sql: str
+    parameters: dict[str, str]
+    tickers: tuple[str, ...]
+    ticks_from: int
+    bars_from: int
+    reason: str = ""
+    events: int = 0
+    suppressed: int = 0
+    fired: dict[str, int] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, registration: records.TriggerRegistration, ticks_from: int, bars_from: int) -> "Trigger":
+        return cls(
+            registration.trigger_id, registration.version, registration.sql, dict(registration.parameters),
+            tuple(dict.fromkeys(registration.tickers)), ticks_from, bars_from,
+        )  # fmt: skip
+
+    @property
+    def is_active(self) -> bool:
+        return not self.reason
+
+    @property
+    def text(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """What triggers have in common that may share a stream."""
+        return self.sql, tuple(sorted(self.parameters.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one micro-batch brought of one input. `tickers`: those with rows, a new watermark or an end."""
+
+    rows: pa.Table
+    by_ticker: Mapping[str, pa.Table]
+    tickers: frozenset[str]
+    clock: Clock
+
+
+class Shard:
+    """`owners`: ticker -> trigger id; a trigger over all tickers, or one whose rows are merged, has one alone.
+
+    `streams`: per input (0 = ticks, else the period of the bars).
+    """
+
+    def __init__(self, compiled: CompiledTrigger, text: tuple[object, ...], sole: str = "") -> None:
+        self.compiled = compiled
+        self.text = text
+        self.sole = sole
+        self.owners: dict[str, str] = {}
+        self.retired: set[str] = set()
+        self.streams: dict[int, TriggerStream] = {}
+        self._first: dict[str, int] = {}
+        self._every: int | None = None
+        self._saved: dict[int, bytes] = {}
+
+    @property
+    def takes_every_ticker(self) -> bool:
+        return self._every is not None
+
+    @property
+    def trigger_ids(self) -> tuple[str, ...]:
+        return (self.sole,) if self.sole else tuple(dict.fromkeys(self.owners.values()))
+
+    def can_take(self, trigger: Trigger) -> bool:
+        """What a removed trigger has left of a ticker is not for the next one."""
+        taken = self.owners.keys() | self.retired
+        return not self.sole and not taken.intersection(trigger.tickers)
+
+    def add(self, trigger: Trigger) -> None:
+        first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
+        if not trigger.tickers:
+            self._every = first
+        for ticker in trigger.tickers:
+            self.owners[ticker] = trigger.trigger_id
+            self._first[ticker] = first
+
+    def drop(self, trigger: Trigger) -> None:
+        for ticker in trigger.tickers:
+            if self.owners.get(ticker) == trigger.trigger_id:
+                del self.owners[ticker]
+                self._first.pop(ticker, None)
+                self.retired.add(ticker)
+                for label, stream in self.streams.items():
+                    stream.remove(ticker)
+                    self._saved.pop(label, None)
+
+    def takes(self, label: int) -> bool:
+        period = self.compiled.options.period_seconds
+        if not self.compiled.is_on_bars:
+            return label == 0
+        return label != 0 and period in (0, label)
+
+    def owner_of(self, ticker: str) -> str | None:
+        return self.sole or self.owners.get(ticker)
+
+    def feed(self, label: int, moved: Moved) -> tuple[Events, bool]:
+        """Results, and whether the stream had to give up partial matches. Raises what the trigger raises."""
+        stream = self._stream(label)
+        rows = self._rows(moved)
+        if not rows.num_rows and self.compiled.is_stateless:
+            return stream.feed(rows, moved.clock), False
+        if len(self.trigger_ids) > 1:
+            # What `split` goes back to.
+            self._state(label)
+        before = stream.reports.dropped_starts
+        if not self.compiled.is_stateless:
+            previous = self._saved.pop(label, None)
+        else:
+            previous = None
+        try:
+            events = stream.feed(rows, self._clock(moved.clock))
+        except Exception:
+            if previous is not None:
+                self._saved[label] = previous
+            raise
+        return events, stream.reports.dropped_starts > before
+
+    def split(self, label: int, triggers: Iterable[Trigger]) -> list["Shard"]:
+        """One shard a trigger, as they stood before a `feed` of `label` that failed."""
+        found = []
+        for trigger in triggers:
+            own = Shard(self.compiled, self.text)
+            own.retired = (self.retired | self.owners.keys()) - set(trigger.tickers)
+            own.add(trigger)
+            for other in self.streams:
+                state = self._saved[label] if other == label else self._state(other)
+                own.restore(other, state)
+                for ticker in own.retired:
+                    own.streams[other].remove(ticker)
+                own._saved.pop(other, None)
+            found.append(own)
+        return found
+
+    def _rows(self, moved: Moved) -> pa.Table:
+        if self._every is not None or len(self.owners) > len(moved.by_ticker):
+            return moved.rows
+        parts = [moved.by_ticker[ticker] for ticker in sorted(self.owners) if ticker in moved.by_ticker]
+        return pa.concat_tables(parts) if parts else moved.rows.slice(0, 0)
+
+    def _clock(self, clock: Clock) -> Clock:
+        """Merged rows wait for their own tickers, also for those that have not come yet, and for no others."""
+        if not self.compiled.query.needs_merge or self._every is not None:
+            return clock
+        return Clock(
+            {ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners},
+            {ticker for ticker in self.owners if ticker in clock.closed},
+        )
+
+    def _stream(self, label: int) -> TriggerStream:
+        stream = self.streams.get(label)
+        if stream is None:
+            tickers = None if self._every is not None else self._first
+            stream = TriggerStream(self.compiled.query, active_from=self._every or 0, tickers=tickers)
+            self.streams[label] = stream
+        return stream
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def _state(self, label: int) -> bytes:
+        """The snapshot, made again only after something changed."""
+        found = self._saved.get(label)
+        if found is None:
+            found = self._saved[label] = self.streams[label].snapshot()
+        return found
+
+    def save(self) -> tuple[dict[str, Any], list[bytes]]:
+        labels = sorted(self.streams)
+        meta = {
+            "sole": self.sole,
+            "owners": self.owners,
+            "retired": sorted(self.retired),
+            "first": self._first,
+            "every": self._every,
+            "labels": labels,
+        }
+        return meta, [self._state(label) for label in labels]
+
+    def restore(self, label: int, state: bytes) -> None:
+        self._stream(label).restore(state)
+        self._saved[label] = state
+
+    @classmethod
+    def load(
+        cls, compiled: CompiledTrigger, text: tuple[object, ...], meta: Mapping[str, Any], states: Iterable[bytes]
+    ) -> "Shard":
+        shard = cls(compiled, text, meta["sole"])
+        shard.owners = dict(meta["owners"])
+        shard.retired = set(meta["retired"])
+        shard._first = dict(meta["first"])
+        shard._every = meta["every"]
+        for label, state in zip(meta["labels"], states, strict=True):
+            shard.restore(label, state)
+        return shard

@@ -1,0 +1,266 @@
+from typing import Any
+
+import pytest
+
+from flink_replacement_spark.trigger_check import TriggerRules
+from flink_replacement_spark.trigger_partition import TriggerOutput, TriggerPartition
+from protobuf.candlewright_pb2 import Tick
+from tests.flink_replacement_spark.trigger_records import (
+    OTHER,
+    T0,
+    TICKER,
+    V_SHAPE,
+    bar,
+    batch,
+    clock,
+    prices,
+    register,
+    remove,
+    rows,
+)
+from venues.grid import SECOND
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+def partition() -> TriggerPartition:
+    return TriggerPartition()
+
+
+def fired(output: TriggerOutput, column: str = "price") -> list[tuple[str, Any]]:
+    return [(event.trigger_id, row[column]) for event in output.events for row in rows(event)]
+
+
+def states(output: TriggerOutput) -> list[tuple[str, str]]:
+    return [(report.trigger_id, report.state) for report in output.reports]
+
+
+def test_a_condition_fires_for_each_row_that_it_holds_for(partition: TriggerPartition) -> None:
+    output = partition.process([], controls=[register("a", "price > :limit", TICKER, limit="10")])
+    assert states(output) == [("a", "active")]
+    assert fired(partition.process([prices(1, 9, 11, 12, 8)])) == [("a", 11), ("a", 12)]
+
+
+def test_an_event_tells_types_values_time_and_context(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("v", V_SHAPE)])
+    (event,) = partition.process([prices(1, 5, 4, 6, 7, 7, 7)]).events
+    assert rows(event) == [{"ticker": TICKER, "top": 5.0, "bottom": 4.0, "back": 7.0}]
+    assert list(event.schema.column_types) == ["STRING", "DOUBLE", "DOUBLE", "DOUBLE"]
+    assert event.timestamp == T0 + 4 * SECOND
+    assert (event.context["ticker"], event.context["match_number"]) == (TICKER, "1")
+    assert len(event.context["event_id"]) == 32
+
+
+def test_times_are_nanoseconds_and_unknown_values_have_no_member(partition: TriggerPartition) -> None:
+    sql = "SELECT ts, NULLIF(price, price) AS nothing, ticker = 'x' AS flag, ts_ns FROM ticks"
+    partition.process([], controls=[register("a", sql)])
+    event = partition.process([prices(1, 5, 6)]).events[0]
+    assert rows(event) == [{"ts": T0 + SECOND, "nothing": None, "flag": False, "ts_ns": T0 + SECOND}]
+    assert list(event.schema.column_types) == ["TIMESTAMP_LTZ(9)", "DOUBLE", "BOOLEAN", "BIGINT"]
+
+
+def test_all_rows_of_a_match_are_one_event(partition: TriggerPartition) -> None:
+    sql = V_SHAPE.replace("PATTERN", "ALL ROWS PER MATCH PATTERN")
+    partition.process([], controls=[register("v", sql)])
+    (event,) = partition.process([prices(1, 5, 4, 6, 6, 6)]).events
+    assert [row["price"] for row in rows(event)] == [5, 4, 6]
+
+
+def test_rows_at_the_watermark_wait_for_the_exchanges_clock(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0")])
+    assert partition.process([prices(1, 5)]).events == []
+    assert partition.process([], marks=[clock(2, 2)]).events == []  # speaks of a trade that has not come
+    assert fired(partition.process([], marks=[clock(2, 1)])) == [("a", 5)]
+
+
+def test_a_trade_behind_the_watermark_is_reported_and_ties_are_not_late(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0")])
+    partition.process([batch(1, (5, "1", 1))])
+    output = partition.process([batch(2, (5, "2", 2), (4, "3", 3), (6, "4", 4))])
+    assert fired(output) == [("a", 1), ("a", 2)]
+    assert output.late_rows == {TICKER: 1}
+
+
+def test_a_delay_puts_trades_in_order() -> None:
+    partition = TriggerPartition(TriggerRules(watermark_delay_ns=3 * SECOND))
+    partition.process([], controls=[register("a", "price > 0")])
+    output = partition.process([batch(1, (5, "1", 1), (4, "2", 2), (9, "3", 3))])
+    assert fired(output) == [("a", 2), ("a", 1)]
+
+
+def test_a_trade_that_comes_twice_counts_once(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0")])
+    partition.process([prices(1, 1, 2), batch(3, (3, "x-1", 3))])
+    tick = Tick(ticker=TICKER, trade_id="x-1", timestamp=T0 + 3 * SECOND, price=3, size=1).SerializeToString()
+    output = partition.process([prices(1, 1, 2), tick, batch(4, (9, "9", 4))])
+    assert fired(output) == [("a", 3)]
+    assert partition.duplicates == 3
+
+
+def test_broken_records_are_counted_and_cost_nothing_else(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0"), b"\xff"])
+    output = partition.process([b"\xff\xff", prices(1, 1, float("nan"), 3)], bars=[b"\xff"], marks=[b"\xff"])
+    assert fired(output) == [("a", 1)]
+    assert partition.bad_records == 5
+
+
+def test_a_trigger_sees_nothing_from_before_its_registration(partition: TriggerPartition) -> None:
+    partition.process([prices(1, 5, 4)], controls=[register("late", "price > 0"), register("v", V_SHAPE)])
+    output = partition.process([prices(3, 6, 5, 5)])
+    assert fired(output) == [("late", 6), ("late", 5)]
+
+
+def test_only_named_tickers_are_seen(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0", TICKER), register("b", "price > 0", OTHER)])
+    output = partition.process([prices(1, 1, 2), prices(1, 3, 4, ticker=OTHER)])
+    assert fired(output) == [("a", 1), ("b", 3)]
+
+
+def test_triggers_that_differ_in_their_tickers_share_a_stream(partition: TriggerPartition) -> None:
+    names = [f"T{i}" for i in range(20)]
+    partition.process([], controls=[register(name, V_SHAPE, name) for name in names])
+    assert partition.shards == 1
+    partition.process([], controls=[register("again", V_SHAPE, "T3")])
+    assert partition.shards == 2
+    output = partition.process([prices(1, 5, 4, 6, 6, 6, ticker="T3")])
+    assert sorted(event.trigger_id for event in output.events) == ["T3", "again"]
+
+
+def test_a_removed_trigger_is_silent_and_leaves_nothing_to_the_next(partition: TriggerPartition) -> None:
+    sql = (
+        "SELECT price, COUNT(*) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 5 PRECEDING AND CURRENT ROW) AS n "
+        "FROM ticks"
+    )
+    partition.process([], controls=[register("a", sql, TICKER), register("b", sql, OTHER)])
+    partition.process([prices(1, 1, 2, 3)])
+    output = partition.process([], controls=[remove("a"), register("c", sql, TICKER)])
+    assert states(output) == [("a", "removed"), ("c", "active")]
+    assert fired(partition.process([prices(4, 4, 5)]), "n") == [("c", 1)]
+
+
+def test_a_larger_version_starts_afresh_and_a_repeated_one_changes_nothing(partition: TriggerPartition) -> None:
+    control = register("v", V_SHAPE, TICKER)
+    partition.process([], controls=[control])
+    partition.process([prices(1, 5, 4)], controls=[control])
+    (first,) = partition.process([prices(3, 6, 6, 6)]).events
+    partition.process([prices(6, 5, 4)], controls=[register("v", V_SHAPE, TICKER, version=2)])
+    assert partition.process([prices(8, 6, 6, 6)]).events == []
+    (second,) = partition.process([prices(11, 5, 7, 7, 7)]).events
+    assert second.context["match_number"] == "1"
+    assert first.context["event_id"] != second.context["event_id"]
+
+
+def test_a_refused_text_is_suspended_and_the_others_go_on(partition: TriggerPartition) -> None:
+    output = partition.process([], controls=[register("bad", "prise > 0"), register("good", "price > 0")])
+    assert states(output) == [("bad", "suspended"), ("good", "active")]
+    assert "INVALID_SQL 1:1" in output.reports[0].reason
+    assert fired(partition.process([prices(1, 1, 2)])) == [("good", 1)]
+
+
+def test_a_trigger_that_breaks_is_suspended_alone_even_where_it_shares_a_stream(
+    partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cep import TriggerStream
+
+    feed = TriggerStream.feed
+
+    def breaking(self: TriggerStream, released: Any, now: Any) -> Any:
+        found = feed(self, released, now)
+        if self.tickers and OTHER in self.tickers and OTHER in released.column("ticker").to_pylist():
+            raise ArithmeticError("out of range")
+        return found
+
+    partition.process([], controls=[register("a", V_SHAPE, TICKER), register("b", V_SHAPE, OTHER)])
+    partition.process([prices(1, 5, 4)])
+    monkeypatch.setattr(TriggerStream, "feed", breaking)
+    output = partition.process([prices(3, 6, 6, 6), prices(1, 5, 4, ticker=OTHER)])
+    assert [event.trigger_id for event in output.events] == ["a"]
+    assert [(r.trigger_id, r.state, r.reason) for r in output.reports] == [("b", "suspended", "out of range")]
+    assert partition.process([prices(3, 6, 6, 6, ticker=OTHER)]).events == []
+    assert partition.triggers["b"].reason == "out of range"
+
+
+def test_a_cool_down_keeps_events_apart_for_each_ticker(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0", cooldown_seconds="3")])
+    output = partition.process([prices(1, 1, 2, 3, 4, 5, 6), prices(1, 11, 12, ticker=OTHER)])
+    assert fired(output) == [("a", 1), ("a", 4), ("a", 11)]
+    assert partition.triggers["a"].suppressed == 3
+
+
+def test_a_dead_man_fires_once_for_each_silence_after_a_first_row(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("d", "FALSE", TICKER, deadman_seconds="10")], now_ns=100 * SECOND)
+    assert partition.process([], now_ns=200 * SECOND).events == []
+    partition.process([prices(1, 1)], now_ns=201 * SECOND)
+    assert partition.process([], now_ns=210 * SECOND).events == []
+    (event,) = partition.process([], now_ns=212 * SECOND).events
+    assert rows(event) == [{"ticker": TICKER, "last_time": T0 + SECOND, "silent_seconds": 11.0}]
+    assert event.context["deadman"] == "true"
+    assert partition.process([], now_ns=300 * SECOND).events == []
+    partition.process([prices(2, 1)], now_ns=301 * SECOND)
+    (again,) = partition.process([], now_ns=400 * SECOND).events
+    assert again.context["event_id"] != event.context["event_id"]
+
+
+def test_a_quiet_tickers_partition_closes() -> None:
+    partition = TriggerPartition(TriggerRules(idle_ns=5 * SECOND))
+    partition.process([], controls=[register("v", V_SHAPE)], now_ns=SECOND)
+    partition.process([prices(1, 5, 4, 6)], now_ns=2 * SECOND)
+    assert partition.process([], now_ns=6 * SECOND).events == []
+    assert fired(partition.process([], now_ns=7 * SECOND), "back") == [("v", 6)]
+
+
+def test_rows_of_several_tickers_together_wait_for_the_slowest(partition: TriggerPartition) -> None:
+    sql = "SELECT a.price AS p, a.price - b.price AS spread FROM ticks a JOIN ticks b ON a.ts = b.ts "
+    sql += f"AND a.ticker = '{TICKER}' AND b.ticker = '{OTHER}'"
+    partition.process([], controls=[register("s", sql, TICKER, OTHER)])
+    assert partition.process([prices(1, 5, 6, 7)]).events == []
+    output = partition.process([prices(1, 1, 1, 1, ticker=OTHER), prices(1, 9, 9, ticker="third")])
+    assert fired(output, "spread") == [("s", 4), ("s", 5)]
+
+
+def test_a_bar_fires_when_it_comes(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("b", "close > open * 1.02", period_seconds="60")])
+    output = partition.process([], bars=[bar(0, 1.01), bar(1, 1.5), bar(0, 9, period=300)])
+    assert fired(output, "close") == [("b", 1.5)]
+
+
+def test_bars_without_period_are_partitioned_by_it(partition: TriggerPartition) -> None:
+    sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
+             MEASURES B.close AS c, B.period_seconds AS p PATTERN (A B) DEFINE B AS close > PREV(close))"""
+    partition.process([], controls=[register("b", sql)])
+    output = partition.process([], bars=[bar(0, 1), bar(0, 2, period=300), bar(1, 3), bar(5, 4, period=300)])
+    assert sorted((row["p"], row["c"]) for event in output.events for row in rows(event)) == [(60, 3), (300, 4)]
+    assert len({event.context["event_id"] for event in output.events}) == 2
+
+
+def test_corrected_bars_are_for_those_who_ask(partition: TriggerPartition) -> None:
+    both = [
+        register("first", "close > 0", period_seconds="60"),
+        register("every", "close > 0", period_seconds="60", revisions="true"),
+    ]
+    partition.process([], controls=both)
+    output = partition.process([], bars=[bar(0, 1), bar(1, 2), bar(0, 3, revision=1), bar(2, 4), bar(2, 4)])
+    assert fired(output, "close") == [
+        ("first", 1), ("first", 2), ("first", 4),
+        ("every", 1), ("every", 2), ("every", 3), ("every", 4), ("every", 4),
+    ]  # fmt: skip
+
+
+def test_windows_over_bars_close_with_their_last_bar(partition: TriggerPartition) -> None:
+    sql = """SELECT ticker, SUM(close) AS total FROM ohlc
+             GROUP BY ticker, TUMBLE(open_time, INTERVAL '5' MINUTE)"""
+    partition.process([], controls=[register("w", sql, period_seconds="60")])
+    opened = -(T0 // (60 * SECOND)) % 5
+    found = [fired(partition.process([], bars=[bar(opened + i, 1)]), "total") for i in range(5)]
+    assert found == [[], [], [], [], [("w", 5)]]
+
+
+def test_a_deadline_over_bars_passes_by_the_exchanges_clock(partition: TriggerPartition) -> None:
+    sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
+             MEASURES A.close AS c ONE ROW PER MATCH WITH TIMEOUT ROWS
+             PATTERN (A B) WITHIN INTERVAL '3' MINUTE DEFINE B AS close > 5)"""
+    partition.process([], controls=[register("t", sql, period_seconds="60")])
+    assert partition.process([], bars=[bar(0, 1)], marks=[clock(60, 0)]).events == []
+    (event,) = partition.process([], marks=[clock(300, 0)]).events
+    assert (rows(event)[0]["c"], event.context["timed_out"]) == (1, "true")
