@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from bus import Bus
-from core.errors import ExchangeError
+from core.errors import ExchangeError, UnknownTicker
 from core.log import get_logger
 from ingestor.client import Market, VenueClient
 from ingestor.events import Job
@@ -108,7 +108,14 @@ class TickJob:
             self._carry_out(self._stream.open(tail.last, tail.trades))
             return
         start = open_containing(now, 60)
-        found = await self._rest.after(Anchor(start), self._progress)
+        try:
+            found = await self._rest.after(Anchor(start), self._progress)
+        except UnknownTicker:
+            raise
+        except ExchangeError as error:
+            # The stream is worth having without its past: what is covered says since when.
+            log.warning("start_without_history", ticker=self._job.ticker, error=str(error))
+            found = Found((), proven=False, reason=str(error))
         covered_from = start if found.is_whole else _complete_from(found.trades, now)
         trades = (
             [trade for trade in found.trades if trade[TIME] >= covered_from] if not found.is_whole else found.trades

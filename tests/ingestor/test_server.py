@@ -220,7 +220,6 @@ async def test_a_snapshot_job_answers_with_one_frame() -> None:
         ({"ticker": "nonsense"}, "REFUSED: "),
         ({"historical": ing.HistoricalParams(period_seconds=45)}, "NOT_OFFERED: "),
         ({"historical": ing.HistoricalParams(end_time=1)}, "REFUSED: "),
-        ({"type": ing.DataRequest.REALTIME_TICKS}, "NOT_OFFERED: "),
     ],
 )
 async def test_a_job_that_cannot_be_done_says_why_and_costs_no_slot(changes: dict[str, Any], code: str) -> None:

@@ -133,6 +133,21 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
         assert told == lots - sum(Decimal(repr(trades[i][SIZE])) for i in known)
 
 
+async def test_a_ticker_is_streamed_without_its_past_where_rest_does_not_help() -> None:
+    bus = MemoryBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        exchange.add_fault(Fault("status", path="/api/v3/trades", status=404))
+        began = exchange.clock.now() * 1_000_000
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 20)
+        await stopped(task)
+    (covered,) = marks(bus, TICKER, "covered")
+    assert covered.from_time >= began
+    (gap,) = marks(bus, TICKER, "gap")
+    assert gap.from_time <= covered.from_time and gap.to_trade_id == str(ids(bus, TICKER)[0] - 1)
+    assert_each_once(bus)
+
+
 class AbsentBus(MemoryBus):
     """Takes no trades while `is_full`."""
 
