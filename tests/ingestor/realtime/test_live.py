@@ -133,6 +133,26 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
         assert told == lots - sum(Decimal(repr(trades[i][SIZE])) for i in known)
 
 
+async def test_a_minute_busier_than_a_raw_page_starts_with_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingestor.realtime.rest_trades.PAGE", 20)
+    bus = MemoryBus()
+    async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(marks(bus, TICKER, "seed")) == 4 and ids(bus, TICKER))
+        await stopped(task)
+        minute = exchange.clock.now() // 60_000 * 60_000
+        first = exchange.markets["BTCUSDT"].fill_at(minute)
+    (covered,) = marks(bus, TICKER, "covered")
+    assert covered.from_time == minute * 1_000_000
+    seed = marks(bus, TICKER, "seed")[0]
+    joined = [
+        i for low, high in zip(seed.first_trade_id, seed.last_trade_id, strict=True) for i in range(low, high + 1)
+    ]
+    found = ids(bus, TICKER)
+    assert [*joined, *found] == list(range(first, found[-1] + 1))
+    assert not marks(bus, TICKER, "gap")
+
+
 async def test_a_ticker_is_streamed_without_its_past_where_rest_does_not_help() -> None:
     bus = MemoryBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
