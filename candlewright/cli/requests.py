@@ -82,7 +82,8 @@ def venues(output: Output, config: Path | None, timeout: float) -> None:
     if output is Output.table:
         for row in rows:
             row["periods"] = " ".join(map(format_period, row["period_seconds"]))
-            row["updated"] = format_nanoseconds(row["updated_at"] // 10**9 * 10**9)
+            seen = row["updated_at"] // 10**9 * 10**9
+            row["updated"] = format_nanoseconds(seen) if seen else "never"
     columns = ["name", "market_count", "is_live", "periods", "updated"]
     print_rows(rows, output, columns, "no ingestor has announced a venue yet")
 
