@@ -1,4 +1,4 @@
-"""All tickers' trades and marks on their way to the bus, by one thread."""
+"""All tickers' trades and marks on their way to the bus, by a few threads."""
 
 import asyncio
 import threading
@@ -24,6 +24,8 @@ log = get_logger()
 MAX_BATCH = 4_000
 #: Trades of one ticker that wait for the bus; when there are more its socket is not read.
 MAX_UNPUBLISHED = 20_000
+#: A durable publish waits for the disk; publishes of several tickers at once share that wait.
+THREADS = 4
 FIRST_SEQUENCE_TAG = b"\x10"
 
 
@@ -59,8 +61,9 @@ class LanePublisher:
         self._lock = threading.Condition()
         self._queue: deque[Lane] = deque()
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name="ticks", daemon=True) for _ in range(THREADS)]
+        for thread in self._threads:
+            thread.start()
 
     def publish(self, lane: Lane, trades: Sequence[Trade]) -> None:
         with self._lock:
@@ -100,10 +103,11 @@ class LanePublisher:
     def close(self) -> None:
         with self._lock:
             self._is_over = True
-            self._lock.notify()
-        self._thread.join(10)
+            self._lock.notify_all()
+        for thread in self._threads:
+            thread.join(10)
 
-    # ---- the thread
+    # ---- the threads: a lane is with one of them at a time
 
     def _run(self) -> None:
         while True:
@@ -147,6 +151,7 @@ class LanePublisher:
         with self._lock:
             if lane.items and not lane.is_closed:
                 self._queue.append(lane)
+                self._lock.notify()
                 return
             lane.is_queued = False
             if lane.idle is not None:
