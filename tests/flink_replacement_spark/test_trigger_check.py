@@ -1,0 +1,106 @@
+import pyarrow as pa
+import pytest
+
+from bus.api import partition_of
+from cep import TriggerRejected
+from core.errors import InvalidRequest
+from flink_replacement_spark.trigger_check import INPUTS, TriggerOptions, TriggerRules, check_trigger
+from iceberg import tables
+from protobuf.ingestor_pb2 import CEPTriggerRequest
+from tests.flink_replacement_spark.trigger_records import OTHER, TICKER, V_SHAPE
+
+pytestmark = pytest.mark.timeout(30)
+
+_SPREAD = "SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts"
+
+
+def _request(sql: str, *tickers: str, **parameters: str) -> CEPTriggerRequest:
+    return CEPTriggerRequest(trigger_id="t", sql_pattern=sql, tickers=tickers, parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters"),
+    [
+        ("price > 70000 AND size >= :min_size", {"min_size": "2"}),
+        ("close > open * 1.02", {"period_seconds": "60"}),
+        ("SELECT * FROM ohlc WHERE volume > ${limit}", {"limit": "5"}),
+        ("SELECT trade_id, side, received_at FROM ticks WHERE side = 'buy'", {}),
+        (V_SHAPE.replace("ORDER BY ts", "ORDER BY ts_ns"), {"cooldown_seconds": "0.5", "deadman_seconds": "30"}),
+    ],
+)
+def test_texts_over_the_real_columns_are_taken(sql: str, parameters: dict[str, str]) -> None:
+    assert check_trigger(_request(sql, **parameters)) == ()
+
+
+def test_the_inputs_have_the_columns_of_the_tables() -> None:
+    for name, source in INPUTS.items():
+        (table,) = (table for table in tables.TABLES if table.name == name)
+        assert source.schema.names == [field.name for field in table.schema.fields]
+
+
+def test_a_pattern_without_bound_is_taken_with_a_warning() -> None:
+    sql = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A B* C) DEFINE C AS price < 0)"
+    assert check_trigger(_request(sql)) != ()
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "said"),
+    [
+        ("prise > 1", {}, "INVALID_SQL 1:1"),
+        ("close > 1", {}, "INVALID_SQL"),
+        ("price > 1", {"period_seconds": "60"}, "INVALID_SQL"),
+        ("price > :limit", {}, "limit"),
+        ("SELECT * FROM trigger_events", {}, "INVALID_SQL"),
+        ("price > 1" + " OR price > 1" * 10_000, {}, "INVALID_SQL"),
+        ("close > 1", {"period_seconds": "1.5"}, "whole number"),
+        ("close > 1", {"period_seconds": "nan"}, "number of seconds"),
+        ("price > 1", {"cooldown_seconds": "-1"}, "number of seconds"),
+        ("price > 1", {"deadman_seconds": "soon"}, "number of seconds"),
+        ("price > 1", {"revisions": "maybe"}, "revisions"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_a_place_and_a_reason(sql: str, parameters: dict[str, str], said: str) -> None:
+    with pytest.raises(TriggerRejected, match=said):
+        check_trigger(_request(sql, **parameters))
+
+
+def test_an_end_anchor_needs_partitions_that_close() -> None:
+    sql = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A $) DEFINE A AS price > 1)"
+    with pytest.raises(TriggerRejected, match=r"\$"):
+        check_trigger(_request(sql))
+    assert check_trigger(_request(sql), TriggerRules(idle_ns=1)) == ()
+
+
+def test_tickers_that_are_taken_together_must_lie_in_one_partition() -> None:
+    count = next(n for n in range(2, 50) if partition_of(TICKER.encode(), n) != partition_of(OTHER.encode(), n))
+    for tickers in ((TICKER, OTHER), ()):
+        with pytest.raises(TriggerRejected, match="together"):
+            check_trigger(_request(_SPREAD, *tickers), TriggerRules(partitions=count))
+    check_trigger(_request(_SPREAD, TICKER), TriggerRules(partitions=count))
+    check_trigger(_request(_SPREAD, TICKER, OTHER), TriggerRules(partitions=1))
+    check_trigger(_request(V_SHAPE, TICKER, OTHER), TriggerRules(partitions=count))
+
+
+def test_ids_tickers_and_numbers_of_triggers_have_bounds() -> None:
+    good = _request("price > 1")
+    for request, others in (
+        (CEPTriggerRequest(sql_pattern="price > 1"), 0),
+        (CEPTriggerRequest(trigger_id="x" * 201, sql_pattern="price > 1"), 0),
+        (_request("price > 1", ""), 0),
+        (_request("price > 1", *map(str, range(10_001))), 0),
+        (_request("price > 1", **{f"p{i}": "1" for i in range(101)}), 0),
+        (good, 3),
+    ):
+        with pytest.raises(InvalidRequest):
+            check_trigger(request, TriggerRules(max_triggers=3), others)
+    assert check_trigger(good, TriggerRules(max_triggers=3), 2) == ()
+
+
+def test_options_are_read_with_their_units() -> None:
+    given = {"period_seconds": "60", "revisions": "TRUE", "cooldown_seconds": "0.5", "deadman_seconds": "30"}
+    assert TriggerOptions.of(given) == TriggerOptions(60, True, 500_000_000, 30_000_000_000)
+    assert TriggerOptions.of({}) == TriggerOptions()
+
+
+def test_times_have_nanoseconds() -> None:
+    assert INPUTS["ticks"].schema.field("ts").type == pa.timestamp("ns", "UTC")
