@@ -11,14 +11,20 @@ from candlewright.cli import chart
 from candlewright.cli.output import print_arrow_table, say, style_of_stdout
 from candlewright.cli.progress import RequestProgress
 from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS, candles_of
-from candlewright.client import Client, Notification, Outcome, connect
+from candlewright.cli.watch import BAR_COLUMNS, candle_of, columns, row_of
+from candlewright.client import Bar, Client, Notification, Outcome, Realtime, Stream, connect
 from candlewright.client.spark_connect import open_session
 from candlewright.client.times import format_nanoseconds
 from candlewright.supervisor.private import PrivatePlatform
 from core.errors import CandlewrightError
 from core.settings import Settings
+from venues.periods import format_period
 
 TICKER, PERIOD_SECONDS = "BTC/USDT.BINANCE", 60
+#: How much faster than real time the generated exchange's clock runs: its minutes close while one watches.
+EXCHANGE_SPEED = 20
+SHORT_PERIOD_SECONDS, SHOWN_SHORT_BARS, SHOWN_MINUTES = 5, 8, 2
+LIVE_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -28,12 +34,19 @@ class Stage:
     client: Client
     settings: Settings
     final: Notification | None = None
+    #: Runs until the platform stops: later steps find the ticker live.
+    realtime: Realtime | None = None
 
 
 def run(keep: Path | None) -> None:
     """Raises CandlewrightError when a step fails; everything is stopped then, too."""
     with tempfile.TemporaryDirectory(prefix="candlewright-demo-") as temporary:
-        platform = PrivatePlatform(keep or Path(temporary), ("--sandbox",), hear=lambda line: say(f"  {line}"))
+        platform = PrivatePlatform(
+            keep or Path(temporary),
+            ("--sandbox",),
+            {"SANDBOX__SPEED": str(EXCHANGE_SPEED)},
+            hear=lambda line: say(f"  {line}"),
+        )
         tell(1, "starting the platform on free ports, with a generated exchange in place of Binance")
         began = time.monotonic()
         with platform, connect(settings=platform.settings) as client:
@@ -83,8 +96,35 @@ def read(stage: Stage) -> None:
         print(line)
 
 
-#: Further steps (live ticks, a trigger) go at the end.
+def follow(stage: Stage) -> None:
+    client = stage.client
+    periods = (SHORT_PERIOD_SECONDS, PERIOD_SECONDS)
+    with client.bars(TICKER, periods[0]) as short, client.bars(TICKER, periods[1]) as minutes:
+        stage.realtime = client.realtime(TICKER, ticks=True, ohlc_periods=periods)
+        print(f"realtime request {stage.realtime.request_id}; the exchange's clock runs {EXCHANGE_SPEED} times faster")
+        print(columns((*BAR_COLUMNS, "period")), flush=True)
+        shown: list[Bar] = []
+        while len(shown) < SHOWN_SHORT_BARS:
+            shown.append(next_bar(short))
+        for _ in range(SHOWN_MINUTES):
+            next_bar(minutes)
+    print(f"\n{TICKER}, live bars of {SHORT_PERIOD_SECONDS} seconds")
+    for line in chart.render([candle_of(bar) for bar in shown], CHART_COLUMNS, CHART_ROWS, style_of_stdout()):
+        print(line)
+
+
+def next_bar(stream: Stream[Bar]) -> Bar:
+    try:
+        bar = stream.next(timeout=LIVE_TIMEOUT_SECONDS)
+    except TimeoutError as error:
+        raise CandlewrightError(f"no live bar came: {error}") from error
+    print(columns((*row_of(bar), format_period(bar.period_seconds))), flush=True)
+    return bar
+
+
+#: Further steps (a trigger) go at the end.
 STEPS: tuple[tuple[str, Callable[[Stage], None]], ...] = (
     (f"asking for a day of {TICKER} by the minute, and waiting for HistoryReady", fetch),
     ("reading the rows from Iceberg with Spark SQL, over Spark Connect", read),
+    (f"starting live trades of {TICKER}, and watching its bars close", follow),
 )

@@ -121,11 +121,10 @@ class Lines:
     """Columns of fixed width under one head."""
 
     def __init__(self, period_seconds: int | None) -> None:
-        columns = TICK_COLUMNS if period_seconds is None else BAR_COLUMNS
-        print(_columns(columns), flush=True)
+        print(columns(TICK_COLUMNS if period_seconds is None else BAR_COLUMNS), flush=True)
 
     def show(self, item: Item) -> None:
-        print(_columns(row_of(item)), flush=True)
+        print(columns(row_of(item)), flush=True)
 
 
 class Screen:
@@ -206,6 +205,7 @@ def short_row_of(bar: Bar) -> tuple[str, ...]:
     return clock.rstrip("Z") if bar.period_seconds < DAY_SECONDS else day, *prices, trades, " ".join(notes)
 
 
-def _columns(cells: Sequence[str]) -> str:
+def columns(cells: Sequence[str]) -> str:
+    """One line of fixed widths; the first is that of a time."""
     first, *others = cells
     return f"{first:<26}" + " ".join(f"{each:>12}" for each in others)
