@@ -97,6 +97,18 @@ class BarsSettings(Group):
     revision_seconds: float = Field(3_600.0, ge=0)
 
 
+class TriggersSettings(Group):
+    """`watermark_delay_seconds`: how far behind the newest trade of its ticker a trade may be; `idle_seconds`: quiet
+    time by the wall clock after which a ticker's partition closes, 0 = never; `max_rows_per_key`: rows that one trigger
+    keeps of one ticker before it gives its oldest partial matches up.
+    """
+
+    watermark_delay_seconds: float = Field(0.0, ge=0)
+    idle_seconds: float = Field(0.0, ge=0)
+    max_rows_per_key: int = Field(1_000_000, ge=4)
+    max_triggers: int = Field(100_000, ge=1)
+
+
 class HttpSettings(Group):
     bind: str = "127.0.0.1:8080"
 
@@ -125,6 +137,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     iceberg: IcebergSettings = IcebergSettings()
     bars: BarsSettings = BarsSettings()
+    triggers: TriggersSettings = TriggersSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
 

@@ -10,6 +10,7 @@ from bus.api import partition_of
 from cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
 from cep.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan
 from core.errors import InvalidRequest
+from core.settings import TriggersSettings
 from protobuf.ingestor_pb2 import CEPTriggerRequest
 
 __all__ = ["INPUTS", "CompiledTrigger", "TriggerOptions", "TriggerRules", "check_trigger", "compile_trigger"]
@@ -70,6 +71,16 @@ class TriggerRules:
     retained_rows: int = Limits().retained_rows
     max_triggers: int = 100_000
     partitions: int = 0
+
+    @classmethod
+    def of(cls, settings: TriggersSettings, partitions: int = 0) -> "TriggerRules":
+        return cls(
+            watermark_delay_ns=round(settings.watermark_delay_seconds * _SECOND),
+            idle_ns=round(settings.idle_seconds * _SECOND),
+            retained_rows=settings.max_rows_per_key,
+            max_triggers=settings.max_triggers,
+            partitions=partitions,
+        )
 
 
 @dataclass(frozen=True, slots=True)

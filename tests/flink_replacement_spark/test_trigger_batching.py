@@ -188,11 +188,11 @@ def test_events_are_the_rows_of_one_evaluation(steps: list[tuple[str, int, int]]
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=25), st.lists(st.integers(0, 25), max_size=6))
 def test_bars_give_the_same_events_however_they_are_cut(steps: list[tuple[int, int]], cuts: list[int]) -> None:
     opened = 0
-    bars = []
+    bars: list[bytes] = []
     for step, close in steps:
         opened += step
         bars.append(bar(opened, close, revision=0 if step or not bars else 1))
-    texts = {
+    texts: dict[str, tuple[str, dict[str, Any]]] = {
         "plain": ("close > 2", {"period_seconds": "60"}),
         "revised": ("close > 2", {"period_seconds": "60", "revisions": "true"}),
         "cool": ("close > 1", {"period_seconds": "60", "cooldown_seconds": "180"}),

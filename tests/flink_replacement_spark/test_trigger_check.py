@@ -4,6 +4,7 @@ import pytest
 from bus.api import partition_of
 from cep import TriggerRejected
 from core.errors import InvalidRequest
+from core.settings import TriggersSettings
 from flink_replacement_spark.trigger_check import INPUTS, TriggerOptions, TriggerRules, check_trigger
 from iceberg import tables
 from protobuf.ingestor_pb2 import CEPTriggerRequest
@@ -104,3 +105,8 @@ def test_options_are_read_with_their_units() -> None:
 
 def test_times_have_nanoseconds() -> None:
     assert INPUTS["ticks"].schema.field("ts").type == pa.timestamp("ns", "UTC")
+
+
+def test_settings_become_rules_in_nanoseconds() -> None:
+    chosen = TriggersSettings(watermark_delay_seconds=0.5, idle_seconds=2, max_rows_per_key=7, max_triggers=9)
+    assert TriggerRules.of(chosen, 4) == TriggerRules(500_000_000, 2_000_000_000, 7, 9, 4)
