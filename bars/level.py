@@ -56,6 +56,16 @@ class Level:
             bar_end = self.bars.open_time + self.period_seconds * SECOND
             self.is_changed |= (self.bars.group == number) & (self.bars.open_time < end) & (bar_end > start)
 
+    def begin_anew(self, number: int, covered_from: int) -> None:
+        """Forget the bar in progress at `covered_from` where all its trades are older, and what filled it."""
+        self.seeded.pop(number, None)
+        self.since.pop(number, None)
+        if self.bars is not None and len(self.bars):
+            end = self.bars.open_time + self.period_seconds * SECOND
+            is_stale = (self.bars.group == number) & (end > covered_from) & (self.bars.last_time < covered_from)
+            if is_stale.any():
+                self._keep(~is_stale)
+
     def add_seeded(self, number: int, open_time: int) -> None:
         self.seeded[number] = min(open_time, self.seeded.get(number, open_time))
 
@@ -86,11 +96,11 @@ class Level:
         end = self.bars.open_time + self.period_seconds * SECOND
         keep = self.is_changed | (self.revision < 0) | (end > settled[self.bars.group])
         if not keep.all():
-            self.bars, self.revision, self.is_changed = (
-                self.bars.take(keep),
-                self.revision[keep],
-                self.is_changed[keep],
-            )
+            self._keep(keep)
+
+    def _keep(self, rows: NDArray[np.bool_]) -> None:
+        if self.bars is not None:
+            self.bars, self.revision, self.is_changed = self.bars.take(rows), self.revision[rows], self.is_changed[rows]
 
 
 def _find(sorted_bars: Bars, wanted: Bars) -> NDArray[np.intp]:

@@ -109,8 +109,15 @@ class BarMaker:
             level.feed(roll_up(source, period_seconds))
 
     def start(self, ticker: str, covered_from: int) -> None:
-        """Trades of `ticker` are complete from this time (ns) on: bars that open earlier are not complete."""
-        self._of(ticker)[1].covered_from = covered_from
+        """Trades of `ticker` are complete from this time (ns) on: bars that open earlier are not complete.
+
+        For a ticker that starts again, the bars in progress begin anew: what they held of the earlier run comes with
+        the `seed` of this one.
+        """
+        number, state = self._of(ticker)
+        state.covered_from = covered_from
+        for level in self.levels.values():
+            level.begin_anew(number, covered_from)
 
     def seed(self, ticker: str, bars: Bars) -> None:
         """Closed candles of the exchange that end where `ticker` is covered, or where shorter ones go on: they become

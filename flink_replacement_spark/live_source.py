@@ -65,8 +65,9 @@ class LiveStreamReader(DataSourceStreamReader):
         planned = self._planned
         try:
             bus.wait({(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}, _POLL_SECONDS)
-            # Marks first: a clock that is read must not be ahead of the trades that it speaks of.
-            states = {topic: bus.state(topic) for topic in reversed(TOPICS)}
+            # Trades first: what an ingestor said before it published them must not come after them. A clock that is
+            # read too early waits for its trades.
+            states = {topic: bus.state(topic) for topic in TOPICS}
         except BusUnavailable:
             return dict(planned)
         self._planned = {

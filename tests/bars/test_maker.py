@@ -121,6 +121,26 @@ def test_longer_bars_in_progress_are_right_with_the_exchanges_candles_before_the
     ]
 
 
+def test_a_ticker_that_starts_again_counts_nothing_twice() -> None:
+    maker = BarMaker([60, 3_600])
+    hour = T0 - T0 % (3_600 * SECOND)
+    offset = (T0 - hour) // SECOND
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(61, 2)])])
+    maker.take()
+    again = T0 + 1_200 * SECOND
+    maker.start("A/B.C", again)
+    opens = [(second, 5.0) for second in range(-offset, 1_200, 60)]
+    maker.seed("A/B.C", _candles(opens, 60))
+    maker.add([_trades("A/B.C", [_at(1_210, 99, 6.0)])])
+    maker.advance({"A/B.C": hour + 3_600 * SECOND})
+    rows = _rows(maker, maker.take())
+    (long,) = [row for row in rows if row[1] == 3_600]
+    assert long[3:9] == (5.0, 6.0, 5.0, 6.0, round(0.1 * (len(opens) + 1), 1), len(opens) + 1)
+    assert long[-1] is True
+    assert [(row[2], row[-1]) for row in rows if row[1] == 60] == [(60 * SECOND, False), (1_200 * SECOND, True)]
+
+
 def test_an_aggregate_counts_as_its_trades_and_not_twice() -> None:
     maker = BarMaker([60])
     maker.start("A/B.C", T0)
