@@ -229,7 +229,7 @@ class TriggerPartition:
             concerned |= self._shards.keys()
         for number in sorted(concerned):
             shard = self._shards.get(number)
-            if shard is None or not shard.takes(label):
+            if shard is None or not shard.takes(label) or not shard.is_concerned(moved):
                 continue
             if revisions is None or shard.compiled.options.revisions == revisions:
                 self._feed_shard(number, shard, label, moved, output)

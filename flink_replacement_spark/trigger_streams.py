@@ -79,6 +79,7 @@ class Shard:
         self._first: dict[str, int] = {}
         self._every: int | None = None
         self._saved: dict[int, bytes] = {}
+        self._before = b""
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -120,37 +121,33 @@ class Shard:
     def owner_of(self, ticker: str) -> str | None:
         return self.sole or self.owners.get(ticker)
 
+    def is_concerned(self, moved: Moved) -> bool:
+        """A trigger whose rows decide alone has nothing to do without any."""
+        if not self.compiled.is_stateless:
+            return True
+        if self._every is not None:
+            return bool(moved.by_ticker)
+        return not moved.by_ticker.keys().isdisjoint(self.owners)
+
     def feed(self, label: int, moved: Moved) -> tuple[Events, bool]:
         """Results, and whether the stream had to give up partial matches. Raises what the trigger raises."""
         stream = self._stream(label)
-        rows = self._rows(moved)
-        if not rows.num_rows and self.compiled.is_stateless:
-            return stream.feed(rows, moved.clock), False
-        if len(self.trigger_ids) > 1:
-            # What `split` goes back to.
-            self._state(label)
-        before = stream.reports.dropped_starts
+        self._before = self._state(label) if len(self.trigger_ids) > 1 else b""
+        dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
-            previous = self._saved.pop(label, None)
-        else:
-            previous = None
-        try:
-            events = stream.feed(rows, self._clock(moved.clock))
-        except Exception:
-            if previous is not None:
-                self._saved[label] = previous
-            raise
-        return events, stream.reports.dropped_starts > before
+            self._saved.pop(label, None)
+        events = stream.feed(self._rows(moved), self._clock(moved.clock))
+        return events, stream.reports.dropped_starts > dropped
 
     def split(self, label: int, triggers: Iterable[Trigger]) -> list["Shard"]:
-        """One shard a trigger, as they stood before a `feed` of `label` that failed."""
+        """One shard a trigger, as they stood before the last `feed`, which was of `label`."""
         found = []
         for trigger in triggers:
             own = Shard(self.compiled, self.text)
             own.retired = (self.retired | self.owners.keys()) - set(trigger.tickers)
             own.add(trigger)
             for other in self.streams:
-                state = self._saved[label] if other == label else self._state(other)
+                state = self._before if other == label else self._state(other)
                 own.restore(other, state)
                 for ticker in own.retired:
                     own.streams[other].remove(ticker)

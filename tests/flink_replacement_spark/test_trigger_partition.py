@@ -2,7 +2,9 @@ from typing import Any
 
 import pytest
 
+from cep import TriggerStream
 from flink_replacement_spark.trigger_check import TriggerRules
+from flink_replacement_spark.trigger_events import firings
 from flink_replacement_spark.trigger_partition import TriggerOutput, TriggerPartition
 from protobuf.candlewright_pb2 import Tick
 from tests.flink_replacement_spark.trigger_records import (
@@ -161,8 +163,6 @@ def test_a_refused_text_is_suspended_and_the_others_go_on(partition: TriggerPart
 def test_a_trigger_that_breaks_is_suspended_alone_even_where_it_shares_a_stream(
     partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cep import TriggerStream
-
     feed = TriggerStream.feed
 
     def breaking(self: TriggerStream, released: Any, now: Any) -> Any:
@@ -179,6 +179,22 @@ def test_a_trigger_that_breaks_is_suspended_alone_even_where_it_shares_a_stream(
     assert [(r.trigger_id, r.state, r.reason) for r in output.reports] == [("b", "suspended", "out of range")]
     assert partition.process([prices(3, 6, 6, 6, ticker=OTHER)]).events == []
     assert partition.triggers["b"].reason == "out of range"
+
+
+def test_results_that_cannot_be_written_suspend_their_trigger_alone(
+    partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaking(events: Any, *others: Any) -> Any:
+        if OTHER in events.ticker:
+            raise ValueError("not a text")
+        return firings(events, *others)
+
+    monkeypatch.setattr("flink_replacement_spark.trigger_partition.firings", breaking)
+    partition.process([], controls=[register("a", V_SHAPE, TICKER), register("b", V_SHAPE, OTHER)])
+    partition.process([prices(1, 5, 4)])
+    output = partition.process([prices(3, 6, 6, 6), prices(1, 5, 4, 6, 6, 6, ticker=OTHER)])
+    assert [event.trigger_id for event in output.events] == ["a"]
+    assert states(output) == [("b", "suspended")]
 
 
 def test_a_cool_down_keeps_events_apart_for_each_ticker(partition: TriggerPartition) -> None:
