@@ -165,10 +165,10 @@ class Shard:
         """Merged rows wait for their own tickers, also for those that have not come yet, and for no others."""
         if not self.compiled.query.needs_merge or self._every is not None:
             return clock
-        return Clock(
-            {ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners},
-            {ticker for ticker in self.owners if ticker in clock.closed},
-        )
+        known = self.owners.keys() & clock.watermarks.keys()
+        # Once all that came have gone quiet, nobody waits for one that never came.
+        closed = set(self.owners) if known and known <= clock.closed else self.owners.keys() & clock.closed
+        return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
 
     def _stream(self, label: int) -> TriggerStream:
         stream = self.streams.get(label)
