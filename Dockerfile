@@ -6,7 +6,7 @@ COPY requirements.lock pyproject.toml README.md run ./
 COPY core core
 COPY flink_replacement_spark flink_replacement_spark
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends procps \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
     && python -m venv .venv \
     && pip install --no-cache-dir --require-hashes -r requirements.lock
