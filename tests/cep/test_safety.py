@@ -127,10 +127,11 @@ HOSTILE = [
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("sql", HOSTILE, ids=lambda sql: ascii(sql[:60]))
 def test_hostile_text_is_refused_within_a_second(sql: str) -> None:
-    begin = time.perf_counter()
+    # Time of this process: a busy machine must not decide.
+    begin = time.process_time()
     with pytest.raises(TriggerRejected) as caught:
         compile_query(sql, {"ticks": SCHEMA})
-    assert time.perf_counter() - begin < 1.0
+    assert time.process_time() - begin < 1.0
     assert str(caught.value).startswith(f"INVALID_SQL {caught.value.line}:{caught.value.column}: ")
     assert len(str(caught.value)) < 500
 

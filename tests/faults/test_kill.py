@@ -138,8 +138,9 @@ def _check(platform: Platform, load: Load) -> None:
             end_ms = FIRST_MS + SPAN_MINUTES * MINUTE_MS
             truth[key] = {row[0]: row for row in platform.exchange_rows(f"{symbol}USDT", FIRST_MS, end_ms, interval)}
             rows = platform.all_rows(*key)
-            stored[key] = {row[0]: row for row in rows}
-            assert len(stored[key]) == len(rows), f"{key}: some rows are there twice"
+            assert len({row[0] for row in rows}) == len(rows), f"{key}: some rows are there twice"
+            # Other tests on this platform ask for other months.
+            stored[key] = {row[0]: row for row in rows if FIRST_MS <= row[0] < end_ms}
     for request_id, message in load.asked.items():
         final = load.client.final(request_id)
         key = (message.ticker, message.period_seconds)

@@ -1,8 +1,10 @@
 """One driver for all tests of this folder that need real Spark: a start takes many seconds."""
 
+import gc
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,16 @@ from bus.embedded import EmbeddedRedis
 from core.settings import Settings
 from flink_replacement_spark.server import Driver
 from tests.flink_replacement_spark.driver import Platform
+
+#: Py4J and Spark Connect leave their sockets to the collector, which may come in any test that follows.
+_LEFT_SOCKETS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for ignored in _LEFT_SOCKETS:
+                item.add_marker(pytest.mark.filterwarnings(ignored))
 
 
 @pytest.fixture(scope="package")
@@ -37,3 +49,4 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         loop.join(30)
         driver.close()
         found.bus.close()
+        gc.collect()

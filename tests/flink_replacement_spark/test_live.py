@@ -16,12 +16,7 @@ from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
 from venues.grid import SECOND
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    # Py4J and Spark Connect leave their sockets to the collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(300)
 
 T0 = 1_700_000_100 * SECOND
 DAY = 86_400 * SECOND

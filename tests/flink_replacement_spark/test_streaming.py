@@ -22,12 +22,7 @@ from protobuf import ingestor_pb2 as ing
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE, final_of, page, wait_for
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    # Py4J and Spark Connect leave their sockets to the collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_both_readers_see_the_rows_when_the_final_comes(platform: Platform) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import candlewright as cw
 from candlewright.supervisor.private import PrivatePlatform
+from core.settings import IngestorSettings
 from iceberg.coverage import read_coverage
 from sandbox import SandboxThread
 from sandbox.faults import Fault
@@ -156,6 +157,9 @@ def test_a_month_of_minutes_over_three_ingestors_of_which_one_dies(venues: Venue
     assert len(expected) == 45_031
     start_ms, end_ms = expected[0][0], expected[-1][0] + MINUTE_MS
     platform = venues.platform
+    # An ingestor that still loads its markets would come too late to share the range.
+    all_slots = 3 * 2 * (2 + IngestorSettings().slots_realtime)
+    until(lambda: platform.part("broker")["status"]["slots"] >= all_slots, 120, "all ingestors offer their slots")
     slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol=LONG, seconds=0.6))
     with venues.connect() as client:
         client.submit(f"{LONG}.BINANCE", "1m", start=start_ms * MS, end=end_ms * MS, request_id="month")
