@@ -13,6 +13,7 @@ HISTORY_OUTCOMES = "history_outcomes"  # HistoryOutcome, partition of the ticker
 SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
 TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
 TRIGGER_CONTROLS = "trigger_controls"  # TriggerControl, key = trigger id, one partition
+TRIGGER_PROGRESS = "trigger_progress"  # TriggerProgress, one partition
 
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
@@ -21,6 +22,8 @@ REGISTRY_FINALS = "finals"  # request id -> HistoryReadyNotification
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
 TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
+TABLE_TRIGGERS = "triggers"  # trigger id -> TriggerEntry, written by the relay
+TABLE_JOINT_TRIGGERS = "joint_triggers"  # ids of triggers that take rows of several bus partitions together
 TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
 
 #: A realtime request that a relay makes for the subscribers of a topic has the id `subscription:{topic}:{uuid}`.

@@ -117,20 +117,22 @@ class RequestDone(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., status: _Optional[_Union[_ingestor_pb2.HistoryReadyNotification.NotificationStatus, str]] = ..., error_message: _Optional[str] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class TickMark(_message.Message):
-    __slots__ = ("ticker", "wanted", "covered", "clock", "gap", "seed")
+    __slots__ = ("ticker", "wanted", "covered", "clock", "gap", "seed", "after_sequence")
     TICKER_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     COVERED_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ticker: str
     wanted: Wanted
     covered: Covered
     clock: Clock
     gap: Gap
     seed: Seed
-    def __init__(self, ticker: _Optional[str] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., covered: _Optional[_Union[Covered, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., seed: _Optional[_Union[Seed, _Mapping]] = ...) -> None: ...
+    after_sequence: int
+    def __init__(self, ticker: _Optional[str] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., covered: _Optional[_Union[Covered, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., seed: _Optional[_Union[Seed, _Mapping]] = ..., after_sequence: _Optional[int] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("ticks", "period_seconds")
@@ -236,3 +238,37 @@ class TriggerRegistration(_message.Message):
     registered_at: int
     version: int
     def __init__(self, trigger_id: _Optional[str] = ..., sql: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., parameters: _Optional[_Mapping[str, str]] = ..., callback_id: _Optional[str] = ..., registered_at: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+
+class TriggerProgress(_message.Message):
+    __slots__ = ("partition", "controls_end", "suspended")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CONTROLS_END_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    controls_end: int
+    suspended: _containers.RepeatedCompositeFieldContainer[TriggerSuspended]
+    def __init__(self, partition: _Optional[int] = ..., controls_end: _Optional[int] = ..., suspended: _Optional[_Iterable[_Union[TriggerSuspended, _Mapping]]] = ...) -> None: ...
+
+class TriggerSuspended(_message.Message):
+    __slots__ = ("trigger_id", "version", "reason")
+    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    trigger_id: str
+    version: int
+    reason: str
+    def __init__(self, trigger_id: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class TriggerEntry(_message.Message):
+    __slots__ = ("registration", "is_leaving", "control_offset", "suspended_reason", "warnings")
+    REGISTRATION_FIELD_NUMBER: _ClassVar[int]
+    IS_LEAVING_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_REASON_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    registration: TriggerRegistration
+    is_leaving: bool
+    control_offset: int
+    suspended_reason: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...

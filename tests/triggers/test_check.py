@@ -5,10 +5,10 @@ from bus.api import partition_of
 from cep import TriggerRejected
 from core.errors import InvalidRequest
 from core.settings import TriggersSettings
-from flink_replacement_spark.trigger_check import INPUTS, TriggerOptions, TriggerRules, check_trigger
 from iceberg import tables
 from protobuf.ingestor_pb2 import CEPTriggerRequest
-from tests.flink_replacement_spark.trigger_records import OTHER, TICKER, V_SHAPE
+from tests.triggers.trigger_records import OTHER, TICKER, V_SHAPE
+from triggers.check import INPUTS, TriggerOptions, TriggerRules, check_trigger
 
 pytestmark = pytest.mark.timeout(30)
 

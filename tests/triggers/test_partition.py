@@ -3,11 +3,8 @@ from typing import Any
 import pytest
 
 from cep import TriggerStream
-from flink_replacement_spark.trigger_check import TriggerRules
-from flink_replacement_spark.trigger_events import firings
-from flink_replacement_spark.trigger_partition import TriggerOutput, TriggerPartition
 from protobuf.candlewright_pb2 import Tick
-from tests.flink_replacement_spark.trigger_records import (
+from tests.triggers.trigger_records import (
     OTHER,
     T0,
     TICKER,
@@ -20,6 +17,9 @@ from tests.flink_replacement_spark.trigger_records import (
     remove,
     rows,
 )
+from triggers.check import TriggerRules
+from triggers.events import firings
+from triggers.partition import TriggerOutput, TriggerPartition
 from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(30)
@@ -189,7 +189,7 @@ def test_results_that_cannot_be_written_suspend_their_trigger_alone(
             raise ValueError("not a text")
         return firings(events, *others)
 
-    monkeypatch.setattr("flink_replacement_spark.trigger_partition.firings", breaking)
+    monkeypatch.setattr("triggers.partition.firings", breaking)
     partition.process([], controls=[register("a", V_SHAPE, TICKER), register("b", V_SHAPE, OTHER)])
     partition.process([prices(1, 5, 4)])
     output = partition.process([prices(3, 6, 6, 6), prices(1, 5, 4, 6, 6, 6, ticker=OTHER)])

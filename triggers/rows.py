@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from bars.seen import SeenIds
 from cep.release import SEQUENCE
 from core.errors import BadFrame
-from flink_replacement_spark.trigger_check import INPUTS
 from protobuf import tick_columns
 from protobuf.candlewright_pb2 import OHLCV
 from protobuf.tick_columns import TickColumns
+from triggers.check import INPUTS
 from venues.grid import SECOND
 
 __all__ = ["BarIntake", "PeriodBars", "TickIntake"]

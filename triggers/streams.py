@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from cep import Clock, Events, TriggerStream
-from flink_replacement_spark.trigger_check import CompiledTrigger
 from protobuf import records_pb2 as records
+from triggers.check import CompiledTrigger
 
 __all__ = ["Moved", "Shard", "Trigger"]
 

@@ -12,10 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cep import evaluate
-from flink_replacement_spark.trigger_check import INPUTS, TriggerRules
-from flink_replacement_spark.trigger_partition import TriggerPartition
 from protobuf.ingestor_pb2 import CEPTriggerEvent
-from tests.flink_replacement_spark.trigger_records import (
+from tests.triggers.trigger_records import (
     OTHER,
     T0,
     TICKER,
@@ -26,6 +24,8 @@ from tests.flink_replacement_spark.trigger_records import (
     register,
     rows,
 )
+from triggers.check import INPUTS, TriggerRules
+from triggers.partition import TriggerPartition
 from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(120)

@@ -18,12 +18,12 @@ from google.protobuf.message import DecodeError
 
 from cep import Clock, ReleaseBuffer
 from core.errors import TriggerRejected
-from flink_replacement_spark.trigger_check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
-from flink_replacement_spark.trigger_events import Firing, firings, schema_of, silence
-from flink_replacement_spark.trigger_input import BarIntake, PeriodBars, TickIntake
-from flink_replacement_spark.trigger_streams import Moved, Shard, Trigger
 from protobuf import records_pb2 as records
 from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
+from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
+from triggers.events import Firing, firings, schema_of, silence
+from triggers.rows import BarIntake, PeriodBars, TickIntake
+from triggers.streams import Moved, Shard, Trigger
 from venues.grid import SECOND
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
