@@ -13,7 +13,16 @@ from core.errors import InvalidRequest
 from core.settings import TriggersSettings
 from protobuf.ingestor_pb2 import CEPTriggerRequest
 
-__all__ = ["INPUTS", "CompiledTrigger", "TriggerOptions", "TriggerRules", "check_trigger", "compile_trigger"]
+__all__ = [
+    "INPUTS",
+    "CheckedTrigger",
+    "CompiledTrigger",
+    "TriggerOptions",
+    "TriggerRules",
+    "check_trigger",
+    "compile_trigger",
+    "is_joint",
+]
 
 _TIME = pa.timestamp("ns", "UTC")
 #: The columns of the tables of the same names; times have the precision of the trades.
@@ -123,8 +132,18 @@ class CompiledTrigger:
         return self.query.input_name == "ohlc"
 
 
-def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None, others: int = 0) -> tuple[str, ...]:
-    """Warnings for the acknowledgement of a trigger that may run beside `others` further ones.
+@dataclass(frozen=True, slots=True)
+class CheckedTrigger:
+    """A sound trigger. `warnings`: for its acknowledgement. `is_joint`: it takes the rows of several partitions of the
+    bus together, so that its id belongs in TABLE_JOINT_TRIGGERS before its control is published.
+    """
+
+    warnings: tuple[str, ...]
+    is_joint: bool
+
+
+def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None, others: int = 0) -> CheckedTrigger:
+    """What is to be known of a trigger that may run beside `others` further ones.
 
     Raises TriggerRejected for the text and its parameters, InvalidRequest for everything else.
     """
@@ -140,24 +159,14 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
     if len(request.parameters) > _PARAMETERS:
         raise InvalidRequest(f"a trigger has at most {_PARAMETERS} parameters")
     compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
-    if compiled.query.needs_merge:
-        _check_partitions(request.tickers, rules.partitions)
-    return compiled.query.warnings
+    return CheckedTrigger(compiled.query.warnings, is_joint(compiled, request.tickers, rules.partitions))
 
 
-def _check_partitions(tickers: Sequence[str], partitions: int) -> None:
-    if partitions <= 1:
-        return
-    if not tickers:
-        raise TriggerRejected(
-            "this text takes the rows of all tickers together, and the trigger names none",
-            hint="name its tickers, or PARTITION BY ticker",
-        )
-    if len({partition_of(ticker.encode(), partitions) for ticker in tickers}) > 1:
-        raise TriggerRejected(
-            "this text takes the rows of its tickers together, and they lie in different partitions of the bus",
-            hint="PARTITION BY ticker, or run with bus.partitions = 1",
-        )
+def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int) -> bool:
+    """Whether rows of several of `partitions` are taken together; no tickers means all."""
+    if not compiled.query.needs_merge or partitions <= 1:
+        return False
+    return not tickers or len({partition_of(ticker.encode(), partitions) for ticker in tickers}) > 1
 
 
 def compile_trigger(sql: str, parameters: Mapping[str, str], rules: TriggerRules) -> CompiledTrigger:

@@ -8,7 +8,7 @@ from core.settings import TriggersSettings
 from iceberg import tables
 from protobuf.ingestor_pb2 import CEPTriggerRequest
 from tests.triggers.trigger_records import OTHER, TICKER, V_SHAPE
-from triggers.check import INPUTS, TriggerOptions, TriggerRules, check_trigger
+from triggers.check import INPUTS, CheckedTrigger, TriggerOptions, TriggerRules, check_trigger
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -30,7 +30,7 @@ def _request(sql: str, *tickers: str, **parameters: str) -> CEPTriggerRequest:
     ],
 )
 def test_texts_over_the_real_columns_are_taken(sql: str, parameters: dict[str, str]) -> None:
-    assert check_trigger(_request(sql, **parameters)) == ()
+    assert check_trigger(_request(sql, **parameters)) == CheckedTrigger((), is_joint=False)
 
 
 def test_the_inputs_have_the_columns_of_the_tables() -> None:
@@ -41,7 +41,7 @@ def test_the_inputs_have_the_columns_of_the_tables() -> None:
 
 def test_a_pattern_without_bound_is_taken_with_a_warning() -> None:
     sql = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A B* C) DEFINE C AS price < 0)"
-    assert check_trigger(_request(sql)) != ()
+    assert check_trigger(_request(sql)).warnings
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,21 @@ def test_an_end_anchor_needs_partitions_that_close() -> None:
     sql = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A $) DEFINE A AS price > 1)"
     with pytest.raises(TriggerRejected, match=r"\$"):
         check_trigger(_request(sql))
-    assert check_trigger(_request(sql), TriggerRules(idle_ns=1)) == ()
+    assert check_trigger(_request(sql), TriggerRules(idle_ns=1)).warnings == ()
 
 
-def test_tickers_that_are_taken_together_must_lie_in_one_partition() -> None:
+def test_rows_of_several_bus_partitions_together_make_a_trigger_joint() -> None:
     count = next(n for n in range(2, 50) if partition_of(TICKER.encode(), n) != partition_of(OTHER.encode(), n))
-    for tickers in ((TICKER, OTHER), ()):
-        with pytest.raises(TriggerRejected, match="together"):
-            check_trigger(_request(_SPREAD, *tickers), TriggerRules(partitions=count))
-    check_trigger(_request(_SPREAD, TICKER), TriggerRules(partitions=count))
-    check_trigger(_request(_SPREAD, TICKER, OTHER), TriggerRules(partitions=1))
-    check_trigger(_request(V_SHAPE, TICKER, OTHER), TriggerRules(partitions=count))
+
+    def joint(sql: str, *tickers: str, partitions: int = count) -> bool:
+        return check_trigger(_request(sql, *tickers), TriggerRules(partitions=partitions)).is_joint
+
+    assert joint(_SPREAD, TICKER, OTHER)
+    assert joint(_SPREAD)
+    assert not joint(_SPREAD, TICKER)
+    assert not joint(_SPREAD, TICKER, OTHER, partitions=1)
+    assert not joint(V_SHAPE, TICKER, OTHER)
+    assert not joint(V_SHAPE)
 
 
 def test_ids_tickers_and_numbers_of_triggers_have_bounds() -> None:
@@ -94,7 +98,7 @@ def test_ids_tickers_and_numbers_of_triggers_have_bounds() -> None:
     ):
         with pytest.raises(InvalidRequest):
             check_trigger(request, TriggerRules(max_triggers=3), others)
-    assert check_trigger(good, TriggerRules(max_triggers=3), 2) == ()
+    assert check_trigger(good, TriggerRules(max_triggers=3), 2).warnings == ()
 
 
 def test_options_are_read_with_their_units() -> None:
