@@ -18,18 +18,20 @@ BUY: Side
 SELL: Side
 
 class Error(_message.Message):
-    __slots__ = ("code", "text", "request_id", "topic", "from_sequence")
+    __slots__ = ("code", "text", "request_id", "topic", "from_sequence", "newest_sequence")
     CODE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FROM_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     code: str
     text: str
     request_id: str
     topic: str
     from_sequence: int
-    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., request_id: _Optional[str] = ..., topic: _Optional[str] = ..., from_sequence: _Optional[int] = ...) -> None: ...
+    newest_sequence: int
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., request_id: _Optional[str] = ..., topic: _Optional[str] = ..., from_sequence: _Optional[int] = ..., newest_sequence: _Optional[int] = ...) -> None: ...
 
 class Tick(_message.Message):
     __slots__ = ("ticker", "trade_id", "timestamp", "price", "size", "side", "received_at")

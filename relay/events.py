@@ -124,11 +124,15 @@ class FinalArrived:
 
 @dataclass(frozen=True, slots=True)
 class CommandFailed:
-    """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client."""
+    """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client.
+
+    `newest_sequence`: of a topic whose replay began beyond it.
+    """
 
     command: "Command"
     code: str
     text: str
+    newest_sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,7 +385,7 @@ class Relay:
         except PeerStalled:
             log.info("client_stalled")
         except topic_replay.NotKept as error:
-            self._fail(command, "NOT_KEPT", str(error))
+            self._fail(command, "NOT_KEPT", str(error), error.newest_sequence)
         except InvalidRequest as error:
             self._fail(command, "INVALID", str(error))
         except BusError:
@@ -399,8 +399,10 @@ class Relay:
         finally:
             self._running_tasks.release()
 
-    def _fail(self, command: ev.ReplayTopic | ev.ReadRows, code: str, text: str) -> None:
-        for reply in self._state.handle(ev.CommandFailed(command, code, text)):
+    def _fail(
+        self, command: ev.ReplayTopic | ev.ReadRows, code: str, text: str, newest_sequence: int | None = None
+    ) -> None:
+        for reply in self._state.handle(ev.CommandFailed(command, code, text, newest_sequence)):
             if isinstance(reply, ev.Reply):
                 self._reply(reply)
 

@@ -251,7 +251,11 @@ class RelayState:
         if isinstance(command, ReplayTopic):
             query = command.query
             error = cw.Error(
-                code=event.code, text=event.text, topic=query.topic[:512], from_sequence=query.from_sequence
+                code=event.code,
+                text=event.text,
+                topic=query.topic[:512],
+                from_sequence=query.from_sequence,
+                newest_sequence=event.newest_sequence,
             )
             return [Reply(command.peer, error)]
         return []

@@ -9,7 +9,11 @@ from relay.topics import Stream, stream_of
 
 
 class NotKept(InvalidRequest):
-    """A number that was trimmed, or not given out yet."""
+    """A number that was trimmed, or not given out yet (`newest_sequence` says which one is the newest then)."""
+
+    def __init__(self, text: str, newest_sequence: int | None = None) -> None:
+        super().__init__(text)
+        self.newest_sequence = newest_sequence
 
 
 def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.TopicRecord]:
@@ -28,7 +32,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
     if query.to_sequence and query.to_sequence < first:
         raise InvalidRequest(f"from_sequence {first} is behind to_sequence {query.to_sequence}.")
     if first > newest:
-        raise NotKept(f"{query.topic} has no number {first} yet; the newest is {newest}.")
+        raise NotKept(f"{query.topic} has no number {first} yet; the newest is {newest}.", newest)
     if last - first >= limits.max_topic_records * 100:
         raise InvalidRequest(f"These are {last - first + 1} numbers; ask for fewer at a time.")
     records = _read(bus, stream, query.topic, first, last, limits)

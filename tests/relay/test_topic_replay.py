@@ -106,7 +106,11 @@ def test_a_client_gets_the_records_or_an_error(platform: Platform) -> None:
     client.socket.send_multipart(encode(cw.TopicReplay(topic=f"SNAPSHOT:{ticker}", from_sequence=1)))
     answers = [client.answer() for _ in range(300)]
     assert [answer.sequence for answer in answers] == list(range(1, 301))
-    assert client.ask(cw.TopicReplay(topic=f"SNAPSHOT:{ticker}", from_sequence=301)).code == "NOT_KEPT"
+    beyond = client.ask(cw.TopicReplay(topic=f"SNAPSHOT:{ticker}", from_sequence=301))
+    assert (beyond.code, beyond.newest_sequence) == ("NOT_KEPT", 300)
+    nothing = client.ask(cw.TopicReplay(topic="TRIGGER:never fired", from_sequence=1))
+    assert nothing.HasField("newest_sequence")
+    assert nothing.newest_sequence == 0
     assert client.ask(cw.TopicReplay(topic="HISTORY_READY:r", from_sequence=1)).code == "INVALID"
 
 
