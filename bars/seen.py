@@ -31,6 +31,13 @@ class SeenIds:
         at = int(np.searchsorted(self.first, last, side="right")) - 1
         return first <= self.floor or (at >= 0 and int(self.last[at]) >= first)
 
+    def extend(self, first: int, last: int) -> bool:
+        """Add the dense run [first, last] that directly follows the newest id; False, and nothing done, for others."""
+        if not len(self.last) or first != self.last[-1] + 1 or last < first:
+            return False
+        self.last[-1] = last
+        return True
+
     def add(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
         """Add `ids`, in any order, repeated or not.
 

@@ -22,7 +22,7 @@ from protobuf import records_pb2 as records
 from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
 from triggers.events import Firing, firings, schema_of, silence
-from triggers.rows import BarIntake, PeriodBars, TickIntake
+from triggers.rows import BarIntake, PeriodBars, TickIntake, newest
 from triggers.streams import Moved, Shard, Trigger
 from venues.grid import SECOND
 
@@ -162,9 +162,7 @@ class TriggerPartition:
 
     def _arrived(self, label: int, rows: pa.Table, time_column: str, now_ns: int) -> None:
         own = self._arrivals.setdefault(label, {})
-        for ticker, mine in _by_ticker(rows)[1].items():
-            number = int(mine.column("_sequence").to_numpy()[-1])
-            time = int(mine.column(time_column).cast(pa.int64()).to_numpy().max())
+        for ticker, number, time in newest(rows, time_column):
             last = own.setdefault(ticker, _Arrival(now_ns, number, time))
             last.at_ns, last.row, last.time_ns = max(now_ns, last.at_ns), number, max(time, last.time_ns)
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
@@ -19,7 +19,7 @@ from protobuf.tick_columns import TickColumns
 from triggers.check import INPUTS
 from venues.grid import SECOND
 
-__all__ = ["BarIntake", "PeriodBars", "TickIntake"]
+__all__ = ["BarIntake", "PeriodBars", "TickIntake", "newest"]
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
@@ -43,16 +43,22 @@ class TickIntake:
 
     def rows(self, values: Iterable[bytes]) -> pa.Table:
         """Trades that were not there before, in the order of the bus."""
-        parts: list[pa.Table] = []
-        for columns in self._decoded(values):
-            ids = pa.array(columns.trade_id.tolist(), pa.binary()).cast(pa.string())
-            new = self._new(columns.ticker, ids)
-            last = columns.first_sequence + len(columns) - 1
-            self.counted[columns.ticker] = max(self.counted.get(columns.ticker, 0), last)
-            self.duplicates += len(columns) - len(new)
-            if len(new):
-                parts.append(self._table(columns, ids, new))
-        return pa.concat_tables(parts) if parts else _TICKS.empty_table()
+        batches = list(self._decoded(values))
+        if not batches:
+            return _TICKS.empty_table()
+        sizes = np.array([len(batch) for batch in batches], np.int64)
+        ids = np.concatenate([batch.trade_id for batch in batches])
+        kept = np.ones(len(ids), np.bool_)
+        ends = np.cumsum(sizes)
+        runs = _id_runs(ids, ends - sizes)
+        for batch, start, end, run in zip(batches, (ends - sizes).tolist(), ends.tolist(), runs, strict=True):
+            self.counted[batch.ticker] = max(self.counted.get(batch.ticker, 0), batch.first_sequence + end - start - 1)
+            if run is None:
+                kept[start:end] = self._new_texts(batch.ticker, batch.trade_id)
+            elif not (seen := self._seen.setdefault(batch.ticker, SeenIds())).extend(*run.ends):
+                kept[start:end], _ = seen.add(run.numbers)
+        self.duplicates += len(kept) - int(np.count_nonzero(kept))
+        return self._table(batches, sizes, ids, kept)
 
     def _decoded(self, values: Iterable[bytes]) -> Iterator[TickColumns]:
         for value in values:
@@ -66,39 +72,40 @@ class TickIntake:
             elif len(columns):
                 yield columns
 
-    def _new(self, ticker: str, ids: pa.Array) -> NDArray[np.intp]:
-        """Places of the trades whose id is new."""
-        numeric = pc.all(pc.and_(pc.match_substring_regex(ids, "^[0-9]{1,18}$"), pc.is_valid(ids))).as_py()
-        if numeric:
-            numbers = ids.cast(pa.int64()).to_numpy(zero_copy_only=False)
-            is_new, _ = self._seen.setdefault(ticker, SeenIds()).add(numbers)
-            return np.flatnonzero(is_new)
+    def _new_texts(self, ticker: str, ids: NDArray[np.bytes_]) -> NDArray[np.bool_]:
         known = self._text_ids.setdefault(ticker, {})
-        kept = []
-        for place, text in enumerate(ids.to_pylist()):
+        new = np.zeros(len(ids), np.bool_)
+        for place, text in enumerate(id_.decode() for id_ in ids.tolist()):
             if text not in known:
                 known[text] = None
-                kept.append(place)
+                new[place] = True
         for text in list(known)[: max(0, len(known) - _TEXT_IDS)]:
             del known[text]
-        return np.array(kept, np.intp)
+        return new
 
-    def _table(self, columns: TickColumns, ids: pa.Array, new: NDArray[np.intp]) -> pa.Table:
-        sound = np.isfinite(columns.price) & np.isfinite(columns.size) & (columns.size >= 0) & (columns.timestamp > 0)
-        picked = new[sound[new]]
-        self.bad_records += len(new) - len(picked)
-        time = columns.timestamp[picked]
-        received = columns.received_at[picked]
+    def _table(
+        self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_], new: NDArray[np.bool_]
+    ) -> pa.Table:
+        time = np.concatenate([batch.timestamp for batch in batches])
+        price = np.concatenate([batch.price for batch in batches])
+        size = np.concatenate([batch.size for batch in batches])
+        sound = np.isfinite(price) & np.isfinite(size) & (size >= 0) & (time > 0)
+        picked = np.flatnonzero(new & sound)
+        self.bad_records += int(np.count_nonzero(new)) - len(picked)
+        time = time[picked]
+        received = np.concatenate([batch.received_at for batch in batches])[picked]
+        side = np.concatenate([batch.side for batch in batches])[picked]
+        tickers = np.repeat(np.arange(len(batches)), sizes)[picked]
         numbers = np.arange(self.next_row, self.next_row + len(picked), dtype=np.int64)
         self.next_row += len(picked)
         arrays = [
-            pa.repeat(pa.scalar(columns.ticker, pa.string()), len(picked)),
-            ids.take(pa.array(picked)),
+            pa.array([batch.ticker for batch in batches], pa.string()).take(pa.array(tickers)),
+            pa.array(ids[picked].tolist(), pa.binary()).cast(pa.string()),
             pa.array(time).cast(_TICKS.field("ts").type),
             pa.array(time),
-            pa.array(columns.price[picked]),
-            pa.array(columns.size[picked]),
-            _SIDES.take(pa.array(columns.side[picked])),
+            pa.array(price[picked]),
+            pa.array(size[picked]),
+            _SIDES.take(pa.array(side)),
             pa.array(received, mask=received <= 0).cast(_TICKS.field("received_at").type),
             pa.array(numbers),
         ]
@@ -122,6 +129,57 @@ class TickIntake:
         }
         intake._text_ids = {t: dict.fromkeys(ids) for t, ids in state["text_ids"].items()}
         return intake
+
+
+@dataclass(frozen=True, slots=True)
+class _IdRun:
+    """The ids of one record as numbers. `ends`: the first and the last where they are dense and ascending, else
+    what `SeenIds.extend` refuses."""
+
+    numbers: NDArray[np.int64]
+    ends: tuple[int, int]
+
+
+def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> list[_IdRun | None]:
+    """Per record its ids as numbers; None where one of them is no number of at most 18 digits."""
+    width = ids.dtype.itemsize
+    text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
+    numbers = np.zeros(len(ids), np.int64)
+    sound = (text[:, 0] > 0) & (text[:, 18:] == 0).all(axis=1)
+    for place in range(min(width, 18)):
+        digit = text[:, place]
+        is_digit = (digit >= 48) & (digit <= 57)
+        # Zero bytes fill up shorter ids.
+        sound &= is_digit | (digit == 0)
+        if place:
+            sound &= (digit == 0) | (text[:, place - 1] > 0)
+        numbers = np.where(is_digit, numbers * 10 + (digit.astype(np.int64) - 48), numbers)
+    steps = np.ones(len(ids), np.bool_)
+    steps[1:] = numbers[1:] == numbers[:-1] + 1
+    steps[starts] = True
+    all_sound = np.logical_and.reduceat(sound, starts).tolist()
+    dense = np.logical_and.reduceat(steps, starts).tolist()
+    found: list[_IdRun | None] = []
+    places = [*starts.tolist(), len(ids)]
+    for record, (start, end) in enumerate(pairwise(places)):
+        if not all_sound[record]:
+            found.append(None)
+            continue
+        own = numbers[start:end]
+        found.append(_IdRun(own, (int(own[0]), int(own[-1])) if dense[record] else (0, -1)))
+    return found
+
+
+def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
+    """(ticker, number of its last row, its latest event time in ns) of each ticker of the rows."""
+    encoded = rows.column("ticker").combine_chunks().dictionary_encode()
+    names: list[str] = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    last, latest = np.full(len(names), -1, np.int64), np.full(len(names), -(2**63), np.int64)
+    np.maximum.at(latest, codes, rows.column(time_column).cast(pa.int64()).to_numpy())
+    last[codes] = np.arange(rows.num_rows)
+    numbers = rows.column(SEQUENCE).to_numpy()[last]
+    return list(zip(names, numbers.tolist(), latest.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,3 +42,14 @@ def test_a_million_neighbouring_ids_are_one_interval() -> None:
         fresh, _ = seen.add(np.arange(start, start + 10_000))
         assert fresh.all()
     assert (seen.first.tolist(), seen.last.tolist()) == ([0], [999_999])
+
+
+def test_a_dense_run_behind_the_newest_id_extends_it_and_nothing_else_does() -> None:
+    seen = SeenIds()
+    assert not seen.extend(1, 3)
+    seen.add(np.array([1, 2, 3]))
+    assert not seen.extend(5, 6)
+    assert not seen.extend(3, 4)
+    assert not seen.extend(4, 3)
+    assert seen.extend(4, 6)
+    assert (seen.first.tolist(), seen.last.tolist()) == ([1], [6])

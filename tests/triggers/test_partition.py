@@ -280,3 +280,14 @@ def test_a_deadline_over_bars_passes_by_the_exchanges_clock(partition: TriggerPa
     assert partition.process([], bars=[bar(0, 1)], marks=[clock(60, 0)]).events == []
     (event,) = partition.process([], marks=[clock(300, 0)]).events
     assert (rows(event)[0]["c"], event.context["timed_out"]) == (1, "true")
+
+
+def test_ids_of_any_kind_and_width_come_once(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "SELECT trade_id FROM ticks", OTHER)])
+    ids = ["7", "8", "9", "10", "12", "11", "12", "a1", "", "10", "9" * 18, "9" * 19, "1\x002", "9" * 19, "12"]
+    records = [batch(place + 1, (place, text, 1.0), ticker=OTHER) for place, text in enumerate(ids)]
+    together = batch(1, *((place, text, 1.0) for place, text in enumerate(ids)), ticker=TICKER)
+    output = partition.process([*records, together, prices(1, 5, ticker=TICKER)], marks=[clock(50, len(ids), OTHER)])
+    found = [text for _, text in fired(output, "trade_id")]
+    # A zero byte is no digit; an id that was there as text and as number is one of each kind.
+    assert found == ["7", "8", "9", "10", "12", "11", "a1", "", "9" * 18, "9" * 19, "1\x002"]

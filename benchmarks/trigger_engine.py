@@ -1,0 +1,266 @@
+"""What registered triggers cost beside each other in one bus partition: no bus, no Spark, one core.
+
+    python -m benchmarks.trigger_engine [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000]
+        [--settings shared distinct everywhere live memory] [--batch-rows 50000] [--memory-rows 5000000]
+
+Ticks of `symbols` random walks come in micro-batches as serialised TickBatches; the state is saved after each.
+Settings: `shared` - one text, each trigger over one ticker; `distinct` - each trigger another text (its own constants,
+three kinds of trigger), each over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000 distinct
+triggers in micro-batches of 100 ticks; `memory` - a pattern with WITHIN over a long run. One JSON line a measurement:
+{"name", "rows", "seconds", "rows_per_second", "result_rows", "ratio" (to the first count), "save_milliseconds",
+"save_bytes", ...}.
+"""
+
+import argparse
+import gc
+import json
+import resource
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cep.match_stream import MatchStream
+from cep.stream import TriggerStream
+from protobuf import records_pb2 as records
+from protobuf.tick_columns import TickColumns, encode
+from triggers.partition import TriggerPartition
+
+V_SHAPE = (
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
+    "MEASURES FIRST(ts_ns) AS t0, LAST(ts_ns) AS t1, FIRST(price) AS first_price, LAST(D.price) AS bottom, "
+    "LAST(U.price) AS top PATTERN (S D{3,} U{3,}) "
+    "DEFINE D AS price < PREV(price)%s, U AS price > PREV(price)) AS m"
+)
+WITHIN = (
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES FIRST(A.price) AS p, COUNT(*) AS n "
+    "PATTERN (A X* B) WITHIN INTERVAL '60' SECOND "
+    "DEFINE A AS size > 6, X AS price < A.price * 1.01, B AS price > A.price + 0.4)"
+)
+
+
+class Ticks:
+    """Random walks on a 0.01 grid, each symbol's trades numbered from 1, in micro-batches."""
+
+    def __init__(self, symbols: int, seed: int = 7) -> None:
+        self.random = np.random.default_rng(seed)
+        self.names = [f"S{number:04d}/USDT.SIM" for number in range(symbols)]
+        self.price = 1000.0 + 10.0 * (np.arange(symbols) % 100)
+        self.counts = np.zeros(symbols, np.int64)
+        self.now_ms = 1_704_067_200_000
+
+    def batch(self, rows: int) -> list[bytes]:
+        """One TickBatch per symbol that traded; a trade of any symbol each 36 ms."""
+        random = self.random
+        times = self.now_ms + np.cumsum(random.integers(1, 72, rows))
+        self.now_ms = int(times[-1])
+        symbol = np.sort(random.integers(0, len(self.names), rows))
+        picked = random.permutation(rows)
+        steps, size = random.integers(-5, 6, rows) / 100.0, random.exponential(2.0, rows) + 0.001
+        cuts = np.flatnonzero(np.diff(symbol)) + 1
+        found = []
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), rows], strict=True):
+            own, count = int(symbol[start]), end - start
+            price = np.round(self.price[own] + np.cumsum(steps[start:end]), 2)
+            self.price[own] = price[-1]
+            first = int(self.counts[own]) + 1
+            self.counts[own] += count
+            # Ids of one width, as the ids of neighbouring trades have on exchanges.
+            ids = np.char.mod("%d", np.arange(first, first + count) + 10**9).astype("S10")
+            time_ns = np.sort(times[picked[start:end]]) * 1_000_000
+            side = random.integers(1, 3, count).astype(np.uint8)
+            columns = TickColumns(
+                self.names[own], first, time_ns, price, np.round(size[start:end], 3), side, ids, time_ns
+            )
+            found.append(encode(columns))
+        return found
+
+
+def registrations(setting: str, count: int, names: Sequence[str]) -> Iterator[bytes]:
+    for number in range(count):
+        own = number * max(1, len(names) // count) % len(names) if count < len(names) else number % len(names)
+        tickers = [] if setting == "everywhere" else [names[own]]
+        parameters: dict[str, str] = {}
+        sql = V_SHAPE % ""
+        if setting != "shared":
+            sql, parameters = _distinct(number)
+        registration = records.TriggerRegistration(
+            trigger_id=f"t{number}", version=number + 1, sql=sql, tickers=tickers, parameters=parameters
+        )
+        yield records.TriggerControl(register=registration).SerializeToString()
+
+
+def _distinct(number: int) -> tuple[str, dict[str, str]]:
+    """Texts of which no two are equal; a third each are conditions, patterns and windows."""
+    kind = number % 3
+    if kind == 0:
+        return f"price > {1900 + number * 0.01:.2f} AND size >= :min_size", {"min_size": f"{5 + number % 50 / 10}"}
+    if kind == 1:
+        return V_SHAPE % f" - {number % 4000 * 0.000001:.6f}", {}
+    return (
+        "SELECT ticker, window_start, COUNT(*) AS n, MAX(price) AS high FROM TABLE(TUMBLE(TABLE ticks, "
+        "DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY ticker, window_start, window_end "
+        f"HAVING COUNT(*) > {number % 97 + number // 97}"
+    ), {}
+
+
+def show(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def peak_megabytes() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return round(pages * resource.getpagesize() / 2**20, 1)
+
+
+def run(name: str, setting: str, count: int, options: argparse.Namespace, batch_rows: int, rows: int) -> dict[str, Any]:
+    ticks = Ticks(options.symbols)
+    partition = TriggerPartition()
+    begin = time.process_time()
+    output = partition.process([], controls=list(registrations(setting, count, ticks.names)), now_ns=1)
+    registering = time.process_time() - begin
+    refused = [report for report in output.reports if report.state != "active"]
+    if refused:
+        sys.exit(f"refused: {refused[0]}")
+    # What a first batch compiles and caches is no part of the steady cost.
+    partition.process(ticks.batch(batch_rows))
+    partition.save()
+    seconds, saving, size, events, done, batches = 0.0, 0.0, 0, 0, 0, 0
+    while done < rows:
+        values = ticks.batch(min(batch_rows, rows - done))
+        gc.collect()
+        begin = time.perf_counter()
+        events += len(partition.process(values).events)
+        middle = time.perf_counter()
+        state = partition.save()
+        saving += time.perf_counter() - middle
+        seconds += middle - begin
+        size += len(state)
+        done += min(batch_rows, rows - done)
+        batches += 1
+        if options.batches and batches >= options.batches:
+            break
+    return {
+        "name": name, "triggers": count, "rows": done, "seconds": round(seconds, 3),
+        "rows_per_second": round(done / seconds), "result_rows": events, "shards": partition.shards,
+        "register_seconds": round(registering, 3),
+        "save_milliseconds": round(1000 * saving / batches, 2), "save_bytes": size // batches,
+        "batch_milliseconds": round(1000 * seconds / batches, 2), "peak_megabytes": peak_megabytes(),
+    }  # fmt: skip
+
+
+def compare(setting: str, counts: Sequence[int], options: argparse.Namespace) -> None:
+    first = 0.0
+    for count in counts:
+        line = run(f"{setting} {count}", setting, count, options, options.batch_rows, options.rows)
+        cost = line["seconds"] / line["rows"]
+        first = first or cost
+        show(line | {"ratio": round(cost / first, 2)})
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Bytes of a live partial match, and the process over a long run with WITHIN."""
+    ticks = Ticks(100)
+    partition = TriggerPartition()
+    control = records.TriggerRegistration(trigger_id="w", version=1, sql=WITHIN)
+    partition.process([], controls=[records.TriggerControl(register=control).SerializeToString()])
+    events, done = 0, 0
+    seen: list[tuple[int, float, int]] = []
+    begin = time.perf_counter()
+    while done < options.memory_rows:
+        rows = min(options.batch_rows, options.memory_rows - done)
+        events += len(partition.process(ticks.batch(rows)).events)
+        done += rows
+        if len(seen) < 20 * done / options.memory_rows:
+            partition.save()
+            gc.collect()
+            seen.append((done, resident_megabytes(), len(partition.save())))
+    seconds = time.perf_counter() - begin
+    show(
+        {
+            "name": "memory within", "rows": done, "seconds": round(seconds, 3),
+            "rows_per_second": round(done / seconds),
+            "result_rows": events, "resident_megabytes": [resident for _, resident, _ in seen],
+            "state_bytes": [size for _, _, size in seen],
+        }
+    )  # fmt: skip
+    show({"name": "live partial matches"} | partial_matches(5_000))
+
+
+def partial_matches(count: int) -> dict[str, Any]:
+    """One live start in each of `count` tickers, `length` rows each."""
+    found: dict[str, Any] = {}
+    sql = V_SHAPE % ""
+    for length in (1, 11):
+        tracemalloc.start()
+        partition = TriggerPartition()
+        control = records.TriggerRegistration(trigger_id="w", version=1, sql=sql)
+        partition.process([], controls=[records.TriggerControl(register=control).SerializeToString()])
+        names = [f"S{number:05d}/USDT.SIM" for number in range(count)]
+        place = np.arange(length + 1)
+        time_ns = (1_704_067_200 + place) * 1_000_000_000
+        price, size, side = (100.0 - place).astype(np.float64), np.ones(length + 1), np.ones(length + 1, np.uint8)
+        ids = np.char.mod("%d", place + 10**9).astype("S10")
+        values = [encode(TickColumns(name, 1, time_ns, price, size, side, ids, time_ns)) for name in names]
+        partition.process(values)
+        gc.collect()
+        streams = [s for s in gc.get_objects() if isinstance(s, TriggerStream)]
+        matches = [m for m in gc.get_objects() if isinstance(m, MatchStream)]
+        live = sum(part.search.attempt is not None for stream in matches for part in stream.partitions.values())
+        snapshot = sum(len(stream.snapshot()) for stream in streams)
+        used = _size_of(matches)
+        found[f"bytes_{length}_rows"] = round(used / max(1, live))
+        found[f"saved_bytes_{length}_rows"] = round(snapshot / max(1, live))
+        found["live"] = live
+        tracemalloc.stop()
+        del partition, streams, matches
+        gc.collect()
+    return found
+
+
+def _size_of(roots: Sequence[Any]) -> int:
+    """Bytes that go away with these objects' partitions."""
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    for stream in roots:
+        stream.partitions.clear()
+    gc.collect()
+    return before - tracemalloc.get_traced_memory()[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--symbols", type=int, default=1_000)
+    parser.add_argument("--counts", type=int, nargs="*", default=[1, 100, 1_000, 10_000])
+    parser.add_argument("--batch-rows", type=int, default=50_000)
+    parser.add_argument("--batches", type=int, default=0, help="stop each measurement after so many micro-batches")
+    parser.add_argument("--memory-rows", type=int, default=5_000_000)
+    parser.add_argument(
+        "--settings", nargs="*", default=["shared", "distinct", "everywhere", "live", "memory"],
+        choices=["shared", "distinct", "everywhere", "live", "memory"],
+    )  # fmt: skip
+    parser.add_argument("--output", default="json", choices=["json"])
+    options = parser.parse_args()
+    for setting in options.settings:
+        if setting == "memory":
+            memory(options)
+        elif setting == "live":
+            for count in (options.counts[0], options.counts[-1]):
+                rows = min(options.rows, 20_000)
+                show(run(f"live {count}", "distinct", count, options, 100, rows))
+        else:
+            counts = options.counts if setting != "everywhere" else [n for n in options.counts if n < 1_000]
+            compare(setting, counts, options)
+
+
+if __name__ == "__main__":
+    main()
