@@ -1,0 +1,78 @@
+"""docs/triggers.md tells the truth: its examples are taken out of it and run."""
+
+import random
+
+import pytest
+
+from cep import evaluate
+from protobuf.ingestor_pb2 import CEPTriggerRequest
+from tests.triggers import guide, market
+from tests.triggers.trigger_records import register, rows
+from triggers.check import check_trigger
+from triggers.partition import TriggerPartition
+from venues.grid import SECOND
+
+pytestmark = pytest.mark.timeout(60)
+
+EXAMPLES = guide.examples()
+#: What a silence is, no row can tell.
+BY_ROWS = {name: example for name, example in EXAMPLES.items() if name != "Dead-man"}
+_WARNED = "accepts every row and there is no WITHIN"
+_TICKERS = ("BTC/USDT.BINANCE", "BTC/USDT.KRAKEN", "ETH/USDT.BINANCE")
+
+
+def test_the_guide_has_the_ten_examples() -> None:
+    assert list(EXAMPLES) == [
+        "Breakout", "V-shape", "Volume spike", "Three falling bars", "Spread of two tickers", "Dead-man",
+        "Session high", "Moving-average cross", "Stop hunt", "Double bottom",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(guide.texts())))
+def test_every_text_of_the_guide_may_be_registered_without_warning(number: int) -> None:
+    text = guide.texts()[number]
+    request = CEPTriggerRequest(trigger_id="t", sql_pattern=text.sql, tickers=text.tickers, parameters=text.parameters)
+    assert check_trigger(request).warnings == ()
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_an_example_gives_its_event_over_its_rows(name: str) -> None:
+    example = BY_ROWS[name]
+    text = example.text
+    own = market.completed(example.rows, text.input, text.tickers[0])
+    live, end = market.streamed({name: text}, market.records_of(own), random.Random(1))
+    assert [row for event in live for row in rows(event)] == [example.event]
+    assert end == []
+    found = evaluate(text.sql, market.table_of(own, text.input), text.input, text.parameters)
+    assert market.as_rows(found) == [example.event]
+
+
+def test_the_dead_man_gives_its_event_when_the_time_has_passed() -> None:
+    example = EXAMPLES["Dead-man"]
+    own = market.completed(example.rows, "ticks", example.text.tickers[0])
+    partition = TriggerPartition()
+    partition.process([], controls=[register("d", example.text.sql, *example.text.tickers, **example.text.parameters)])
+    for row, (_, record) in zip(own, market.records_of(own), strict=True):
+        assert partition.process([record], now_ns=row["time"]).events == []
+    last = own[-1]["time"]
+    assert partition.process([], now_ns=last + 30 * SECOND - 1).events == []
+    (event,) = partition.process([], now_ns=last + 30 * SECOND).events
+    assert rows(event) == [example.event]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_examples_give_the_same_events_on_a_stream_as_over_the_whole_market(seed: int) -> None:
+    start = guide.nanoseconds("2023-12-31 22:00")
+    trades = market.trades(seed, _TICKERS, 1_500, start)
+    bars = market.bars(seed, _TICKERS, 500, start)
+    chance = random.Random(seed)
+    texts = {name: example.text for name, example in BY_ROWS.items()}
+    live, end = market.streamed(texts, market.records_of([*trades, *bars]), chance, restarts=seed > 0)
+    for name, text in texts.items():
+        seen = [row for row in (bars if text.period_seconds else trades) if row["ticker"] in text.tickers]
+        wanted = market.as_rows(evaluate(text.sql, market.table_of(seen, text.input), text.input, text.parameters))
+        found = [row for event in [*live, *end] if event.trigger_id == name for row in rows(event)]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr), name
+        assert found, name
+    ids = [event.context["event_id"] for event in [*live, *end]]
+    assert len(set(ids)) == len(ids)
