@@ -130,10 +130,12 @@ class Snapshot(_message.Message):
     def __init__(self, ticker: _Optional[str] = ..., exchange_time: _Optional[int] = ..., received_at: _Optional[int] = ..., last: _Optional[float] = ..., bid: _Optional[float] = ..., ask: _Optional[float] = ..., bid_size: _Optional[float] = ..., ask_size: _Optional[float] = ..., volume_24h: _Optional[float] = ..., request_id: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class TriggerQuery(_message.Message):
-    __slots__ = ("trigger_id",)
+    __slots__ = ("trigger_id", "after_trigger_id")
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
-    def __init__(self, trigger_id: _Optional[str] = ...) -> None: ...
+    after_trigger_id: str
+    def __init__(self, trigger_id: _Optional[str] = ..., after_trigger_id: _Optional[str] = ...) -> None: ...
 
 class TriggerInfo(_message.Message):
     __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events")
@@ -154,10 +156,12 @@ class TriggerInfo(_message.Message):
     def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ...) -> None: ...
 
 class TriggerList(_message.Message):
-    __slots__ = ("triggers",)
+    __slots__ = ("triggers", "has_more")
     TRIGGERS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     triggers: _containers.RepeatedCompositeFieldContainer[TriggerInfo]
-    def __init__(self, triggers: _Optional[_Iterable[_Union[TriggerInfo, _Mapping]]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, triggers: _Optional[_Iterable[_Union[TriggerInfo, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
 
 class TriggerRemove(_message.Message):
     __slots__ = ("trigger_id",)
