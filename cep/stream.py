@@ -308,7 +308,7 @@ def _stages(query: StreamQuery) -> list[Stage]:
         if isinstance(node, WindowTable):
             window = node
         elif isinstance(node, Over):
-            found.append(OverStage(node))
+            found.append(OverStage(node, not any(isinstance(stage, GroupStage | _MatchStage) for stage in found)))
         elif isinstance(node, Match):
             found.append(_MatchStage(MatchStream(node.recognize), len(node.fields), [f.type for f in node.fields]))
     if window is not None:

@@ -94,10 +94,14 @@ class JoinStage:
 
 
 class OverStage:
-    """OVER with frames that end at the current row: the rows that a later frame can reach are kept."""
+    """OVER with frames that end at the current row: the rows that a later frame can reach are kept.
 
-    def __init__(self, node: Over) -> None:
+    `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
+    """
+
+    def __init__(self, node: Over, is_on_input: bool = False) -> None:
         self.node = node
+        self._is_on_input = is_on_input
         self._kept: Rows | None = None
         frame = node.window.frame
         ahead = frame.upper.kind not in ("CURRENT ROW", "PRECEDING")
@@ -158,7 +162,11 @@ class OverStage:
         keep = last - np.arange(rows.length) < self._rows
         if self._range:
             times = rows.relation.column(self._key.index).expand().values[order]
-            keep |= times >= times[last] - self._range
+            reached = times[last]
+            if self._is_on_input:
+                # Partitions that get no more rows (a day, a session) are let go as well.
+                reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
+            keep |= times >= reached - self._range
         self._kept = compact(rows.take(np.sort(order[keep])))
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
@@ -166,6 +174,16 @@ class OverStage:
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._kept = rows
+
+
+def _newest(times: Index, tickers: pa.Array) -> Index:
+    """Per row the latest time of its ticker."""
+    encoded = tickers.fill_null("").dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    found = np.full(len(encoded.dictionary), np.iinfo(np.int64).min, dtype=np.int64)
+    np.maximum.at(found, codes, times)
+    newest: Index = found[codes]
+    return newest
 
 
 class GroupStage:
