@@ -14,32 +14,47 @@ from candlewright.client.connection import Connection
 from candlewright.client.errors import (
     GapError,
     InvalidRequest,
+    InvalidTrigger,
     PlatformRefused,
     PlatformUnreachable,
     RequestFailed,
     RequestNotFound,
     RequestTimedOut,
     RowsUnavailable,
+    TriggerNotFound,
 )
 from candlewright.client.history import Candles, History
 from candlewright.client.live import Bar, Tick
 from candlewright.client.realtime import AsyncRealtime, Realtime
-from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Submission, Venue
+from candlewright.client.records import (
+    Market,
+    Notification,
+    Outcome,
+    RequestState,
+    Snapshot,
+    Submission,
+    TriggerInfo,
+    Venue,
+)
 from candlewright.client.rows import Rows
 from candlewright.client.streams import AsyncStream, Stream
 from candlewright.client.sync import Client
+from candlewright.client.trigger_events import TriggerEvent
+from candlewright.client.triggers import AsyncTrigger, Trigger
 from core.settings import Settings, load_settings
 
 __all__ = [
     "AsyncClient",
     "AsyncRealtime",
     "AsyncStream",
+    "AsyncTrigger",
     "Bar",
     "Candles",
     "Client",
     "GapError",
     "History",
     "InvalidRequest",
+    "InvalidTrigger",
     "Market",
     "Notification",
     "Outcome",
@@ -55,6 +70,10 @@ __all__ = [
     "Stream",
     "Submission",
     "Tick",
+    "Trigger",
+    "TriggerEvent",
+    "TriggerInfo",
+    "TriggerNotFound",
     "Venue",
     "aconnect",
     "connect",

@@ -3,7 +3,8 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +24,7 @@ from candlewright.client.rows import legacy_table
 from candlewright.client.session import Operation, Ticket
 from candlewright.client.streams import AsyncStream
 from candlewright.client.times import Time
+from candlewright.client.triggers import AsyncTriggers
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class AsyncClient:
         self._connection = connection
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._forgotten: deque[Ticket[None]] = deque()
         #: Streams that are open, and how to wake their readers.
         self._streams: dict[Ticket[None], Callable[[], None] | None] = {}
 
@@ -89,7 +92,7 @@ class AsyncClient:
         """See `Client.history`; `progress` is a plain function called in the event loop."""
         wanted = self._connection.range(ticker, period, start, end, limit)
         identity = request_id or self._connection.fresh_request_id()
-        final = await self._run(lambda ask: ask.history(wanted, identity, progress, timeout))
+        final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return await asyncio.to_thread(self._connection.read_history, wanted, final)
 
     async def submit(
@@ -105,27 +108,27 @@ class AsyncClient:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
         wanted = self._connection.range(ticker, period, start, end, limit)
         identity = request_id or self._connection.fresh_request_id()
-        return await self._run(lambda ask: ask.submit(wanted, identity))
+        return await self.run(lambda ask: ask.submit(wanted, identity))
 
     async def wait(
         self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None
     ) -> Notification:
         """The final notification of any request, whatever it says; raises RequestTimedOut after `timeout` seconds."""
-        return await self._run(lambda ask: ask.wait(request_id, progress, timeout))
+        return await self.run(lambda ask: ask.wait(request_id, progress, timeout))
 
     async def read(self, notification: Notification, *, limit: int | None = None) -> History:
         """The rows of a request that ended OK."""
         return await asyncio.to_thread(self._connection.read_final, notification, limit)
 
     async def state(self, request_id: str) -> RequestState:
-        return await self._run(lambda ask: ask.state(request_id))
+        return await self.run(lambda ask: ask.state(request_id))
 
     async def cancel(self, request_id: str) -> RequestState:
         """Ask for the end of a request; its final says ERROR "cancelled" unless it ended before.
 
         Returns the state that the request was in; raises RequestNotFound for an unknown id.
         """
-        return await self._run(lambda ask: ask.cancel(request_id))
+        return await self.run(lambda ask: ask.cancel(request_id))
 
     def ticks(
         self,
@@ -136,7 +139,7 @@ class AsyncClient:
         buffer: int = BUFFER_NUMBERS,
     ) -> AsyncStream[Tick]:
         """See `Client.ticks`; subscribed from the first step on, or from `async with`."""
-        return self._stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
+        return self.stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
 
     def bars(
         self,
@@ -149,7 +152,7 @@ class AsyncClient:
         buffer: int = BUFFER_NUMBERS,
     ) -> AsyncStream[Bar]:
         """See `Client.bars`; subscribed from the first step on, or from `async with`."""
-        return self._stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
+        return self.stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
 
     async def realtime(
         self,
@@ -162,36 +165,43 @@ class AsyncClient:
         """See `Client.realtime`."""
         periods = self._connection.periods(ohlc_periods)
         identity = request_id or self._connection.fresh_request_id()
-        submission = await self._run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
+        submission = await self.run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
         return AsyncRealtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
+
+    @property
+    def triggers(self) -> AsyncTriggers:
+        """Register, list and remove triggers, and read their events."""
+        return AsyncTriggers(self, self._connection)
 
     async def venues(self) -> list[Venue]:
         """The venues that ingestors have announced."""
-        return await self._run(lambda ask: ask.venue_list())
+        return await self.run(lambda ask: ask.venue_list())
 
     async def markets(self, venue: str) -> list[Market]:
         """All markets of one venue; raises InvalidRequest for one that nobody has announced."""
-        return await self._run(lambda ask: ask.markets(venue.upper()))
+        return await self.run(lambda ask: ask.markets(venue.upper()))
 
     async def snapshot(self, ticker: str) -> Snapshot:
         """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
-        return await self._run(lambda ask: ask.snapshot(ticker))
+        return await self.run(lambda ask: ask.snapshot(ticker))
 
     async def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
     ) -> Candles:
         """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
         wanted = self._connection.range(ticker, period, start, end, limit)
-        return Candles(legacy_table(await self._run(lambda ask: ask.ohlc(wanted))))
+        return Candles(legacy_table(await self.run(lambda ask: ask.ohlc(wanted))))
 
     async def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
         """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
-        return await self._run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
+        return await self.run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
 
-    def _stream(self, feed: Feed[T], timeout: float | None) -> AsyncStream[T]:
-        return AsyncStream(self, feed, timeout, self.__aenter__)
+    def stream(
+        self, feed: Feed[T], timeout: float | None, opening: Callable[[], Awaitable[Any]] | None = None
+    ) -> AsyncStream[T]:
+        return AsyncStream(self, feed, timeout, opening or self.__aenter__)
 
-    # ---- for streams
+    # ---- for streams and triggers
     @property
     def is_closed(self) -> bool:
         return self._context is not None and self._context.closed
@@ -208,6 +218,9 @@ class AsyncClient:
         self._connection.session.abandon(ticket)
         self._turn()
 
+    def forget_stream(self, ticket: Ticket[None]) -> None:
+        self._forgotten.append(ticket)
+
     def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None:
         if ticket.is_done:
             ticket.result()
@@ -217,8 +230,7 @@ class AsyncClient:
             self._turn()
         return item
 
-    # ---- the sockets
-    async def _run(self, start: Callable[[Operations], Operation[T]]) -> T:
+    async def run(self, start: Callable[[Operations], Operation[T]]) -> T:
         await self.__aenter__()
         session = self._connection.session
         done = asyncio.Event()
@@ -231,6 +243,7 @@ class AsyncClient:
             session.abandon(ticket)
             self._turn()
 
+    # ---- the sockets
     def _turn(self) -> None:
         """Take in all that arrived and carry out what follows.
 
@@ -240,6 +253,10 @@ class AsyncClient:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        while self._forgotten:
+            ticket = self._forgotten.popleft()
+            self._streams.pop(ticket, None)
+            self._connection.session.abandon(ticket)
         if self._context is None or self._context.closed:
             return
         session = self._connection.session

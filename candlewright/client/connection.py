@@ -1,17 +1,21 @@
 """What both twins share besides the session: identity, addresses, arguments, rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from candlewright.client.feed import Feed
 from candlewright.client.history import History
 from candlewright.client.live import Bar, Bars, Tick, Ticks
 from candlewright.client.operations import Operations, Range, fresh_id
+from candlewright.client.parameters import Parameter, parameter_texts
 from candlewright.client.records import Notification
 from candlewright.client.rows import Rows, rows_from
 from candlewright.client.session import Session
 from candlewright.client.sockets import reachable
 from candlewright.client.times import Time, to_nanoseconds
+from candlewright.client.trigger_events import TriggerEvent, TriggerEvents
+from core.errors import InvalidRequest
 from core.settings import Settings
+from protobuf.ingestor_pb2 import CEPTriggerRequest
 from venues.periods import parse_period
 from venues.ticker import Ticker
 
@@ -57,6 +61,29 @@ class Connection:
     def ticks(self, ticker: str, first: int | None, buffer: int) -> Feed[Tick]:
         """Raises InvalidRequest for what is no ticker."""
         kind = Ticks(str(Ticker.parse(ticker)))
+        return Feed(kind.topic, kind, first, buffer)
+
+    def trigger(
+        self,
+        trigger_id: str | None,
+        sql: str,
+        tickers: Sequence[str],
+        parameters: Mapping[str, Parameter] | None,
+        callback_id: str | None,
+    ) -> CEPTriggerRequest:
+        """Raises InvalidRequest for what is no ticker or parameter; the text is the platform's to judge."""
+        if isinstance(tickers, str):
+            raise InvalidRequest(f"tickers are a list: write [{tickers!r}]")
+        return CEPTriggerRequest(
+            trigger_id=trigger_id if trigger_id is not None else fresh_id("trigger"),
+            sql_pattern=sql,
+            tickers=[str(Ticker.parse(ticker)) for ticker in tickers],
+            parameters=parameter_texts(parameters),
+            callback_id=callback_id,
+        )
+
+    def trigger_events(self, trigger_id: str, first: int | None, buffer: int) -> Feed[TriggerEvent]:
+        kind = TriggerEvents(trigger_id)
         return Feed(kind.topic, kind, first, buffer)
 
     def periods(self, periods: Sequence[str | int]) -> list[int]:

@@ -2,6 +2,9 @@
 
 CandlewrightError
 ├── InvalidRequest           (core) the platform answered INVALID: change the request
+├── TriggerRejected          (core)
+│   └── InvalidTrigger       the platform answered INVALID_SQL: change the trigger's text
+├── TriggerNotFound          no such trigger is registered
 ├── PlatformUnreachable      (retryable) nobody answered in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
 ├── GapError                 a live stream goes on after numbers that the platform no longer keeps
@@ -11,21 +14,28 @@ CandlewrightError
     └── RequestTimedOut      TIMEOUT: the platform gave up, or the caller's own timeout passed (notification None)
 """
 
+import re
 from typing import ClassVar
 
 from candlewright.client.records import Notification
-from core.errors import CandlewrightError, InvalidRequest
+from core.errors import CandlewrightError, InvalidRequest, TriggerRejected
 
 __all__ = [
     "GapError",
     "InvalidRequest",
+    "InvalidTrigger",
     "PlatformRefused",
     "PlatformUnreachable",
     "RequestFailed",
     "RequestNotFound",
     "RequestTimedOut",
     "RowsUnavailable",
+    "TriggerNotFound",
 ]
+
+_PLACE = re.compile(r"\A(?:INVALID_SQL\s+)?(\d+):(\d+):\s*")
+#: Characters of a long line that are shown on each side of a mistake.
+_SHOWN = 60
 
 
 class PlatformUnreachable(CandlewrightError):
@@ -79,3 +89,62 @@ class RequestNotFound(RequestFailed):
 
 class RequestTimedOut(RequestFailed):
     pass
+
+
+class TriggerNotFound(CandlewrightError):
+    def __init__(self, trigger_id: str) -> None:
+        super().__init__(f"no trigger {trigger_id} is registered")
+        self.trigger_id = trigger_id
+
+
+class InvalidTrigger(TriggerRejected):
+    """`line` and `column` count from 1 in `sql`, the text that was refused; `hint` may be empty.
+
+    `one_line` is what is wrong, `excerpt` the line of the text with a mark below the place; the error's text is both.
+    """
+
+    def __init__(self, sql: str, message: str, line: int, column: int, hint: str = "") -> None:
+        super().__init__(message, line, column, hint)
+        self.sql = sql
+
+    @classmethod
+    def parse(cls, sql: str, text: str) -> "InvalidTrigger":
+        """Of an acknowledgement: `line:column: message (hint)`; a text without a place is about the beginning."""
+        text = " ".join(text.split())
+        place = _PLACE.match(text)
+        line, column = (int(place[1]), int(place[2])) if place else (1, 1)
+        message, hint = _without_hint(text[place.end() :] if place else text.removeprefix("INVALID_SQL "))
+        return cls(sql, message or "the platform refuses this text", line, column, hint)
+
+    @property
+    def one_line(self) -> str:
+        return super().__str__()
+
+    @property
+    def excerpt(self) -> str:
+        """Empty where the text has no such place."""
+        lines = self.sql.splitlines()
+        if not 0 < self.line <= len(lines) or not 0 < self.column <= len(lines[self.line - 1]) + 1:
+            return ""
+        shown = "".join(each if each.isprintable() else " " for each in lines[self.line - 1])
+        first = max(0, self.column - 1 - _SHOWN)
+        last = self.column - 1 + _SHOWN
+        before, after = "…" if first else "", "…" if last < len(shown) else ""
+        mark = " " * (len(before) + self.column - 1 - first) + "^"
+        return f"{before}{shown[first:last]}{after}\n{mark}"
+
+    def __str__(self) -> str:
+        excerpt = "".join(f"\n  {line}" for line in self.excerpt.splitlines())
+        return self.one_line + excerpt
+
+
+def _without_hint(text: str) -> tuple[str, str]:
+    """The hint is the last pair of parentheses, at the end of the text."""
+    if not text.endswith(")"):
+        return text, ""
+    depth = 0
+    for place in range(len(text) - 1, 0, -1):
+        depth += {")": 1, "(": -1}.get(text[place], 0)
+        if depth == 0:
+            return (text[:place].rstrip(), text[place + 1 : -1]) if text[place - 1] == " " else (text, "")
+    return text, ""

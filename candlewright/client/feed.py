@@ -122,8 +122,17 @@ class Feed(Generic[T]):
 
     @property
     def has_work(self) -> bool:
-        """Something is missing, there is room for it, and nothing is being asked."""
-        return self._question is None and self._missing() is not None
+        """Something is missing, there is room for it, and nothing is being asked; or somebody wants news."""
+        return self._question is None and (self._missing() is not None or self._quiet_until == 0.0)
+
+    def begin_at(self, number: int) -> None:
+        """Where to begin, for one who learns it after the feed was made."""
+        self._next, self._quiet_until = number, 0.0
+
+    def ask_again(self) -> None:
+        """There may be news that went past: ask for them with the next `take`."""
+        if self._next is not None:
+            self._silence, self._quiet_until = SILENCE_SECONDS, 0.0
 
     # ---- the session's side
     def run(self, session: Session) -> Operation[None]:
@@ -174,8 +183,12 @@ class Feed(Generic[T]):
         """A record of a replay, or its failure."""
         question = self._question
         if isinstance(message, cw.Error):
-            if question is not None and message.from_sequence == question.first and not question.is_probe:
-                self._refused(message.code, question, now)
+            if question is not None and message.from_sequence == question.first:
+                if question.is_probe:
+                    # No news; a gap that shows meanwhile is asked for at once.
+                    self._question = None
+                else:
+                    self._refused(message.code, question, now)
             return
         if not isinstance(message, cw.TopicRecord):
             return

@@ -9,13 +9,25 @@ from google.protobuf.message import Message
 
 from candlewright.client.errors import (
     InvalidRequest,
+    InvalidTrigger,
     PlatformRefused,
     PlatformUnreachable,
     RequestFailed,
     RequestNotFound,
     RequestTimedOut,
+    TriggerNotFound,
 )
-from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Submission, Venue
+from candlewright.client.records import (
+    Market,
+    Notification,
+    Outcome,
+    Registration,
+    RequestState,
+    Snapshot,
+    Submission,
+    TriggerInfo,
+    Venue,
+)
 from candlewright.client.session import Operation, Published, Reply, Send, Session, Subscribe, TimedOut, Wait
 from protobuf import candlewright_pb2 as cw
 from protobuf import frames
@@ -28,8 +40,17 @@ Progress = Callable[[int, int], None]
 RESEND_SECONDS, RESEND_MAX_SECONDS = 0.5, 4.0
 #: Pause between two questions for the state of a running request; it grows up to the second figure.
 POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0
+#: The same for triggers: their acknowledgement waits for the pipeline.
+TRIGGER_RESEND_SECONDS, TRIGGER_RESEND_MAX_SECONDS = 3.0, 6.0
+#: While another list of triggers is asked for.
+TURN_SECONDS = 0.01
 #: How long a running request is followed through silence: parts of the platform may restart meanwhile.
 SILENCE_SECONDS = 60.0
+
+
+_REGISTERED = (ing.CEPTriggerAck.REGISTERED, ing.CEPTriggerAck.ALREADY_REGISTERED)
+#: A number that no topic reaches.
+_BEYOND = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +76,7 @@ class Operations:
         self._client_id = client_id
         self._address = address
         self._timeout_seconds = timeout_seconds
+        self._is_listing = False
         self.response_topic = f"RESPONSE:{client_id}"
 
     # ---- historical requests
@@ -187,6 +209,92 @@ class Operations:
             if record.is_final:
                 return sorted(records.items())
             record = yield from self._next_of(cw.TopicRecord, request)
+
+    def newest_number(self, topic: str) -> Operation[int]:
+        """The number of the newest message of a stream topic; 0 = none yet."""
+        # The newest number comes with the refusal of one that lies beyond.
+        request = cw.TopicReplay(topic=topic, from_sequence=_BEYOND)
+        give_up = self._session.now + self._timeout_seconds
+        pause = RESEND_SECONDS
+        while self._session.now < give_up:
+            yield Send(request)
+            until = min(give_up, self._session.now + pause)
+            pause = min(pause * 2, RESEND_MAX_SECONDS)
+            while not isinstance(event := (yield Wait(until)), TimedOut):
+                error = event.message if isinstance(event, Reply) else None
+                if isinstance(error, cw.Error) and error.from_sequence == _BEYOND:
+                    if error.HasField("newest_sequence"):
+                        return error.newest_sequence
+                    raise _refused(error)
+        raise PlatformUnreachable(self._address, self._timeout_seconds)
+
+    # ---- triggers
+    def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
+        """Active once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
+        answer, _ = yield from self._acknowledged(request, timeout_seconds)
+        if answer.status == ing.CEPTriggerAck.INVALID_SQL:
+            raise InvalidTrigger.parse(request.sql_pattern, answer.error_message)
+        if answer.status not in _REGISTERED:
+            raise PlatformRefused("ERROR", answer.error_message, request.trigger_id)
+        warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
+        return Registration(request.trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
+
+    def remove_trigger(self, trigger_id: str, timeout_seconds: float) -> Operation[None]:
+        """Raises TriggerNotFound, PlatformRefused, PlatformUnreachable."""
+        answer, sent = yield from self._acknowledged(cw.TriggerRemove(trigger_id=trigger_id), timeout_seconds)
+        if answer.status in _REGISTERED:
+            return
+        if not (yield from self.triggers(trigger_id)):
+            if sent > 1:
+                # The answer to the first question was lost, what it asked for was done.
+                return
+            raise TriggerNotFound(trigger_id)
+        raise PlatformRefused("ERROR", answer.error_message, trigger_id)
+
+    def trigger(self, trigger_id: str) -> Operation[TriggerInfo]:
+        """Raises TriggerNotFound."""
+        for found in (yield from self.triggers(trigger_id)):
+            return found
+        raise TriggerNotFound(trigger_id)
+
+    def triggers(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
+        """What is registered, by id; of one id alone, or all."""
+        # An answer does not say what was asked, so one question at a time.
+        while self._is_listing:
+            yield Wait(self._session.now + TURN_SECONDS)
+        self._is_listing = True
+        found: dict[str, TriggerInfo] = {}
+        try:
+            query = cw.TriggerQuery(trigger_id=trigger_id)
+            while True:
+                answer = yield from self._ask(query, cw.TriggerList)
+                page = [TriggerInfo.from_message(each) for each in answer.triggers]
+                found |= {each.trigger_id: each for each in page if trigger_id in ("", each.trigger_id)}
+                last = max((each.trigger_id for each in page), default="")
+                if not answer.has_more or last <= query.after_trigger_id:
+                    return [found[name] for name in sorted(found)]
+                query = cw.TriggerQuery(after_trigger_id=last)
+        finally:
+            self._is_listing = False
+
+    def _acknowledged(
+        self, message: ing.CEPTriggerRequest | cw.TriggerRemove, timeout_seconds: float
+    ) -> Operation[tuple[ing.CEPTriggerAck, int]]:
+        """The answer, and how often the question was sent until it came; the same again is harmless."""
+        give_up = self._session.now + timeout_seconds
+        pause, sent = TRIGGER_RESEND_SECONDS, 0
+        while self._session.now < give_up:
+            yield Send(message)
+            sent += 1
+            until = min(give_up, self._session.now + pause)
+            pause = min(pause * 2, TRIGGER_RESEND_MAX_SECONDS)
+            while not isinstance(event := (yield Wait(until)), TimedOut):
+                if isinstance(event, Reply):
+                    if isinstance(event.message, ing.CEPTriggerAck):
+                        return event.message, sent
+                    if isinstance(event.message, cw.Error):
+                        raise _refused(event.message)
+        raise PlatformUnreachable(self._address, timeout_seconds)
 
     # ---- the three ways to wait
     def _ask(

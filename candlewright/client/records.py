@@ -145,3 +145,37 @@ class Snapshot:
             volume_24h=message.volume_24h if message.HasField("volume_24h") else None,
             sequence=message.sequence,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerInfo:
+    """A registered trigger. `state` is active or suspended, with the `reason`; `events` counts what it gave so far."""
+
+    trigger_id: str
+    sql: str
+    tickers: tuple[str, ...]
+    state: str
+    reason: str
+    registered_at: int
+    events: int
+
+    @classmethod
+    def from_message(cls, message: cw.TriggerInfo) -> "TriggerInfo":
+        return cls(
+            trigger_id=message.trigger_id,
+            sql=message.sql_pattern,
+            tickers=tuple(message.tickers),
+            state=message.state,
+            reason=message.reason,
+            registered_at=message.registered_at,
+            events=message.events,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An accepted trigger; not `is_new` where exactly this one was registered already. `warnings` are sentences."""
+
+    trigger_id: str
+    is_new: bool
+    warnings: tuple[str, ...]

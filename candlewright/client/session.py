@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from core.errors import BadFrame
 from protobuf import candlewright_pb2 as cw
 from protobuf import frames
+from protobuf import ingestor_pb2 as ing
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ Command = Send | Subscribe | Unsubscribe
 Operation = Generator[Step, Event | None, T]
 #: What ties a reply to what was asked.
 Key = tuple[str, str]
+_TRIGGER = "trigger"
 
 
 @dataclass(eq=False, slots=True)
@@ -74,6 +76,8 @@ class Ticket(Generic[T]):
     operation: Operation[T]
     keys: set[Key] = field(default_factory=set)
     topics: Counter[str] = field(default_factory=Counter)
+    #: How many answers of a key belong to questions of operations before this one.
+    stale: Counter[Key] = field(default_factory=Counter)
     #: Whether an Error that names nothing may be the answer to this one's question.
     takes_nameless: bool = True
     until: float = 0.0
@@ -97,6 +101,10 @@ def key_of(message: Message) -> Key | None:
     """What a request and its replies have in common; None for an Error that names neither request nor topic."""
     if isinstance(message, cw.TopicReplay | cw.TopicRecord):
         return ("topic", message.topic)
+    if isinstance(message, ing.CEPTriggerRequest | ing.CEPTriggerAck | cw.TriggerRemove):
+        return (_TRIGGER, message.trigger_id)
+    if isinstance(message, cw.TriggerQuery | cw.TriggerList):
+        return ("triggers", "")
     request_id = getattr(message, "request_id", "")
     if request_id:
         return ("request", request_id)
@@ -113,6 +121,8 @@ class Session:
         self._commands: deque[Command] = deque()
         self._subscribed: Counter[str] = Counter()
         self._kept: set[str] = set()
+        #: Acknowledgements of triggers that have not come: they do not say which question they answer.
+        self._unanswered: Counter[Key] = Counter()
 
     @property
     def running(self) -> int:
@@ -157,8 +167,14 @@ class Session:
             for ticket in [each for each in self._running if each.keys and each.takes_nameless][:1]:
                 self._resume(ticket, Reply(message))
             return
+        if isinstance(message, ing.CEPTriggerAck):
+            self._unanswered[key] -= 1
+            self._unanswered += Counter()
         for ticket in [each for each in self._running if key in each.keys]:
-            self._resume(ticket, Reply(message))
+            if ticket.stale[key]:
+                ticket.stale[key] -= 1
+            else:
+                self._resume(ticket, Reply(message))
 
     def receive_publication(self, parts: Sequence[bytes], now: float) -> None:
         """A message on the notifications socket; the topic frame must equal a subscription as a whole."""
@@ -206,6 +222,8 @@ class Session:
             case Send(message):
                 key = key_of(message)
                 if key is not None:
+                    if key[0] == _TRIGGER:
+                        self._expect_acknowledgement(ticket, key)
                     ticket.keys.add(key)
                 self._commands.append(step)
             case Subscribe(topic, keep):
@@ -220,6 +238,13 @@ class Session:
                     ticket.topics[topic] -= 1
                     self._unsubscribe(topic)
                 ticket.topics += Counter()
+
+    def _expect_acknowledgement(self, ticket: Ticket[Any], key: Key) -> None:
+        if key not in ticket.keys:
+            ticket.stale[key] = self._unanswered[key]
+            # An Error may name the trigger in place of a request.
+            ticket.keys.add(("request", key[1]))
+        self._unanswered[key] += 1
 
     def _end(self, ticket: Ticket[Any], result: Any, error: Exception | None) -> None:
         self._running.remove(ticket)

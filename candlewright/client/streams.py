@@ -1,12 +1,14 @@
 """Live streams in the hands of the user: one for each twin, around the same feed.
 
-A stream is subscribed from the call that made it until `close()`. A `GapError` is raised once, in its place; asking for
-the next item goes on behind it. Nothing else ends a stream but the reader: through restarts of the platform it waits.
+A stream is subscribed from the call that made it until `close()`, or until nobody holds it any more. A `GapError` is
+raised once, in its place; asking for the next item goes on behind it. Nothing else ends a stream but the reader:
+through restarts of the platform it waits.
 """
 
 import asyncio
 import math
 import time
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -28,6 +30,10 @@ class Host(Protocol):
 
     def end_stream(self, ticket: Ticket[None]) -> None: ...
 
+    def forget_stream(self, ticket: Ticket[None]) -> None:
+        """End it with the next turn; may be called at any moment, as by the garbage collector."""
+        ...
+
     def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None: ...
 
 
@@ -36,10 +42,23 @@ class SyncHost(Host, Protocol):
 
 
 class _Stream(Generic[T]):
+    """`timeout`: quiet seconds after which a `for` ends; None = never. May be changed between two steps."""
+
     def __init__(self, host: Host, feed: Feed[T], timeout: float | None) -> None:
+        self.timeout = timeout
         self._feed = feed
-        self._timeout = timeout
         self._is_closed = False
+
+    def _tie(self, host: Host, ticket: Ticket[None]) -> None:
+        weakref.finalize(self, host.forget_stream, ticket).atexit = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def ask_again(self) -> None:
+        """Something may have gone past before the subscription was there: the next step asks for it."""
+        self._feed.ask_again()
 
     @property
     def topic(self) -> str:
@@ -70,6 +89,7 @@ class Stream(_Stream[T]):
         super().__init__(host, feed, timeout)
         self._host = host
         self._ticket = host.begin_stream(feed, None)
+        self._tie(host, self._ticket)
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +105,7 @@ class Stream(_Stream[T]):
     def __next__(self) -> T:
         """Raises GapError in place of what is lost."""
         try:
-            item = self._next(self._timeout)
+            item = self._next(self.timeout)
         except TimeoutError:
             raise StopIteration from None
         if item is None:
@@ -145,7 +165,7 @@ class AsyncStream(_Stream[T]):
     async def __anext__(self) -> T:
         """Raises GapError in place of what is lost."""
         try:
-            item = await self._next(self._timeout)
+            item = await self._next(self.timeout)
         except TimeoutError:
             raise StopAsyncIteration from None
         if item is None:
@@ -167,10 +187,16 @@ class AsyncStream(_Stream[T]):
                 self._host.end_stream(self._ticket)
             self._changed.set()
 
+    async def begin(self) -> None:
+        """Subscribe now, before the first step."""
+        await self._begin()
+
     async def _begin(self) -> Ticket[None]:
         if self._ticket is None:
             await self._opening()
+        if self._ticket is None:
             self._ticket = self._host.begin_stream(self._feed, self._changed.set)
+            self._tie(self._host, self._ticket)
         return self._ticket
 
     async def _next(self, timeout: float | None) -> T | None:

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,6 +24,7 @@ from candlewright.client.rows import legacy_table
 from candlewright.client.session import Operation, Ticket
 from candlewright.client.streams import Stream
 from candlewright.client.times import Time
+from candlewright.client.triggers import Triggers
 
 T = TypeVar("T")
 #: A thread keeps the sockets this long at most, so that others come to see what arrived for them.
@@ -38,6 +40,7 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._forgotten: deque[Ticket[None]] = deque()
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._requests, self._notifications = sockets.open_pair(
@@ -87,7 +90,7 @@ class Client:
         """
         wanted = self._connection.range(ticker, period, start, end, limit)
         identity = request_id or self._connection.fresh_request_id()
-        final = self._run(lambda ask: ask.history(wanted, identity, progress, timeout))
+        final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return self._connection.read_history(wanted, final)
 
     def submit(
@@ -103,25 +106,25 @@ class Client:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
         wanted = self._connection.range(ticker, period, start, end, limit)
         identity = request_id or self._connection.fresh_request_id()
-        return self._run(lambda ask: ask.submit(wanted, identity))
+        return self.run(lambda ask: ask.submit(wanted, identity))
 
     def wait(self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None) -> Notification:
         """The final notification of any request, whatever it says; raises RequestTimedOut after `timeout` seconds."""
-        return self._run(lambda ask: ask.wait(request_id, progress, timeout))
+        return self.run(lambda ask: ask.wait(request_id, progress, timeout))
 
     def read(self, notification: Notification, *, limit: int | None = None) -> History:
         """The rows of a request that ended OK."""
         return self._connection.read_final(notification, limit)
 
     def state(self, request_id: str) -> RequestState:
-        return self._run(lambda ask: ask.state(request_id))
+        return self.run(lambda ask: ask.state(request_id))
 
     def cancel(self, request_id: str) -> RequestState:
         """Ask for the end of a request; its final says ERROR "cancelled" unless it ended before.
 
         Returns the state that the request was in; raises RequestNotFound for an unknown id.
         """
-        return self._run(lambda ask: ask.cancel(request_id))
+        return self.run(lambda ask: ask.cancel(request_id))
 
     def ticks(
         self,
@@ -136,7 +139,7 @@ class Client:
         The subscription makes the platform fetch the ticker for as long as anybody listens. `timeout`, `buffer`,
         `from_sequence` and gaps: as for `bars`.
         """
-        return self._stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
+        return self.stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
 
     def bars(
         self,
@@ -156,7 +159,7 @@ class Client:
         the platform) is asked for and comes in order; what cannot be had any more raises GapError once, and the next
         step goes on behind it. At most about twice `buffer` numbers are held; the rest waits on the platform.
         """
-        return self._stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
+        return self.stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
 
     def realtime(
         self,
@@ -171,36 +174,41 @@ class Client:
         """
         periods = self._connection.periods(ohlc_periods)
         identity = request_id or self._connection.fresh_request_id()
-        submission = self._run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
+        submission = self.run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
         return Realtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
+
+    @property
+    def triggers(self) -> Triggers:
+        """Register, list and remove triggers, and read their events."""
+        return Triggers(self, self._connection)
 
     def venues(self) -> list[Venue]:
         """The venues that ingestors have announced."""
-        return self._run(lambda ask: ask.venue_list())
+        return self.run(lambda ask: ask.venue_list())
 
     def markets(self, venue: str) -> list[Market]:
         """All markets of one venue; raises InvalidRequest for one that nobody has announced."""
-        return self._run(lambda ask: ask.markets(venue.upper()))
+        return self.run(lambda ask: ask.markets(venue.upper()))
 
     def snapshot(self, ticker: str) -> Snapshot:
         """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
-        return self._run(lambda ask: ask.snapshot(ticker))
+        return self.run(lambda ask: ask.snapshot(ticker))
 
     def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
     ) -> Candles:
         """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
         wanted = self._connection.range(ticker, period, start, end, limit)
-        return Candles(legacy_table(self._run(lambda ask: ask.ohlc(wanted))))
+        return Candles(legacy_table(self.run(lambda ask: ask.ohlc(wanted))))
 
     def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
         """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
-        return self._run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
+        return self.run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
 
-    def _stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]:
+    def stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]:
         return Stream(self, feed, timeout)
 
-    # ---- for streams
+    # ---- for streams and triggers
     @property
     def is_closed(self) -> bool:
         return self._context.closed
@@ -216,6 +224,9 @@ class Client:
         with self._lock:
             self._connection.session.abandon(ticket)
             self._carry_out()
+
+    def forget_stream(self, ticket: Ticket[None]) -> None:
+        self._forgotten.append(ticket)
 
     def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None:
         with self._lock:
@@ -233,8 +244,7 @@ class Client:
             if not self.is_closed:
                 self._pump(until)
 
-    # ---- the sockets
-    def _run(self, start: Callable[[Operations], Operation[T]]) -> T:
+    def run(self, start: Callable[[Operations], Operation[T]]) -> T:
         session = self._connection.session
         with self._lock:
             ticket = session.begin(start(self._connection.operations), time.monotonic())
@@ -250,6 +260,7 @@ class Client:
                 session.abandon(ticket)
                 self._carry_out()
 
+    # ---- the sockets
     def _pump(self, until: float = math.inf) -> None:
         session = self._connection.session
         deadline = session.next_deadline()
@@ -264,5 +275,7 @@ class Client:
         self._carry_out()
 
     def _carry_out(self) -> None:
+        while self._forgotten:
+            self._connection.session.abandon(self._forgotten.popleft())
         if not self._context.closed:
             sockets.carry_out(self._connection.session.take_commands(), self._requests, self._notifications)

@@ -59,30 +59,32 @@ class Relay:
             self.seen.append(message)
             if self.deaf > 0:
                 self.deaf -= 1
-            elif isinstance(message, ing.SubmitHistoricalRequest):
-                topic = f"RESPONSE:{message.client_id}"
-                answer = ing.SubmitResponse(request_id=message.request_id, notification_topic=topic)
-                self._router.send_multipart([peer, *frames.encode(answer)])
-                if self.publishes:
-                    self._publisher.send_multipart([topic.encode(), *frames.encode(_final(message.request_id))])
-            elif isinstance(message, pb.RequestStateQuery):
-                state = pb.RequestState(
-                    request_id=message.request_id, state="done", notification=_final(message.request_id)
-                )
-                self._router.send_multipart([peer, *frames.encode(state)])
-            elif isinstance(message, pb.TopicReplay):
-                last = min(message.to_sequence, len(self.bars))
-                for sequence in range(message.from_sequence, last + 1):
-                    body = frames.encode_body(self.bars[sequence - 1])
-                    record = pb.TopicRecord(
-                        topic=message.topic, sequence=sequence, body=body, is_final=sequence == last
-                    )
-                    self._router.send_multipart([peer, *frames.encode(record)])
-            elif isinstance(message, pb.VenueQuery):
-                self._router.send_multipart([peer, *frames.encode(pb.VenueList(request_id=message.request_id))])
-            elif isinstance(message, ing.DataRequest):
-                answer = ing.SubmitResponse(request_id=message.request_id)
-                self._router.send_multipart([peer, *frames.encode(answer)])
+            else:
+                self._answer(peer, message)
+
+    def _answer(self, peer: bytes, message: object) -> None:
+        if isinstance(message, ing.SubmitHistoricalRequest):
+            topic = f"RESPONSE:{message.client_id}"
+            answer = ing.SubmitResponse(request_id=message.request_id, notification_topic=topic)
+            self._router.send_multipart([peer, *frames.encode(answer)])
+            if self.publishes:
+                self._publisher.send_multipart([topic.encode(), *frames.encode(_final(message.request_id))])
+        elif isinstance(message, pb.RequestStateQuery):
+            state = pb.RequestState(
+                request_id=message.request_id, state="done", notification=_final(message.request_id)
+            )
+            self._router.send_multipart([peer, *frames.encode(state)])
+        elif isinstance(message, pb.TopicReplay):
+            last = min(message.to_sequence, len(self.bars))
+            for sequence in range(message.from_sequence, last + 1):
+                body = frames.encode_body(self.bars[sequence - 1])
+                record = pb.TopicRecord(topic=message.topic, sequence=sequence, body=body, is_final=sequence == last)
+                self._router.send_multipart([peer, *frames.encode(record)])
+        elif isinstance(message, pb.VenueQuery):
+            self._router.send_multipart([peer, *frames.encode(pb.VenueList(request_id=message.request_id))])
+        elif isinstance(message, ing.DataRequest):
+            answer = ing.SubmitResponse(request_id=message.request_id)
+            self._router.send_multipart([peer, *frames.encode(answer)])
 
     def add_bars(self, *sequences: int, unseen: Sequence[int] = ()) -> None:
         """Bars of one topic; from another thread than the socket's, so only while the requests are quiet."""

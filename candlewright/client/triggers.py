@@ -1,0 +1,267 @@
+"""`client.triggers`: register triggers, list and remove them, read their events; one class for each twin.
+
+The events of a trigger are subscribed before its registration is sent, and numbered: none is missed or comes twice.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from candlewright.client.connection import Connection
+from candlewright.client.feed import Feed
+from candlewright.client.operations import Operations
+from candlewright.client.parameters import Parameter
+from candlewright.client.records import Registration, TriggerInfo
+from candlewright.client.session import Operation
+from candlewright.client.streams import AsyncStream, Stream
+from candlewright.client.trigger_events import TriggerEvent, topic_of
+
+T = TypeVar("T")
+
+#: How long a registration is waited for: the pipeline may be starting again.
+ADD_SECONDS = 60.0
+#: Events that wait for their reader; the rest waits on the platform.
+BUFFER_EVENTS = 1_000
+
+
+class _Client(Protocol):
+    """What is needed of `Client`."""
+
+    def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
+
+    def stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]: ...
+
+
+class _AsyncClient(Protocol):
+    """What is needed of `AsyncClient`."""
+
+    async def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
+
+    def stream(
+        self, feed: Feed[T], timeout: float | None, opening: Callable[[], Awaitable[Any]] | None = None
+    ) -> AsyncStream[T]: ...
+
+
+class Trigger:
+    """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` takes it away.
+
+    `id`: its name on the platform. `is_new`: False where exactly this trigger was registered under this id before.
+    `warnings`: sentences of the platform. As long as this object (or the stream of `events`) is held and not closed,
+    the events are subscribed; a `with` statement closes it.
+    """
+
+    def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:
+        self.id = registration.trigger_id
+        self.is_new = registration.is_new
+        self.warnings = registration.warnings
+        self._triggers = triggers
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"<Trigger {self.id}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def events(self, timeout: float | None = None) -> Stream[TriggerEvent]:
+        """Events since the registration, each once. Iteration ends after `timeout` seconds without one (default:
+        never); another `for` goes on behind it. Gaps: as for `Client.bars`.
+        """
+        if self._stream.is_closed:
+            self._stream = self._triggers.events(self.id, from_sequence=self._stream.next_sequence)
+        self._stream.timeout = timeout
+        return self._stream
+
+    def info(self) -> TriggerInfo:
+        return self._triggers.get(self.id)
+
+    def remove(self) -> None:
+        """Raises TriggerNotFound where it was removed before."""
+        self._triggers.remove(self.id)
+
+    def close(self) -> None:
+        """Unsubscribe; the trigger stays registered."""
+        self._stream.close()
+
+
+class Triggers:
+    """See `Client.triggers`."""
+
+    def __init__(self, client: _Client, connection: Connection) -> None:
+        self._client = client
+        self._connection = connection
+
+    def add(
+        self,
+        sql: str,
+        *,
+        tickers: Sequence[str] = (),
+        parameters: Mapping[str, Parameter] | None = None,
+        trigger_id: str | None = None,
+        callback_id: str | None = None,
+        timeout: float = ADD_SECONDS,
+    ) -> Trigger:
+        """Register a trigger and return once it is durable and active.
+
+        `tickers`: the ones it sees, which are then fetched live; none = all that are active. `parameters`: values for
+        `:name` in the text, and those with a meaning of their own (`period_seconds`, `revisions`, `cooldown_seconds`,
+        `deadman_seconds`). `trigger_id`: a fresh one by default; a known one with another text, tickers or parameters
+        replaces that trigger. `callback_id`: events go to the topic `RESPONSE:{callback_id}` as well. `timeout`:
+        seconds; an answer that got lost is asked for again under the same id meanwhile.
+
+        Raises InvalidTrigger with line, column and hint, and PlatformRefused where the platform could not register it.
+        """
+        request = self._connection.trigger(trigger_id, sql, tickers, parameters, callback_id)
+        # An id that nobody has used has no events yet.
+        stream = self.events(request.trigger_id, from_sequence=1 if trigger_id is None else None)
+        try:
+            registration = self._client.run(lambda ask: ask.add_trigger(request, timeout))
+        except BaseException:
+            stream.close()
+            raise
+        stream.ask_again()
+        return Trigger(self, _told(registration, trigger_id), stream)
+
+    def list(self) -> "list[TriggerInfo]":
+        """All registered triggers, by id."""
+        return self._client.run(lambda ask: ask.triggers())
+
+    def get(self, trigger_id: str) -> TriggerInfo:
+        """Raises TriggerNotFound."""
+        return self._client.run(lambda ask: ask.trigger(trigger_id))
+
+    def remove(self, trigger_id: str, *, timeout: float = ADD_SECONDS) -> None:
+        """Raises TriggerNotFound."""
+        self._client.run(lambda ask: ask.remove_trigger(trigger_id, timeout))
+
+    def events(
+        self,
+        trigger_id: str,
+        *,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_EVENTS,
+    ) -> Stream[TriggerEvent]:
+        """Events of a trigger that was registered anywhere: those to come, or from number `from_sequence` on as far as
+        they are kept (1 = all). `timeout`, `buffer` and gaps: as for `Client.bars`.
+        """
+        first = from_sequence if from_sequence is not None else self.newest_number(trigger_id) + 1
+        return self._client.stream(self._connection.trigger_events(trigger_id, first, buffer), timeout)
+
+    def newest_number(self, trigger_id: str) -> int:
+        """The `sequence` of the newest event; 0 = none yet."""
+        return self._client.run(lambda ask: ask.newest_number(topic_of(trigger_id)))
+
+
+class AsyncTrigger:
+    """The asyncio twin of `Trigger`: `async with`, `async for` over `events()`, `await trigger.remove()`."""
+
+    def __init__(
+        self, triggers: "AsyncTriggers", registration: Registration, stream: AsyncStream[TriggerEvent]
+    ) -> None:
+        self.id = registration.trigger_id
+        self.is_new = registration.is_new
+        self.warnings = registration.warnings
+        self._triggers = triggers
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"<AsyncTrigger {self.id}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def events(self, timeout: float | None = None) -> AsyncStream[TriggerEvent]:
+        """See `Trigger.events`."""
+        if self._stream.is_closed:
+            self._stream = self._triggers.events(self.id, from_sequence=self._stream.next_sequence)
+        self._stream.timeout = timeout
+        return self._stream
+
+    async def info(self) -> TriggerInfo:
+        return await self._triggers.get(self.id)
+
+    async def remove(self) -> None:
+        """Raises TriggerNotFound where it was removed before."""
+        await self._triggers.remove(self.id)
+
+    async def close(self) -> None:
+        """Unsubscribe; the trigger stays registered."""
+        await self._stream.close()
+
+
+class AsyncTriggers:
+    """The same calls as `Triggers`, as coroutines; `events` is subscribed from the first step on."""
+
+    def __init__(self, client: _AsyncClient, connection: Connection) -> None:
+        self._client = client
+        self._connection = connection
+
+    async def add(
+        self,
+        sql: str,
+        *,
+        tickers: Sequence[str] = (),
+        parameters: Mapping[str, Parameter] | None = None,
+        trigger_id: str | None = None,
+        callback_id: str | None = None,
+        timeout: float = ADD_SECONDS,
+    ) -> AsyncTrigger:
+        """See `Triggers.add`."""
+        request = self._connection.trigger(trigger_id, sql, tickers, parameters, callback_id)
+        stream = self.events(request.trigger_id, from_sequence=1 if trigger_id is None else None)
+        await stream.begin()
+        try:
+            registration = await self._client.run(lambda ask: ask.add_trigger(request, timeout))
+        except BaseException:
+            await stream.close()
+            raise
+        stream.ask_again()
+        return AsyncTrigger(self, _told(registration, trigger_id), stream)
+
+    async def list(self) -> "list[TriggerInfo]":
+        """All registered triggers, by id."""
+        return await self._client.run(lambda ask: ask.triggers())
+
+    async def get(self, trigger_id: str) -> TriggerInfo:
+        """Raises TriggerNotFound."""
+        return await self._client.run(lambda ask: ask.trigger(trigger_id))
+
+    async def remove(self, trigger_id: str, *, timeout: float = ADD_SECONDS) -> None:
+        """Raises TriggerNotFound."""
+        await self._client.run(lambda ask: ask.remove_trigger(trigger_id, timeout))
+
+    def events(
+        self,
+        trigger_id: str,
+        *,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_EVENTS,
+    ) -> AsyncStream[TriggerEvent]:
+        """See `Triggers.events`."""
+        feed = self._connection.trigger_events(trigger_id, from_sequence, buffer)
+
+        async def find_begin() -> None:
+            feed.begin_at(await self.newest_number(trigger_id) + 1)
+
+        return self._client.stream(feed, timeout, find_begin if from_sequence is None else None)
+
+    async def newest_number(self, trigger_id: str) -> int:
+        """The `sequence` of the newest event; 0 = none yet."""
+        return await self._client.run(lambda ask: ask.newest_number(topic_of(trigger_id)))
+
+
+def _told(registration: Registration, asked_id: str | None) -> Registration:
+    """A fresh id cannot have been registered before: an acknowledgement that says so is the second one of ours."""
+    return registration if asked_id is not None else Registration(registration.trigger_id, True, registration.warnings)

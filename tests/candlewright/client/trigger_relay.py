@@ -1,0 +1,123 @@
+"""A relay with a trigger engine of a few lines: it fires when it is told to."""
+
+from dataclasses import dataclass, field
+
+from protobuf import candlewright_pb2 as pb
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+from tests.candlewright.client.test_twins import Relay
+
+TICKER = "BTC/USDT.BINANCE"
+INVALID = "INVALID_SQL 1:8: unknown column 'pric' (did you mean 'price'?)"
+START = 1_704_067_200_000_000_000
+
+
+def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEvent:
+    """A match of two columns; the time of the second is exact to the nanosecond."""
+    values = (
+        ing.FieldValue(double_val=70_000.5 + number),
+        ing.FieldValue(timestamp_val=START + number),
+        ing.FieldValue(),
+    )
+    return ing.CEPTriggerEvent(
+        trigger_id=trigger_id,
+        timestamp=START + number,
+        schema=ing.ResultSchema(
+            column_names=["price", "seen_at", "note"], column_types=["DOUBLE", "TIMESTAMP_LTZ(9)", "STRING"]
+        ),
+        rows=[ing.ResultRow(values=[value.SerializeToString() for value in values])],
+        context={
+            "event_id": event_id or f"e{number}",
+            "ticker": TICKER,
+            "match_number": str(number),
+            "sequence": str(number),
+        },
+    )
+
+
+@dataclass
+class TriggerRelay(Relay):
+    """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
+    unseen; `refusal`: the answer ERROR; `warnings`: of every registration.
+    """
+
+    on_register: int = 0
+    is_unseen: bool = False
+    refusal: str = ""
+    warnings: str = ""
+    page: int = 3
+    triggers: dict[str, ing.CEPTriggerRequest] = field(default_factory=dict)
+    events: dict[str, list[ing.CEPTriggerEvent]] = field(default_factory=dict)
+
+    def fire(self, trigger_id: str, count: int = 1, is_unseen: bool = False, event_id: str = "") -> None:
+        """From another thread than the sockets' only while the requests are quiet."""
+        own = self.events.setdefault(trigger_id, [])
+        for _ in range(count):
+            own.append(event(trigger_id, len(own) + 1, event_id))
+            if not is_unseen:
+                self._publisher.send_multipart([f"TRIGGER:{trigger_id}".encode(), *frames.encode(own[-1])])
+
+    def _answer(self, peer: bytes, message: object) -> None:
+        if isinstance(message, ing.CEPTriggerRequest):
+            self._send(peer, self._register(message))
+        elif isinstance(message, pb.TriggerRemove):
+            self._send(peer, self._remove(message.trigger_id))
+        elif isinstance(message, pb.TriggerQuery):
+            names = sorted(name for name in self.triggers if name > message.after_trigger_id)
+            wanted = [message.trigger_id] if message.trigger_id else names
+            infos = [self._info(self.triggers[each]) for each in wanted if each in self.triggers]
+            page = infos[: self.page]
+            self._send(peer, pb.TriggerList(triggers=page, has_more=len(page) < len(infos)))
+        elif isinstance(message, pb.TopicReplay) and message.topic.startswith("TRIGGER:"):
+            self._replay(peer, message)
+        else:
+            super()._answer(peer, message)
+
+    def _register(self, request: ing.CEPTriggerRequest) -> ing.CEPTriggerAck:
+        ack = ing.CEPTriggerAck(trigger_id=request.trigger_id)
+        if "pric " in request.sql_pattern:
+            ack.status, ack.error_message = ing.CEPTriggerAck.INVALID_SQL, INVALID
+        elif self.refusal:
+            ack.status, ack.error_message = ing.CEPTriggerAck.ERROR, self.refusal
+        elif self.triggers.get(request.trigger_id) == request:
+            ack.status = ing.CEPTriggerAck.ALREADY_REGISTERED
+        else:
+            self.triggers[request.trigger_id] = request
+            ack.error_message = self.warnings
+            self.fire(request.trigger_id, self.on_register, self.is_unseen)
+        return ack
+
+    def _remove(self, trigger_id: str) -> ing.CEPTriggerAck:
+        if self.triggers.pop(trigger_id, None) is None:
+            return ing.CEPTriggerAck(trigger_id=trigger_id, status=ing.CEPTriggerAck.ERROR, error_message="unknown")
+        return ing.CEPTriggerAck(trigger_id=trigger_id)
+
+    def _info(self, request: ing.CEPTriggerRequest) -> pb.TriggerInfo:
+        return pb.TriggerInfo(
+            trigger_id=request.trigger_id,
+            sql_pattern=request.sql_pattern,
+            tickers=request.tickers,
+            state="active",
+            registered_at=START,
+            events=len(self.events.get(request.trigger_id, ())),
+        )
+
+    def _replay(self, peer: bytes, query: pb.TopicReplay) -> None:
+        kept = self.events.get(query.topic.removeprefix("TRIGGER:"), [])
+        if query.from_sequence > len(kept):
+            error = pb.Error(
+                code="NOT_KEPT",
+                topic=query.topic,
+                from_sequence=query.from_sequence,
+                newest_sequence=len(kept),
+            )
+            self._send(peer, error)
+            return
+        last = min(query.to_sequence or len(kept), len(kept))
+        for number in range(query.from_sequence, last + 1):
+            body = frames.encode_body(kept[number - 1])
+            record = pb.TopicRecord(topic=query.topic, sequence=number, body=body, is_final=number == last)
+            self._send(peer, record)
+
+    def _send(self, peer: bytes, message: object) -> None:
+        self._router.send_multipart([peer, *frames.encode(message)])  # type: ignore[arg-type]
