@@ -20,6 +20,7 @@ from cep.recognize import RecognizePlan, SortKey
 from cep.relation import partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.search import Found, PartitionSearch, StepLimit, WorkLimit
+from cep.slots import Slots
 from cep.vector import Index
 
 Key = tuple[Any, ...]
@@ -83,7 +84,8 @@ class MatchResult:
 class MatchStream:
     """`feed` takes released rows, `clock` the watermarks; the result has the columns of the MATCH_RECOGNIZE."""
 
-    def __init__(self, plan: RecognizePlan) -> None:
+    def __init__(self, plan: RecognizePlan, slots: Slots | None = None) -> None:
+        self._slots = slots or Slots((), {})
         self.plan = replace(plan, search=replace(plan.search, strict=False))
         self.partitions: dict[Key, Partition] = {}
         self.reports = Reports()
@@ -148,7 +150,7 @@ class MatchStream:
         sizes = np.array([part.end - part.first_row for part in parts], dtype=np.int64)
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
-        values = RowValues(together.relation.column, together.length, bounds)
+        values = RowValues(self._slots.reader(together.relation.column, together.ticker), together.length, bounds)
         row_masks = masks(self.plan.conditions, values, together.length)
         path = self.plan.conditions.path
         lists = [values.value(node).to_list() for node in path.hoisted] if path is not None else []

@@ -52,6 +52,7 @@ class RecognizePlan:
     measures: tuple[MeasurePlan, ...]
     rows: str
     variables: tuple[str, ...]
+    definitions: tuple[tuple[str, Expression], ...]
     conditions: Conditions
     search: SearchPlan
     time_column: int | None
@@ -131,8 +132,8 @@ def bind_recognize(
     shown = [Field(fields[index].name, fields[index].type, alias) for index in columns]
     shown[measures_at:measures_at] = [Field(m.name, m.expression.type, alias) for m in measures]
     return RecognizePlan(
-        partition, order, tuple(measures), node.rows, primary, conditions, plan, time_column, columns, measures_at,
-        tuple(shown), _warnings(node, within), has_end_anchor(node.pattern), node.at,
+        partition, order, tuple(measures), node.rows, primary, tuple(definitions.items()), conditions, plan,
+        time_column, columns, measures_at, tuple(shown), _warnings(node, within), has_end_anchor(node.pattern), node.at,
     )  # fmt: skip
 
 

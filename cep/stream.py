@@ -7,7 +7,7 @@
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from cep.over import Over
 from cep.plans import Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort
 from cep.relation import Relation, from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
+from cep.slots import Lifted, Slots, lift
 from cep.stream_stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, chained
 from cep.types import SqlType, to_arrow
 from cep.vector import Index, nulls
@@ -62,10 +63,19 @@ class StreamQuery:
     source: StreamInput
     nodes: tuple[Plan, ...]
     needs_merge: bool
+    slot_types: tuple[SqlType, ...] = ()
 
     @property
     def columns(self) -> tuple[tuple[str, SqlType], ...]:
         return self.compiled.columns
+
+    def lifted(self) -> Lifted | None:
+        """What this query has in common with others; None where its tickers do not run apart from each other."""
+        return None if self.needs_merge else lift(self.nodes)
+
+    def with_slots(self, lifted: Lifted) -> "StreamQuery":
+        """The query with slots in place of its numbers."""
+        return replace(self, nodes=lifted.nodes(), slot_types=lifted.types)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -95,7 +105,7 @@ def compile_stream(
         if plan.has_end_anchor and plan.search.within_ns is None and not partitions_close:
             raise plan.at.reject("$ never comes true on a stream that does not end", "add WITHIN or an idle timeout")
     query = StreamQuery(compiled, name, source, tuple(nodes), _check(nodes, source))
-    _stages(query)
+    _stages(query, Slots((), {}))
     return query
 
 
@@ -267,7 +277,7 @@ class _MatchStage:
         self.stream.restore(state, rows)
 
 
-def _stages(query: StreamQuery) -> list[Stage]:
+def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
     """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
     found: list[Stage] = []
     waiting: list[Plan] = []
@@ -293,7 +303,7 @@ def _stages(query: StreamQuery) -> list[Stage]:
                 raise TriggerRejected(
                     "GROUP BY on a stream needs a time window", hint="GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
                 )
-            stage = GroupStage(node, waiting, window)
+            stage = GroupStage(node, waiting, window, slots)
             stage.set_ticker_column(_ticker_index(query, window))
             found.append(stage)
             waiting, window = [], None
@@ -303,18 +313,20 @@ def _stages(query: StreamQuery) -> list[Stage]:
                 "window columns on a stream are for GROUP BY", "group by window_start and window_end"
             )
         if waiting:
-            found.append(RowStage(waiting))
+            found.append(RowStage(waiting, slots))
             waiting = []
         if isinstance(node, WindowTable):
             window = node
         elif isinstance(node, Over):
             found.append(OverStage(node, not any(isinstance(stage, GroupStage | _MatchStage) for stage in found)))
         elif isinstance(node, Match):
-            found.append(_MatchStage(MatchStream(node.recognize), len(node.fields), [f.type for f in node.fields]))
+            found.append(
+                _MatchStage(MatchStream(node.recognize, slots), len(node.fields), [f.type for f in node.fields])
+            )
     if window is not None:
         raise window.at.reject("window columns on a stream are for GROUP BY", "group by window_start and window_end")
     if waiting:
-        found.append(RowStage(waiting))
+        found.append(RowStage(waiting, slots))
     return found
 
 
@@ -346,21 +358,24 @@ class TriggerStream:
     """One running trigger, or several of the same text over different tickers.
 
     `active_from`: rows that arrived with a smaller sequence do not exist for it. `tickers`: the same per ticker, rows
-    of other tickers do not exist at all; None = every ticker. Triggers that differ only in their tickers cost least
-    in one stream: `Events.ticker` tells whose a row is, and partitions of different tickers know nothing of each other
-    (unless `query.needs_merge`).
+    of other tickers do not exist at all; None = every ticker. `numbers`: per ticker the values of a lifted query's
+    slots. Triggers that differ only in their tickers and numbers cost least in one stream: `Events.ticker` tells whose
+    a row is, and partitions of different tickers know nothing of each other (unless `query.needs_merge`).
     """
 
     query: StreamQuery
     active_from: int = 0
     tickers: dict[str, int] | None = None
+    numbers: Mapping[str, Sequence[float | int]] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     _nothing: Events = field(init=False, repr=False)
+    _slots: Slots = field(init=False, repr=False)
     _merge: _Merge = field(default_factory=_Merge)
 
     def __post_init__(self) -> None:
+        self._slots = Slots(self.query.slot_types, self.numbers)
         if not self.stages:
-            self.stages = _stages(self.query)
+            self.stages = _stages(self.query, self._slots)
         schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
         self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
@@ -386,7 +401,7 @@ class TriggerStream:
         kept: Index | None = None
         for stage in self.stages:
             if isinstance(stage, RowStage):
-                rows, picked = chained(stage.nodes, rows)
+                rows, picked = chained(stage.nodes, rows, self._slots)
                 kept = picked if kept is None else kept[picked]
                 continue
             rows = stage.feed(rows, clock)

@@ -6,11 +6,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from cep.evaluation import RowValues
 from cep.expressions import Column
 from cep.over import RANKING, Over
 from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
 from cep.relation import Relation, partition_codes
 from cep.release import Clock, Rows, compact, joined
+from cep.slots import Slots
 from cep.vector import Bools, Index
 from cep.windows import WindowTable
 
@@ -36,20 +38,24 @@ class _Given:
         return self.relation
 
 
-def chained(nodes: list[Plan], rows: Rows) -> tuple[Rows, Index]:
+def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
     """The rows behind filters and projections (innermost first), and which of the given rows they are."""
     kept = np.arange(rows.length, dtype=np.int64)
     for node in nodes:
         if isinstance(node, Filter):
-            found = np.flatnonzero(rows.relation.values().value(node.condition).true())
+            found = np.flatnonzero(_values(rows, slots).value(node.condition).true())
             if len(found) != rows.length:
                 rows, kept = rows.take(found), kept[found]
         elif isinstance(node, Project):
-            values = rows.relation.values()
+            values = _values(rows, slots)
             rows = rows.replaced(Relation([values.value(part) for part in node.expressions], rows.length))
         elif isinstance(node, Narrowed):
             rows = rows.replaced(rows.relation.select(range(node.width)))
     return rows, kept
+
+
+def _values(rows: Rows, slots: Slots) -> RowValues:
+    return RowValues(slots.reader(rows.relation.column, rows.ticker), rows.length)
 
 
 @dataclass(slots=True)
@@ -57,9 +63,10 @@ class RowStage:
     """Filters and projections: no state."""
 
     nodes: list[Plan]
+    slots: Slots
 
     def feed(self, rows: Rows, _clock: Clock) -> Rows:
-        return chained(self.nodes, rows)[0]
+        return chained(self.nodes, rows, self.slots)[0]
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {}, None
@@ -189,7 +196,8 @@ def _newest(times: Index, tickers: pa.Array) -> Index:
 class GroupStage:
     """GROUP BY over time windows: a window's groups are put out once, when the watermark reaches its end."""
 
-    def __init__(self, group: Group, filters: list[Plan], window: WindowTable) -> None:
+    def __init__(self, group: Group, filters: list[Plan], window: WindowTable, slots: Slots) -> None:
+        self._slots = slots
         self.group = group
         self.filters = filters
         self.window = window
@@ -217,7 +225,7 @@ class GroupStage:
         watermark = self._watermarks(expanded, clock)
         before = self._before(expanded)
         due = (ends <= watermark) & (ends > before)
-        ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)))
+        ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
         result = self._grouped(ripe.relation)
         found = self._described(result, ripe)
         self._keep(together, expanded, ends > watermark)
