@@ -12,9 +12,11 @@ from cep import Events
 from cep.types import Kind, SqlType, flink_name
 from protobuf.ingestor_pb2 import CEPTriggerEvent, FieldValue, ResultRow, ResultSchema
 
-__all__ = ["Firing", "firings", "schema_of", "silence"]
+__all__ = ["MAX_EVENT_BYTES", "Firing", "firings", "schema_of", "silence"]
 
 _NULL = FieldValue().SerializeToString()
+#: Of the rows of one event; an event with more says `truncated` and has the first ones.
+MAX_EVENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,27 @@ class Firing:
 
     def event(self, trigger_id: str, version: int, schema: ResultSchema) -> CEPTriggerEvent:
         digest = hashlib.blake2b(repr((trigger_id, version, *self.identity)).encode(), digest_size=16)
+        context = self.context | {"event_id": digest.hexdigest(), "ticker": self.ticker}
+        rows = _bounded(self.rows)
+        if len(rows) < len(self.rows):
+            context |= {"truncated": "true", "rows": str(len(self.rows))}
         return CEPTriggerEvent(
             trigger_id=trigger_id,
             timestamp=max(0, self.time_ns),
             schema=schema,
-            rows=[ResultRow(values=row) for row in self.rows],
-            context=self.context | {"event_id": digest.hexdigest(), "ticker": self.ticker},
+            rows=[ResultRow(values=row) for row in rows],
+            context=context,
         )
+
+
+def _bounded(rows: tuple[tuple[bytes, ...], ...]) -> tuple[tuple[bytes, ...], ...]:
+    size = 0
+    for count, row in enumerate(rows):
+        # Each value and each row has a head of its own on the wire.
+        size += sum(map(len, row)) + 6 * len(row) + 6
+        if size > MAX_EVENT_BYTES:
+            return rows[:count]
+    return rows
 
 
 def schema_of(columns: Sequence[tuple[str, SqlType]]) -> ResultSchema:
@@ -77,19 +93,26 @@ def firings(
     return found
 
 
-def silence(label: int, ticker: str, last_row: int, last_ns: int, silent_ns: int) -> tuple[Firing, ResultSchema]:
-    """The event of a dead-man trigger: nothing came for this ticker."""
+def silence(
+    label: int, ticker: str, last_row: int, last_ns: int | None, since_ns: int, now_ns: int
+) -> tuple[Firing, ResultSchema]:
+    """The event of a dead-man trigger: nothing came for this ticker since `since_ns` (wall clock).
+
+    `last_row`, `last_ns` (event time): of its newest row; -1 and None when there was none since the registration.
+    """
     values = (
         FieldValue(string_val=ticker).SerializeToString(),
-        FieldValue(timestamp_val=last_ns).SerializeToString(),
-        FieldValue(double_val=silent_ns / 1e9).SerializeToString(),
+        _NULL if last_ns is None else FieldValue(timestamp_val=last_ns).SerializeToString(),
+        FieldValue(double_val=(now_ns - since_ns) / 1e9).SerializeToString(),
     )
     schema = ResultSchema(
         column_names=["ticker", "last_time", "silent_seconds"],
         column_types=["STRING", "TIMESTAMP_LTZ(9)", "DOUBLE"],
     )
-    identity = (label, ticker, "silence", last_row)
-    return Firing(identity, ticker, last_ns, (values,), {"deadman": "true"}), schema
+    # Numbers of rows begin anew where the state of a partition was lost; times do not.
+    identity = (label, ticker, "silence", last_row, since_ns)
+    time_ns = since_ns if last_ns is None else last_ns
+    return Firing(identity, ticker, time_ns, (values,), {"deadman": "true"}), schema
 
 
 def _matches(events: Events) -> list[tuple[tuple[int, int, int, int], list[int]]]:

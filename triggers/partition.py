@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from bus.api import partition_of
 from cep import Clock, ReleaseBuffer
 from core.errors import TriggerRejected
 from protobuf import records_pb2 as records
 from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
-from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
+from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.events import Firing, firings, schema_of, silence
-from triggers.rows import BarIntake, PeriodBars, TickIntake, newest
+from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, ticker_of
 from triggers.streams import Moved, Shard, Trigger
 from venues.grid import SECOND
 
@@ -31,6 +32,7 @@ __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
 #: How long after the end of its period, by the exchange's clock, a bar may come before deadlines pass without it.
 BAR_SLACK_NS = 30 * SECOND
 TICKS = 0
+_NO_ROW = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,12 @@ class TriggerReport:
 
 @dataclass(slots=True)
 class TriggerOutput:
-    """`late_rows`: per ticker the trades that came behind their watermark."""
+    """`late_rows`: per ticker the trades that came behind their watermark. `is_changed`: the state is another now."""
 
     events: list[CEPTriggerEvent] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
     late_rows: dict[str, int] = field(default_factory=dict)
+    is_changed: bool = False
 
 
 @dataclass(slots=True)
@@ -62,10 +65,15 @@ class _Arrival:
 
 
 class TriggerPartition:
-    """Call `process` with each micro-batch's records; `save` after it and `TriggerPartition.load` before its next."""
+    """Call `process` with each micro-batch's records; `save` after it and `TriggerPartition.load` before its next.
 
-    def __init__(self, rules: TriggerRules | None = None) -> None:
+    `number`: which partition of the bus this is; `rules.partitions`: the joint one, which gets the records of all and
+    runs the triggers that take rows of several together.
+    """
+
+    def __init__(self, rules: TriggerRules | None = None, number: int = 0) -> None:
         self.rules = rules or TriggerRules()
+        self.number = number
         self.triggers: dict[str, Trigger] = {}
         self._ticks = TickIntake()
         self._bars = BarIntake()
@@ -78,6 +86,12 @@ class TriggerPartition:
         self._by_ticker: dict[str, set[int]] = {}
         self._every: set[int] = set()
         self._by_text: dict[tuple[object, ...], set[int]] = {}
+        self._unreported: list[TriggerReport] = []
+
+    @property
+    def is_active(self) -> bool:
+        """False while no trigger needs any record; then `process` may be given controls only."""
+        return bool(self._shards)
 
     @property
     def duplicates(self) -> int:
@@ -106,20 +120,51 @@ class TriggerPartition:
         Controls count from the rows of the next call on. `now_ns`: the wall clock, for idle tickers and dead-man
         triggers; the same whenever a micro-batch runs again; 0 = unknown.
         """
-        output = TriggerOutput()
+        output = TriggerOutput(reports=self._unreported, is_changed=bool(ticks or bars or marks or controls))
+        self._unreported = []
         for value in marks:
             self._mark(value)
-        trades = self._ticks.rows(ticks)
+        trades = self._ticks.rows(self._wanted(ticks, now_ns))
         due = self._due_clocks()
         self._process_ticks(trades, due, now_ns, output)
         self._process_bars(bars, due, now_ns, output)
         if now_ns:
             self._report_silence(now_ns, output)
         for value in controls:
-            self._control(value, output)
+            self._control(value, now_ns, output)
         return output
 
+    def prime(self, ticks: Sequence[bytes], now_ns: int) -> None:
+        """After a time without records: the newest ones of `ticks`, which no trigger sees.
+
+        Trades that come again are known by them, and what is older is late.
+        """
+        self._ticks.counted.clear()
+        self._marks.clear()
+        self._pass_over(ticks, now_ns)
+
     # ---- trades
+    def _wanted(self, ticks: Sequence[bytes], now_ns: int) -> Sequence[bytes]:
+        """Without the trades of tickers that no trigger is on."""
+        if self._every:
+            return ticks
+        wanted: list[bytes] = []
+        others: list[bytes] = []
+        for value in ticks:
+            ticker = ticker_of(value)
+            (wanted if ticker is None or self._by_ticker.get(ticker) else others).append(value)
+        self._pass_over(others, now_ns)
+        return wanted
+
+    def _pass_over(self, ticks: Sequence[bytes], now_ns: int) -> None:
+        clock = self._buffer.clock
+        arrivals = self._arrivals.setdefault(TICKS, {})
+        for ticker, time in self._ticks.pass_over(ticks).items():
+            reached = time - self.rules.watermark_delay_ns
+            clock.watermarks[ticker] = max(reached, clock.watermarks.get(ticker, reached))
+            clock.closed.discard(ticker)
+            arrivals[ticker] = _Arrival(now_ns, _NO_ROW, time)
+
     def _process_ticks(self, rows: pa.Table, due: Mapping[str, int], now_ns: int, output: TriggerOutput) -> None:
         clock = self._buffer.clock
         before, closed = dict(clock.watermarks), set(clock.closed)
@@ -150,12 +195,16 @@ class TriggerPartition:
             self._ticks.bad_records += 1
             return
         if mark.WhichOneof("body") == "clock":
-            self._marks[mark.ticker] = (min(mark.clock.exchange_time, 2**63 - 1), mark.clock.sequence)
+            number = max(mark.clock.sequence, mark.after_sequence)
+            self._marks[mark.ticker] = (min(mark.clock.exchange_time, 2**63 - 1), number)
 
     def _due_clocks(self) -> dict[str, int]:
-        """A clock is true once the trades that its ingestor had published before it were counted."""
+        """A clock is true once the trades that its ingestor had published before it were counted.
+
+        Clocks come behind those trades: where none was counted, they are all from before the first record.
+        """
         counted = self._ticks.counted
-        due = {ticker: time for ticker, (time, number) in self._marks.items() if counted.get(ticker, 0) >= number}
+        due = {ticker: time for ticker, (time, number) in self._marks.items() if counted.get(ticker, number) >= number}
         for ticker in due:
             del self._marks[ticker]
         return due
@@ -219,6 +268,7 @@ class TriggerPartition:
     def _feed(self, label: int, moved: Moved, revisions: bool | None, output: TriggerOutput) -> None:
         if not moved.tickers:
             return
+        output.is_changed = True
         concerned = set(self._every)
         if len(moved.tickers) < len(self._by_ticker):
             for ticker in moved.tickers:
@@ -277,26 +327,39 @@ class TriggerPartition:
             silent_ns = shard.compiled.options.deadman_ns
             if not silent_ns:
                 continue
-            first = "bars_from" if shard.compiled.is_on_bars else "ticks_from"
-            for label in sorted(self._arrivals):
-                if not shard.takes(label):
-                    continue
-                for ticker, last in self._arrivals[label].items():
-                    # A sole owner answers for any ticker; it may have named some.
-                    owner = shard.owners.get(ticker) or (shard.sole if shard.takes_every_ticker else None)
-                    if owner is None or now_ns - last.at_ns < silent_ns:
-                        continue
-                    trigger = self.triggers[owner]
-                    place = f"{label}/{ticker}"
-                    if last.row < getattr(trigger, first) or trigger.silent.get(place) == last.row:
-                        continue
-                    trigger.silent[place] = last.row
-                    trigger.events += 1
-                    firing, schema = silence(label, ticker, last.row, last.time_ns, now_ns - last.at_ns)
-                    output.events.append(firing.event(trigger.trigger_id, trigger.version, schema))
+            labels = [label for label in sorted(self._arrivals) if shard.takes(label)]
+            named = shard.owners
+            tickers = named if not shard.takes_every_ticker else {t for label in labels for t in self._arrivals[label]}
+            for ticker in sorted(tickers):
+                trigger = self.triggers[named.get(ticker) or shard.sole]
+                first = trigger.bars_from if shard.compiled.is_on_bars else trigger.ticks_from
+                arrivals = {label: self._arrivals[label].get(ticker) for label in labels}
+                found = {label: last for label, last in arrivals.items() if last is not None and last.row >= first}
+                for label, last in found.items():
+                    if now_ns - last.at_ns >= silent_ns:
+                        self._say_silence(trigger, label, ticker, last, now_ns, output)
+                waited_ns = now_ns - trigger.registered_ns if trigger.registered_ns else 0
+                if not found and ticker in named and waited_ns >= silent_ns:
+                    label = shard.compiled.options.period_seconds
+                    self._say_silence(trigger, label, ticker, None, now_ns, output)
+
+    def _say_silence(
+        self, trigger: Trigger, label: int, ticker: str, last: _Arrival | None, now_ns: int, output: TriggerOutput
+    ) -> None:
+        """Once for each silence. `last`: None when nothing came since the registration."""
+        place = f"{label}/{ticker}"
+        row = last.row if last is not None else _NO_ROW
+        if trigger.silent.get(place) == row:
+            return
+        trigger.silent[place] = row
+        trigger.events += 1
+        output.is_changed = True
+        since_ns = last.at_ns if last is not None else trigger.registered_ns
+        firing, schema = silence(label, ticker, row, last.time_ns if last is not None else None, since_ns, now_ns)
+        output.events.append(firing.event(trigger.trigger_id, trigger.version, schema))
 
     # ---- registrations
-    def _control(self, value: bytes, output: TriggerOutput) -> None:
+    def _control(self, value: bytes, now_ns: int, output: TriggerOutput) -> None:
         try:
             control = records.TriggerControl.FromString(value)
         except DecodeError:
@@ -304,28 +367,52 @@ class TriggerPartition:
             return
         match control.WhichOneof("body"):
             case "register":
-                self._register(control.register, output)
+                self._register(control.register, now_ns, output)
             case "remove" if control.remove.trigger_id in self.triggers:
                 trigger = self.triggers[control.remove.trigger_id]
                 self._detach(trigger)
                 del self.triggers[trigger.trigger_id]
                 output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "removed"))
 
-    def _register(self, registration: records.TriggerRegistration, output: TriggerOutput) -> None:
+    def _register(self, registration: records.TriggerRegistration, now_ns: int, output: TriggerOutput) -> None:
         known = self.triggers.get(registration.trigger_id)
         if known is not None:
             if known.version >= registration.version:
                 return
             self._detach(known)
-        trigger = Trigger.of(registration, self._ticks.next_row, self._bars.next_row)
-        self.triggers[trigger.trigger_id] = trigger
+            del self.triggers[registration.trigger_id]
+        tickers = self._tickers_here(registration.tickers)
+        if tickers is None:
+            return
+        trigger = Trigger.of(registration, tickers, self._ticks.next_row, self._bars.next_row, now_ns)
         try:
             compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules)
         except TriggerRejected as error:
-            self._suspend(trigger, str(error), output)
+            if not self._is_joint:
+                self.triggers[trigger.trigger_id] = trigger
+                self._suspend(trigger, str(error), output)
             return
+        if is_joint(compiled, registration.tickers, self.rules.partitions) != self._is_joint:
+            return
+        self.triggers[trigger.trigger_id] = trigger
         self._attach(trigger, compiled)
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "active"))
+
+    @property
+    def _is_joint(self) -> bool:
+        return 0 < self.rules.partitions == self.number
+
+    def _tickers_here(self, tickers: Sequence[str]) -> Sequence[str] | None:
+        """Those of a registration that lie in this partition; None when it has nothing to do here."""
+        count = self.rules.partitions
+        if count <= 1:
+            return None if self._is_joint else tickers
+        if not tickers:
+            return tickers
+        places = {ticker: partition_of(ticker.encode(), count) for ticker in tickers}
+        if self._is_joint:
+            return tickers if len(set(places.values())) > 1 else None
+        return [ticker for ticker, place in places.items() if place == self.number] or None
 
     def _suspend(self, trigger: Trigger, reason: str, output: TriggerOutput) -> None:
         self._detach(trigger)
@@ -408,9 +495,12 @@ class TriggerPartition:
         return out.getvalue()
 
     @classmethod
-    def load(cls, data: bytes, rules: TriggerRules | None = None) -> "TriggerPartition":
-        """Raises ValueError for other bytes, TriggerRejected for a text that this version does not take any more."""
-        partition = cls(rules)
+    def load(cls, data: bytes, rules: TriggerRules | None = None, number: int = 0) -> "TriggerPartition":
+        """Triggers whose text or state this version does not take any more are suspended; the next `process` says so.
+
+        Raises ValueError for other bytes.
+        """
+        partition = cls(rules, number)
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 partition._restore(archive)
@@ -433,10 +523,18 @@ class TriggerPartition:
         }
         for number, (sql, parameters), own in meta["shards"]:
             text = (sql, tuple((name, value) for name, value in parameters))
-            compiled = compile_trigger(sql, dict(parameters), self.rules)
             states = [archive.read(f"{number}/{label}") for label in own["labels"]]
             self._next_shard = number
-            self._keep_shard(Shard.load(compiled, text, own, states))
+            try:
+                compiled = compile_trigger(sql, dict(parameters), self.rules)
+                self._keep_shard(Shard.load(compiled, text, own, states))
+            except (TriggerRejected, ValueError) as error:
+                for trigger_id in {own["sole"]} if own["sole"] else set(own["owners"].values()):
+                    trigger = self.triggers[trigger_id]
+                    trigger.reason = str(error)
+                    report = TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason)
+                    self._unreported.append(report)
+        self._unreported.sort(key=lambda report: report.trigger_id)
         self._next_shard = meta["next_shard"]
 
 
@@ -467,6 +565,7 @@ def _written(trigger: Trigger) -> list[Any]:
     return [
         trigger.trigger_id, trigger.version, trigger.sql, trigger.parameters, trigger.tickers, trigger.ticks_from,
         trigger.bars_from, trigger.reason, trigger.events, trigger.suppressed, trigger.fired, trigger.silent,
+        trigger.registered_ns,
     ]  # fmt: skip
 
 

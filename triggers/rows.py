@@ -19,7 +19,7 @@ from protobuf.tick_columns import TickColumns
 from triggers.check import INPUTS
 from venues.grid import SECOND
 
-__all__ = ["BarIntake", "PeriodBars", "TickIntake", "newest"]
+__all__ = ["BarIntake", "PeriodBars", "TickIntake", "newest", "ticker_of"]
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
@@ -27,6 +27,13 @@ _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
 #: Ids that are no numbers are remembered one by one, a ticker.
 _TEXT_IDS = 20_000
+
+
+def ticker_of(value: bytes) -> str | None:
+    """The ticker that a serialised TickBatch or Tick begins with; None where it begins otherwise."""
+    if len(value) < 3 or value[0] != 0x0A or value[1] > 0x7F:
+        return None
+    return value[2 : 2 + value[1]].decode(errors="replace")
 
 
 @dataclass(slots=True)
@@ -48,6 +55,22 @@ class TickIntake:
             return _TICKS.empty_table()
         sizes = np.array([len(batch) for batch in batches], np.int64)
         ids = np.concatenate([batch.trade_id for batch in batches])
+        return self._table(batches, sizes, ids, self._new(batches, sizes, ids))
+
+    def pass_over(self, values: Iterable[bytes]) -> dict[str, int]:
+        """Know these trades when they come again, and make no rows of them; the newest event time (ns) per ticker."""
+        batches = list(self._decoded(values))
+        if batches:
+            sizes = np.array([len(batch) for batch in batches], np.int64)
+            self._new(batches, sizes, np.concatenate([batch.trade_id for batch in batches]))
+        reached: dict[str, int] = {}
+        for batch in batches:
+            reached[batch.ticker] = max(reached.get(batch.ticker, 0), int(batch.timestamp.max()))
+        return reached
+
+    def _new(
+        self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_]
+    ) -> NDArray[np.bool_]:
         kept = np.ones(len(ids), np.bool_)
         ends = np.cumsum(sizes)
         runs = _id_runs(ids, ends - sizes)
@@ -58,7 +81,7 @@ class TickIntake:
             elif not (seen := self._seen.setdefault(batch.ticker, SeenIds())).extend(*run.ends):
                 kept[start:end], _ = seen.add(run.numbers)
         self.duplicates += len(kept) - int(np.count_nonzero(kept))
-        return self._table(batches, sizes, ids, kept)
+        return kept
 
     def _decoded(self, values: Iterable[bytes]) -> Iterator[TickColumns]:
         for value in values:

@@ -20,7 +20,7 @@ class Trigger:
     """One registration. Rows numbered below `ticks_from` and `bars_from` came before it and do not exist for it.
 
     `fired`: per input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
-    reported.
+    reported. `registered_ns`: when it began here, by the wall clock.
     """
 
     trigger_id: str
@@ -35,12 +35,21 @@ class Trigger:
     suppressed: int = 0
     fired: dict[str, int] = field(default_factory=dict)
     silent: dict[str, int] = field(default_factory=dict)
+    registered_ns: int = 0
 
     @classmethod
-    def of(cls, registration: records.TriggerRegistration, ticks_from: int, bars_from: int) -> "Trigger":
+    def of(
+        cls,
+        registration: records.TriggerRegistration,
+        tickers: Iterable[str],
+        ticks_from: int,
+        bars_from: int,
+        now_ns: int,
+    ) -> "Trigger":
+        """`tickers`: those of the registration that lie here."""
         return cls(
             registration.trigger_id, registration.version, registration.sql, dict(registration.parameters),
-            tuple(dict.fromkeys(registration.tickers)), ticks_from, bars_from,
+            tuple(dict.fromkeys(tickers)), ticks_from, bars_from, registered_ns=now_ns or registration.registered_at,
         )  # fmt: skip
 
     @property

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from bus.api import partition_of
 from cep import TriggerStream
 from protobuf.candlewright_pb2 import Tick
 from tests.triggers.trigger_records import (
@@ -204,9 +205,11 @@ def test_a_cool_down_keeps_events_apart_for_each_ticker(partition: TriggerPartit
     assert partition.triggers["a"].suppressed == 3
 
 
-def test_a_dead_man_fires_once_for_each_silence_after_a_first_row(partition: TriggerPartition) -> None:
+def test_a_dead_man_fires_once_for_each_silence(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("d", "FALSE", TICKER, deadman_seconds="10")], now_ns=100 * SECOND)
-    assert partition.process([], now_ns=200 * SECOND).events == []
+    assert partition.process([], now_ns=109 * SECOND).events == []
+    (never,) = partition.process([], now_ns=110 * SECOND).events
+    assert rows(never) == [{"ticker": TICKER, "last_time": None, "silent_seconds": 10.0}]
     partition.process([prices(1, 1)], now_ns=201 * SECOND)
     assert partition.process([], now_ns=210 * SECOND).events == []
     (event,) = partition.process([], now_ns=212 * SECOND).events
@@ -215,7 +218,112 @@ def test_a_dead_man_fires_once_for_each_silence_after_a_first_row(partition: Tri
     assert partition.process([], now_ns=300 * SECOND).events == []
     partition.process([prices(2, 1)], now_ns=301 * SECOND)
     (again,) = partition.process([], now_ns=400 * SECOND).events
-    assert again.context["event_id"] != event.context["event_id"]
+    assert len({found.context["event_id"] for found in (never, event, again)}) == 3
+
+
+def test_a_dead_man_over_all_tickers_waits_for_a_first_row(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("d", "FALSE", deadman_seconds="10")], now_ns=100 * SECOND)
+    partition.process([prices(1, 1)], now_ns=200 * SECOND)
+    assert len(partition.process([], now_ns=210 * SECOND).events) == 1
+
+
+def _partitions(count: int, *controls: bytes) -> list[TriggerPartition]:
+    rules = TriggerRules(partitions=count)
+    found = [TriggerPartition(rules, number) for number in range(count + 1)]
+    for partition in found:
+        partition.process([], controls=controls)
+    return found
+
+
+def test_a_trigger_runs_where_its_tickers_lie() -> None:
+    spread = (
+        f"SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts AND a.ticker = '{TICKER}' "
+        f"AND b.ticker = '{OTHER}'"
+    )
+    home, other = (partition_of(ticker.encode(), 5) for ticker in (TICKER, OTHER))
+    assert home != other
+    found = _partitions(
+        5,
+        register("one", "price > 0", TICKER),
+        register("two", "price > 0", TICKER, OTHER),
+        register("all", V_SHAPE),
+        register("apart", spread, TICKER, OTHER),
+        register("together", spread, TICKER),
+        register("any", spread),
+        register("bad", "prise > 0", TICKER),
+    )
+    placed = {
+        name: {place for place, partition in enumerate(found) if name in partition.triggers}
+        for name in ("one", "two", "all", "apart", "together", "any", "bad")
+    }
+    assert placed == {
+        "one": {home}, "two": {home, other}, "all": {0, 1, 2, 3, 4}, "apart": {5}, "together": {home}, "any": {5},
+        "bad": {home},
+    }  # fmt: skip
+    assert not found[5].process([prices(1, 5, 6, 7), prices(1, 1, ticker=OTHER)]).events
+    output = found[5].process([prices(2, 1, 1, ticker=OTHER)])
+    assert sorted(fired(output, "s")) == [("any", 4), ("any", 5), ("apart", 4), ("apart", 5)]
+    found[5].process([], controls=[register("apart", "price > 0", TICKER, version=2)])
+    assert "apart" not in found[5].triggers
+
+
+def test_tickers_that_nobody_is_on_are_passed_over_and_known_later(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0", TICKER)])
+    assert partition.process([prices(1, 1, 2), prices(1, 8, 9, ticker=OTHER)]).events != []
+    partition.process([], controls=[register("b", "price > 0", OTHER)])
+    output = partition.process([prices(1, 8, 9, 10, 11, ticker=OTHER)])
+    assert fired(output) == [("b", 10)]
+    assert partition.duplicates == 2
+
+
+def test_what_came_while_no_trigger_ran_is_known_by_its_last_records(partition: TriggerPartition) -> None:
+    assert not partition.is_active
+    partition.process([], controls=[register("a", "price > 0", TICKER)])
+    partition.prime([prices(1, 1, 2)], 5)
+    assert partition.is_active
+    output = partition.process([prices(1, 1, 2), prices(3, 3, 4), batch(5, (1, "x", 7))])
+    assert fired(output) == [("a", 3)]
+    assert output.late_rows == {TICKER: 1}
+
+
+def test_a_clock_of_trades_from_before_the_first_record_is_true(partition: TriggerPartition) -> None:
+    sql = """SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts
+             MEASURES COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS
+             PATTERN (A B) WITHIN INTERVAL '3' SECOND DEFINE B AS price > 5)"""
+    partition.process([], controls=[register("t", sql, TICKER)])
+    partition.process([], marks=[clock(10, 500)])
+    output = partition.process([batch(501, (9, "501", 1), (10, "502", 2))], marks=[clock(20, 502)])
+    assert output.late_rows == {TICKER: 1}
+    assert fired(output, "n") == [("t", 1)]
+
+
+def test_nothing_new_is_no_other_state(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "price > 0", TICKER)], now_ns=1)
+    assert partition.process([prices(1, 1)], now_ns=2).is_changed
+    assert not partition.process([], now_ns=3).is_changed
+
+
+def test_a_text_that_is_not_taken_any_more_is_suspended_when_its_state_is_read() -> None:
+    before = TriggerPartition(TriggerRules(idle_ns=SECOND))
+    ends = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A $) DEFINE A AS price > 1)"
+    before.process([], controls=[register("bad", ends), register("good", "price > 0")])
+    after = TriggerPartition.load(before.save())
+    output = after.process([prices(1, 1, 2)])
+    assert states(output) == [("bad", "suspended")]
+    assert fired(output) == [("good", 1)]
+    again = TriggerPartition.load(after.save())
+    assert again.triggers["bad"].reason.startswith("INVALID_SQL")
+    assert states(again.process([])) == []
+
+
+def test_an_event_of_too_many_rows_says_that_it_was_cut(partition: TriggerPartition) -> None:
+    sql = """SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts
+             MEASURES REPEAT('x', 1000) AS more, REPEAT('y', 1000) AS text ALL ROWS PER MATCH PATTERN (A{900}))"""
+    partition.process([], controls=[register("big", sql, TICKER)])
+    (event,) = partition.process([prices(1, *range(1, 903))]).events
+    assert event.ByteSize() < 1 << 21
+    assert 100 < len(event.rows) < 900
+    assert (event.context["truncated"], event.context["rows"]) == ("true", "900")
 
 
 def test_a_quiet_tickers_partition_closes() -> None:
