@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from cep import match_state
 from cep.evaluation import Bounds, RowValues
+from cep.expressions import Column, Expression, walk
 from cep.matching import MatchRows, evaluate_matches, masks
 from cep.plans import match_relation
 from cep.recognize import RecognizePlan, SortKey
@@ -37,21 +38,40 @@ class Pending:
     partial: bool
 
 
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Retained rows of the partitions that one batch touched; `users`: how many of them still have theirs here."""
+
+    rows: Rows
+    users: int = 0
+
+
 @dataclass(slots=True)
 class Partition:
-    """One partition: its search, its retained rows (numbers from `first_row`), how far they have been tested."""
+    """One partition: its search, its retained rows (`count` from `place` of `chunk`, numbers from `first_row`), how far
+    they have been tested."""
 
     search: PartitionSearch
-    rows: Rows | None = None
+    chunk: Chunk | None = None
+    place: int = 0
+    count: int = 0
     first_row: int = 0
     tested: int = 0
     masks: list[int] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     tickers: set[str] = field(default_factory=set)
 
+    def kept(self) -> Rows:
+        assert self.chunk is not None
+        return self.chunk.rows.slice(self.place, self.count)
+
     @property
     def end(self) -> int:
-        return self.first_row + (self.rows.length if self.rows is not None else 0)
+        return self.first_row + self.count
+
+
+#: A partition, and where its new rows begin and end.
+New = tuple[Partition, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,38 +112,39 @@ class MatchStream:
         self._lookahead = plan.conditions.lookahead
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
+        self._columns = _columns_of(plan)
+        self._stored = 0
 
     # -- one batch ------------------------------------------------------------------------------------------------
 
     def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
         """None where nothing is to be put out. Raises TriggerRejected when the work passes a limit."""
-        touched = self._accept(rows)
+        touched, grouped = self._accept(rows)
         if clock.closed or self.plan.search.within_ns is not None:
             for key, partition in self.partitions.items():
                 if key not in touched and self._is_due(partition, clock):
-                    touched[key] = partition
-        return self._advance(touched, clock) if touched else None
+                    touched[key] = partition, 0, 0
+        return self._advance(list(touched.values()), grouped, clock) if touched else None
 
-    def _accept(self, rows: Rows) -> dict[Key, Partition]:
-        """New rows join their partitions, in the order of ORDER BY."""
-        touched: dict[Key, Partition] = {}
+    def _accept(self, rows: Rows) -> tuple[dict[Key, New], Rows]:
+        """The partitions of new rows, and the rows in the order of partitions and ORDER BY."""
+        touched: dict[Key, New] = {}
         if rows.length == 0:
-            return touched
+            return touched, rows
         grouped, pieces = _split(rows, self.plan.partition, self.plan.order)
         names, codes = _ticker_codes(grouped.ticker)
-        for key, start, end in pieces:
+        starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
+        least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
+        for (key, start, end), low, high in zip(pieces, least, most, strict=True):
             partition = self.partitions.get(key)
             if partition is None:
                 partition = self.partitions[key] = Partition(PartitionSearch(self.plan.search))
-            own = codes[start:end]
-            if int(own.min()) == int(own.max()):
-                partition.tickers.add(names[int(own[0])])
+            if low == high:
+                partition.tickers.add(names[low])
             else:
-                partition.tickers.update(names[code] for code in np.unique(own).tolist())
-            new = grouped.slice(start, end - start)
-            partition.rows = new if partition.rows is None else joined([partition.rows, new])
-            touched[key] = partition
-        return touched
+                partition.tickers.update(names[code] for code in np.unique(codes[start:end]).tolist())
+            touched[key] = partition, start, end
+        return touched, grouped
 
     def _watermark(self, partition: Partition, clock: Clock) -> int | None:
         known = [clock.of(ticker) for ticker in partition.tickers]
@@ -142,12 +163,16 @@ class MatchStream:
             return False
         return watermark >= partition.search.times[attempt.start - partition.search.base] + within
 
-    def _advance(self, touched: Mapping[Key, Partition], clock: Clock) -> MatchResult | None:
-        parts = [partition for partition in touched.values() if partition.rows is not None and partition.rows.length]
-        if not parts:
+    def _advance(self, touched: list[New], grouped: Rows, clock: Clock) -> MatchResult | None:
+        touched = [(part, start, end) for part, start, end in touched if part.count or end > start]
+        if not touched:
             return None
-        together = joined([part.rows for part in parts if part.rows is not None])
-        sizes = np.array([part.end - part.first_row for part in parts], dtype=np.int64)
+        together = self._gathered(touched, grouped)
+        parts = []
+        for part, start, end in touched:
+            part.count += end - start
+            parts.append(part)
+        sizes = np.array([part.count for part in parts], dtype=np.int64)
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
         values = RowValues(self._slots.reader(together.relation.column, together.ticker), together.length, bounds)
@@ -168,6 +193,32 @@ class MatchStream:
         result = self._put_out(ready, together, bounds)
         self._forget(parts, together, bounds)
         return result
+
+    def _gathered(self, touched: list[New], grouped: Rows) -> Rows:
+        """The retained and the new rows of the touched partitions, one partition after another."""
+        chunks: dict[Chunk, list[int]] = {}
+        for index, (part, _, _) in enumerate(touched):
+            if part.chunk is not None:
+                chunks.setdefault(part.chunk, []).append(index)
+        firsts, lengths = np.zeros(2 * len(touched), np.int64), np.zeros(2 * len(touched), np.int64)
+        sources: list[Rows] = []
+        total = 0
+        for chunk, users in chunks.items():
+            counts = np.array([touched[index][0].count for index in users], np.int64)
+            places = np.array([touched[index][0].place for index in users], np.int64)
+            at = 2 * np.array(users, np.int64)
+            firsts[at], lengths[at] = total + np.cumsum(counts) - counts, counts
+            picked = _ranges(places, counts)
+            sources.append(chunk.rows if _is_all(picked, chunk.rows.length) else chunk.rows.take(picked))
+            total += len(picked)
+        firsts[1::2] = total + np.array([start for _, start, _ in touched], np.int64)
+        lengths[1::2] = np.array([end - start for _, start, end in touched], np.int64)
+        if grouped.length or not sources:
+            sources.append(grouped)
+            total += grouped.length
+        order = _ranges(firsts, lengths)
+        found = joined(sources)
+        return found if _is_all(order, total) else found.take(order)
 
     def _test(self, part: Partition, row_masks: list[int], times: list[int], shift: int, watermark: int | None) -> None:
         closed = watermark == FOREVER
@@ -249,36 +300,66 @@ class MatchStream:
             first = max(part.first_row, needed - self._lookback)
             keep.append((start + first - part.first_row, end))
             part.first_row = first
-        kept = compact(together.take(np.concatenate([np.arange(low, high, dtype=np.int64) for low, high in keep])))
+        lows = np.array([low for low, _ in keep], np.int64)
+        lengths = np.array([high - low for low, high in keep], np.int64)
+        self._store(parts, lengths.tolist(), compact(together.take(_ranges(lows, lengths)), self._columns))
+        if self._stored > 2 * self.retained_rows + 4096:
+            self._repack()
+
+    def _store(self, parts: list[Partition], lengths: list[int], rows: Rows) -> None:
+        """These are the retained rows of the partitions from now on."""
+        chunk = Chunk(rows)
+        self._stored += rows.length
         place = 0
-        for part, (low, high) in zip(parts, keep, strict=True):
-            part.rows = kept.slice(place, high - low)
-            place += high - low
+        for part, length in zip(parts, lengths, strict=True):
+            self._release(part)
+            part.count = length
+            if length:
+                part.chunk, part.place = chunk, place
+                chunk.users += 1
+                place += length
+        if not chunk.users:
+            self._stored -= rows.length
+
+    def _release(self, part: Partition) -> None:
+        if part.chunk is not None:
+            part.chunk.users -= 1
+            if not part.chunk.users:
+                self._stored -= part.chunk.rows.length
+            part.chunk = None
+
+    def _repack(self) -> None:
+        """All retained rows in one chunk; without the rows beside them that are not needed any more."""
+        parts = [part for part in self.partitions.values() if part.count]
+        if parts:
+            together = self._gathered([(part, 0, 0) for part in parts], parts[0].kept().slice(0, 0))
+            self._store(parts, [part.count for part in parts], compact(together, self._columns))
 
     def drop(self, ticker: str) -> None:
         """Forget the partitions that hold rows of this ticker alone."""
         for key in [key for key, part in self.partitions.items() if part.tickers == {ticker}]:
-            del self.partitions[key]
+            self._release(self.partitions.pop(key))
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     @property
     def retained_rows(self) -> int:
-        return sum(part.rows.length for part in self.partitions.values() if part.rows is not None)
+        return sum(part.count for part in self.partitions.values())
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         """JSON-ready state, and the retained rows of all partitions in its order."""
         written: list[dict[str, Any]] = []
-        kept: list[Rows] = []
+        parts = [part for part in self.partitions.values() if part.count]
+        kept = None
+        if parts:
+            kept = self._gathered([(part, 0, 0) for part in parts], parts[0].kept().slice(0, 0))
+            kept = compact(kept, self._columns)
         for key, part in self.partitions.items():
-            length = part.rows.length if part.rows is not None else 0
-            if part.rows is not None:
-                kept.append(part.rows)
             written.append(
                 {
                     "key": list(key),
                     "search": match_state.snapshot(part.search, part.masks),
-                    "rows": length,
+                    "rows": part.count,
                     "first_row": part.first_row,
                     "tested": part.tested,
                     "tickers": sorted(part.tickers),
@@ -286,23 +367,50 @@ class MatchStream:
                 }
             )
         reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
-        return {"partitions": written, "reports": reports}, joined(kept) if kept else None
+        return {"partitions": written, "reports": reports}, kept
 
     def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
-        place = 0
         self.partitions = {}
+        self._stored = 0
         self.reports = Reports(*state["reports"])
+        parts: list[Partition] = []
+        lengths: list[int] = []
         for written in state["partitions"]:
-            length = written["rows"]
             part = Partition(match_state.restore(written["search"], self.plan.search))
             part.masks = list(written["search"]["masks"])
-            if rows is not None and length:
-                part.rows = rows.take(np.arange(place, place + length, dtype=np.int64))
-            place += length
+            parts.append(part)
+            lengths.append(written["rows"])
             part.first_row, part.tested = written["first_row"], written["tested"]
             part.tickers = set(written["tickers"])
             part.pending = [Pending(*match) for match in written["pending"]]
             self.partitions[tuple(written["key"])] = part
+        if rows is not None:
+            self._store(parts, lengths, rows)
+
+
+def _columns_of(plan: RecognizePlan) -> frozenset[int]:
+    """The input columns that conditions, measures and results read."""
+    expressions: list[Expression] = [node for node in plan.conditions.local if node is not None]
+    if plan.conditions.path is not None:
+        expressions += plan.conditions.path.hoisted
+    expressions += [measure.expression for measure in plan.measures]
+    expressions += [key.expression for key in plan.order]
+    found = {part.index for node in expressions for part in walk(node) if isinstance(part, Column)}
+    found |= {*plan.partition, *plan.columns}
+    if plan.time_column is not None:
+        found.add(plan.time_column)
+    return frozenset(found)
+
+
+def _ranges(firsts: Index, lengths: Index) -> Index:
+    """The numbers of all ranges, one range after another."""
+    ends = np.cumsum(lengths)
+    found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
+    return found
+
+
+def _is_all(order: Index, length: int) -> bool:
+    return len(order) == length and (not length or (int(order[0]) == 0 and bool((order[1:] - order[:-1] == 1).all())))
 
 
 def _split(rows: Rows, columns: tuple[int, ...], keys: tuple[SortKey, ...]) -> tuple[Rows, list[tuple[Key, int, int]]]:

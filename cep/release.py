@@ -1,6 +1,6 @@
 """Rows on their way from arrival order to event order."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from cep.aggregates import accumulate
 from cep.relation import Relation, concatenated, from_table
-from cep.vector import Bools, Index, concatenate, from_column
+from cep.types import NULL
+from cep.vector import Bools, Index, concatenate, constant, from_column
 
 FOREVER = 2**63 - 1
 
@@ -227,7 +228,12 @@ def joined(parts: list[Rows]) -> Rows:
     )
 
 
-def compact(rows: Rows) -> Rows:
-    """Without references to the larger arrays that the rows were taken from."""
-    columns = [concatenate([rows.relation.column(index)]) for index in range(rows.relation.width)]
+def compact(rows: Rows, wanted: Collection[int] | None = None) -> Rows:
+    """Without references to the larger arrays that the rows were taken from. Columns that are not `wanted` are lost."""
+    columns = []
+    for index in range(rows.relation.width):
+        if wanted is None or index in wanted:
+            columns.append(concatenate([rows.relation.column(index)]))
+        else:
+            columns.append(constant(NULL, None, rows.length))
     return rows.replaced(Relation(columns, rows.length))

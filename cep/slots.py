@@ -7,7 +7,7 @@ read from the text: the key is the whole plan, so that whatever was not lifted m
 
 import enum
 import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -163,8 +163,13 @@ def _written_once(part: Field | SqlType) -> str:
     return repr(part)
 
 
-@lru_cache(maxsize=256)
-def _fields_of(kind: Hashable) -> tuple[str, ...]:
-    if not is_dataclass(kind):
-        raise _Unknown(str(kind))
-    return tuple(part.name for part in fields(kind) if part.name not in ("inner", "text"))
+_FIELDS: dict[type[Any], tuple[str, ...]] = {}
+
+
+def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+    found = _FIELDS.get(kind)
+    if found is None:
+        if not is_dataclass(kind):
+            raise _Unknown(kind.__name__)
+        found = _FIELDS[kind] = tuple(part.name for part in fields(kind) if part.name not in ("inner", "text"))
+    return found
