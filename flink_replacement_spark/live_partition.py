@@ -6,7 +6,8 @@ Trades of a ticker always lie in one partition, so that bars, repeats and gaps o
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +16,10 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from bars import Bars, exact, saved
-from bars.maker import BarMaker, MadeBars, Trades
+from bars.maker import NEVER, BarMaker, MadeBars, Trades
 from bars.seen import SeenIds
 from core.errors import BadFrame
+from flink_replacement_spark.live_marks import WaitingMarks
 from protobuf import records_pb2 as records
 from protobuf import tick_columns
 from protobuf.tick_columns import TickColumns
@@ -56,8 +58,10 @@ class LivePartition:
         self.makers = [BarMaker(PERIODS, lateness_ns, horizon_ns), BarMaker([1], lateness_ns, horizon_ns)]
         self._wishes: dict[str, _Wishes] = {}
         self._sequence: dict[str, int] = {}
-        self._clocks: dict[str, tuple[int, int]] = {}
+        self._marks = WaitingMarks()
+        self._clocks: dict[str, int] = {}
         self._text_ids: dict[str, dict[bytes, None]] = {}
+        self._text_orders: dict[str, int] = {}
         self._stored: dict[str, SeenIds] = {}
 
     @property
@@ -69,40 +73,84 @@ class LivePartition:
         return self.makers[0].too_late
 
     def process(self, batches: Sequence[bytes], marks: Sequence[bytes]) -> LiveOutput:
-        """`batches`: serialised TickBatch or Tick; `marks`: serialised TickMark; both in the order of the bus."""
+        """`batches`: serialised TickBatch or Tick; `marks`: serialised TickMark; both in the order of the bus.
+
+        A mark applies between the trades that were published before it and those after it, however early it is read.
+        """
         output = LiveOutput()
-        decoded_marks = list(_decode_marks(marks, output))
-        for mark in decoded_marks:
-            self._before_trades(mark, output)
-        columns = list(_decode_ticks(batches, output))
-        if columns:
-            self._add(columns, output)
-        for mark in decoded_marks:
-            self._after_trades(mark)
-        self._advance()
+        for mark in _decode_marks(marks, output):
+            if mark.WhichOneof("body") == "wanted":
+                self._want(mark.ticker, mark.wanted)
+            else:
+                self._marks.add(mark)
+        pending: dict[str, deque[TickColumns]] = {}
+        for batch in _decode_ticks(batches, output):
+            pending.setdefault(batch.ticker, deque()).append(batch)
+        while True:
+            self._apply_due(pending, output)
+            if not pending:
+                break
+            self._add({ticker: self._before_next_mark(ticker, queue) for ticker, queue in pending.items()}, output)
+            pending = {ticker: queue for ticker, queue in pending.items() if queue}
+        self._take(output)
+        return output
+
+    def _take(self, output: LiveOutput) -> None:
+        due, self._clocks = self._clocks, {}
         for number, maker in enumerate(self.makers):
+            maker.advance(due)
             for made in maker.take():
                 if (chosen := self._chosen(maker, made, number == 1)) is not None:
                     output.bars.append((maker.tickers, chosen))
-        return output
 
     # ---- marks
-    def _before_trades(self, mark: records.TickMark, output: LiveOutput) -> None:
+    def _apply_due(self, pending: Mapping[str, Sequence[TickColumns]], output: LiveOutput) -> None:
+        counted = {ticker: self._sequence.get(ticker, 0) for ticker in self._marks.tickers()}
+        for ticker in pending.keys() & counted.keys():
+            # Trades come in the order of their numbers: what is missing before the next ones is lost for good.
+            counted[ticker] = max(counted[ticker], pending[ticker][0].first_sequence - 1)
+        while counted:
+            starting = []
+            for ticker, number in counted.items():
+                while (mark := self._marks.pop_due(ticker, number)) is not None:
+                    if mark.WhichOneof("body") == "covered":
+                        starting.append(mark)
+                        break
+                    self._apply(mark, output)
+            if any(self.makers[0].clock(mark.ticker) != NEVER for mark in starting):
+                # What an earlier run finished is whole or not by what that run covered.
+                self._take(output)
+            for mark in starting:
+                self._apply(mark, output)
+            counted = {mark.ticker: counted[mark.ticker] for mark in starting}
+
+    def _before_next_mark(self, ticker: str, queue: deque[TickColumns]) -> list[TickColumns]:
+        """Taken from the front of `queue`: the trades up to the one after which the next mark is due."""
+        until = self._marks.next_number(ticker)
+        if until is None:
+            taken = list(queue)
+            queue.clear()
+            return taken
+        taken = []
+        while queue and queue[0].first_sequence <= until:
+            batch = queue.popleft()
+            inside = until + 1 - batch.first_sequence
+            if batch.first_sequence and len(batch) > inside:
+                queue.appendleft(_run(batch, inside, len(batch)))
+                batch = _run(batch, 0, inside)
+            taken.append(batch)
+        return taken
+
+    def _apply(self, mark: records.TickMark, output: LiveOutput) -> None:
         match mark.WhichOneof("body"):
-            case "wanted":
-                self._want(mark.ticker, mark.wanted)
             case "covered":
                 for maker in self.makers:
                     maker.start(mark.ticker, mark.covered.from_time)
             case "gap":
                 output.gaps.append(mark)
-                if not mark.gap.is_repaired:
-                    for maker in self.makers:
-                        maker.mark_gap(mark.ticker, *_gap_range(mark.gap))
-
-    def _after_trades(self, mark: records.TickMark) -> None:
-        """What counts trades that did not come as ticks goes after the ticks, which win where both are there."""
-        match mark.WhichOneof("body"):
+                for maker in self.makers:
+                    change = maker.clear_gap if mark.gap.is_repaired else maker.mark_gap
+                    change(mark.ticker, *_gap_range(mark.gap))
             case "seed" if mark.seed.period_seconds:
                 for maker in self.makers:
                     maker.seed(mark.ticker, _seed_bars(mark.seed))
@@ -110,39 +158,33 @@ class LivePartition:
                 aggregates = _aggregates(mark.ticker, mark.seed)
                 for maker in self._makers_of(mark.ticker):
                     maker.add([aggregates])
-            case "gap" if mark.gap.is_repaired:
-                for maker in self.makers:
-                    maker.clear_gap(mark.ticker, *_gap_range(mark.gap))
             case "clock":
-                self._clocks[mark.ticker] = (mark.clock.exchange_time, mark.clock.sequence)
+                self._clocks[mark.ticker] = mark.clock.exchange_time
 
     def _want(self, ticker: str, wanted: records.Wanted) -> None:
         had_seconds = self._wants_seconds(ticker)
         self._wishes[ticker] = _Wishes(wanted.ticks, frozenset(wanted.period_seconds))
         if self._wants_seconds(ticker) and not had_seconds:
             # Earlier trades were not given to this maker.
-            self.makers[1].start(ticker, self.makers[0].clock(ticker) + 1)
+            minutes = self.makers[0]
+            since = minutes.clock(ticker) + 1
+            if ticker in minutes.tickers:
+                since = max(since, minutes.states[minutes.tickers.index(ticker)].covered_from)
+            self.makers[1].start(ticker, since)
         for period in wanted.period_seconds:
             self.makers[0 if period % 60 == 0 else 1].add_period(period)
 
-    def _advance(self) -> None:
-        """A clock is true once the trades that its ingestor had published before it were counted."""
-        due = {t: time for t, (time, sequence) in self._clocks.items() if self._sequence.get(t, 0) >= sequence}
-        for ticker in due:
-            del self._clocks[ticker]
-        for maker in self.makers:
-            maker.advance(due)
-
     # ---- trades
-    def _add(self, columns: Sequence[TickColumns], output: LiveOutput) -> None:
-        by_ticker: dict[str, list[TickColumns]] = {}
-        for batch in columns:
-            by_ticker.setdefault(batch.ticker, []).append(batch)
+    def _add(self, by_ticker: Mapping[str, Sequence[TickColumns]], output: LiveOutput) -> None:
         trades = []
         for ticker, own in by_ticker.items():
+            for numbered in own:
+                if numbered.first_sequence:
+                    # Smaller than before where the bus lost its newest trades.
+                    self._sequence[ticker] = numbered.first_sequence + len(numbered) - 1
             batch = own[0] if len(own) == 1 else _joined(own)
-            last = own[-1]
-            self._sequence[ticker] = max(self._sequence.get(ticker, 0), last.first_sequence + len(last) - 1)
+            if len(batch) == 0:
+                continue
             order = _numbers(batch.trade_id)
             if order is None:
                 batch, order = self._by_text(batch)
@@ -164,9 +206,9 @@ class LivePartition:
         for trade_id in list(known)[: max(0, len(known) - _TEXT_IDS)]:
             del known[trade_id]
         self.makers[0].duplicates += len(batch) - len(kept)
-        index = np.array(kept, np.intp)
-        end = self._sequence[batch.ticker]
-        return _take(batch, index), end - len(batch) + 1 + index.astype(np.int64)
+        first = self._text_orders.get(batch.ticker, 1)
+        self._text_orders[batch.ticker] = first + len(kept)
+        return _take(batch, np.array(kept, np.intp)), np.arange(first, first + len(kept))
 
     def _makers_of(self, ticker: str) -> list[BarMaker]:
         return self.makers if self._wants_seconds(ticker) else self.makers[:1]
@@ -190,8 +232,9 @@ class LivePartition:
         meta = {
             "wishes": {t: [w.ticks, sorted(w.periods)] for t, w in self._wishes.items()},
             "sequence": self._sequence,
-            "clocks": self._clocks,
+            "marks": self._marks.save(),
             "stored": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._stored.items()},
+            "text_orders": self._text_orders,
             "text_ids": {t: [text.decode("latin-1") for text in ids] for t, ids in self._text_ids.items()},
         }
         out = io.BytesIO()
@@ -211,7 +254,8 @@ class LivePartition:
         partition.makers = makers
         partition._wishes = {t: _Wishes(ticks, frozenset(periods)) for t, (ticks, periods) in meta["wishes"].items()}
         partition._sequence = meta["sequence"]
-        partition._clocks = {t: (time, sequence) for t, (time, sequence) in meta["clocks"].items()}
+        partition._text_orders = meta["text_orders"]
+        partition._marks = WaitingMarks.load(meta["marks"])
         partition._stored = {
             t: SeenIds(limit, floor, np.array(first, np.int64), np.array(last, np.int64))
             for t, (limit, floor, first, last) in meta["stored"].items()
@@ -230,11 +274,22 @@ def _decode_ticks(values: Iterable[bytes], output: LiveOutput) -> Iterator[TickC
             output.bad_records += 1
             continue
         sound = np.isfinite(columns.price) & np.isfinite(columns.size) & (columns.size >= 0) & (columns.timestamp > 0)
-        if not columns.ticker or not sound.all():
-            output.bad_records += int((~sound).sum()) or 1
-            columns = _take(columns, np.flatnonzero(sound)) if columns.ticker else _take(columns, np.empty(0, np.intp))
-        if len(columns):
+        if not columns.ticker or len(columns) == 0:
+            output.bad_records += 1
+        elif sound.all():
             yield columns
+        else:
+            output.bad_records += int((~sound).sum())
+            yield from _sound_runs(columns, sound)
+
+
+def _sound_runs(columns: TickColumns, sound: NDArray[np.bool_]) -> Iterator[TickColumns]:
+    """The neighbouring sound trades, each run with its own numbers; an empty one at the end says how far they went."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], sound, [False]))))
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        yield _run(columns, start, end)
+    if not sound[-1]:
+        yield _run(columns, len(columns), len(columns))
 
 
 def _decode_marks(values: Iterable[bytes], output: LiveOutput) -> Iterator[records.TickMark]:
@@ -260,6 +315,11 @@ def _take(columns: TickColumns, index: NDArray[np.intp]) -> TickColumns:
         trade_id=columns.trade_id[index],
         received_at=columns.received_at[index],
     )
+
+
+def _run(columns: TickColumns, start: int, end: int) -> TickColumns:
+    taken = _take(columns, np.arange(start, end))
+    return replace(taken, first_sequence=columns.first_sequence + start if columns.first_sequence else 0)
 
 
 def _joined(batches: Sequence[TickColumns]) -> TickColumns:

@@ -1,25 +1,29 @@
-"""Spark data source `live`: the topics of the live query, read side by side.
+"""Spark data source `live`: which records of the topics of the live query a micro-batch takes.
 
-Trades and the marks that belong to them lie in the same partition of two topics, so one input partition reads both.
+Trades and the marks that belong to them lie in the same partition of two topics, so one input partition names both.
 Options: `url`, `reader` (holds what is not committed), `max_records` and `max_bytes` (of each topic, a micro-batch).
-Rows are those of source `bus`; `tag` is the place of the topic in `TOPICS`.
+A row is a range of offsets, both ends included; `tag` is the place of the topic in `TOPICS`. The task that needs the
+records reads them itself (`records_of`): they would cross the JVM twice on the way from a reader to it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, PartitionState
+from bus import Bus, PartitionState, StoredRecord
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
-from flink_replacement_spark.bus_source import SCHEMA, RangesPartition, capped, read_partition
+from flink_replacement_spark.bus_source import RangesPartition, capped, read_range, worker_bus
 
 TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
 _POLL_SECONDS = 0.5
+
+SCHEMA = "tag int, partition int, first bigint, last bigint"
+_ARROW_SCHEMA = pa.schema([("tag", pa.int32()), ("partition", pa.int32()), ("first", pa.int64()), ("last", pa.int64())])
 
 Offsets = dict[str, dict[str, int]]
 
@@ -65,15 +69,21 @@ class LiveStreamReader(DataSourceStreamReader):
         planned = self._planned
         try:
             bus.wait({(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}, _POLL_SECONDS)
-            # Trades first: what an ingestor said before it published them must not come after them. A clock that is
+            # Trades first: what an ingestor said before it published them must not come after them. A mark that is
             # read too early waits for its trades.
             states = {topic: bus.state(topic) for topic in TOPICS}
         except BusUnavailable:
             return dict(planned)
-        self._planned = {
+        ends = {
             topic: capped(planned[topic], [state.end for state in own], self._limit(own))
             for topic, own in states.items()
         }
+        trades, marks = (ends[topic] for topic in TOPICS)
+        for partition, state in enumerate(states[bus_topics.TICK_MARKS]):
+            if marks[str(partition)] < state.end:
+                # Trades wait until all marks that were published before them can be read with them.
+                trades[str(partition)] = planned[bus_topics.TICKS].get(str(partition), 0)
+        self._planned = ends
         return dict(self._planned)
 
     def _limit(self, states: Sequence[PartitionState]) -> int:
@@ -94,7 +104,11 @@ class LiveStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangesPartition)
-        return read_partition(self._url, partition)
+        rows = [
+            {"tag": tag, "partition": number, "first": first, "last": last}
+            for _, number, first, last, tag in partition.ranges
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
 
     def commit(self, end: Offsets) -> None:
         for topic, own in end.items():
@@ -116,3 +130,11 @@ class LiveSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return LiveStreamReader(self.options)
+
+
+def records_of(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator[list[StoredRecord]]:
+    """The records of one topic that the rows of a task name, in order, in lists. Raises OffsetOutOfRange, BusError."""
+    for batch in ranges:
+        for row in batch.to_pylist():
+            if row["tag"] == tag:
+                yield from read_range(worker_bus(url), TOPICS[tag], row["partition"], row["first"], row["last"])

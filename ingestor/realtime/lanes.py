@@ -163,8 +163,7 @@ class LanePublisher:
         first = batch[0]
         if isinstance(first, records.TickMark):
             for mark in batch:
-                if isinstance(mark, records.TickMark) and mark.WhichOneof("body") == "clock":
-                    mark.clock.sequence = lane.sequence
+                _stamp(mark, lane.sequence)  # type: ignore[arg-type]
             marks = [Record(mark.SerializeToString(), key=key, partition_key=key) for mark in batch]  # type: ignore[union-attr]
             self._retrying(lane)(self._bus.publish, TICK_MARKS, marks, lease=lane.job_id)
             return
@@ -217,6 +216,14 @@ class LanePublisher:
         except RuntimeError:
             # The loop is gone, and with it everybody who could want to know.
             log.info("publisher_outlived_loop")
+
+
+def _stamp(mark: records.TickMark, sequence: int) -> None:
+    """What it says holds after these trades, those of the run before this one included, and before all that follow."""
+    if mark.WhichOneof("body") == "clock":
+        mark.clock.sequence = sequence
+    else:
+        mark.after_sequence = sequence
 
 
 def _count_wait(state: RetryCallState) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bus import Position, Record
 from bus.memory_bus import MemoryBus
-from bus.topics import TICKS
+from bus.topics import TICK_MARKS, TICKS
 from core.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
 from ingestor.realtime.lanes import MAX_UNPUBLISHED, Lane, LanePublisher
 from ingestor.realtime.trade import Trade
@@ -53,6 +53,23 @@ async def test_trades_and_marks_leave_in_order() -> None:
     assert ids(bus, TICKER) == list(range(1, 10_002))
     assert [clock.sequence for clock in marks(bus, TICKER, "clock")] == [10_000]
     assert not broken and lane.unpublished == 0
+
+
+async def test_marks_say_after_which_trade_they_hold_those_of_an_earlier_run_included() -> None:
+    bus = MemoryBus()
+    publisher, lane, _ = await lane_on(bus)
+    lane.sequence = 40
+    publisher.mark(lane, records.TickMark(ticker=TICKER, covered=records.Covered(job_id="j1")))
+    publisher.publish(lane, trades(1, 10))
+    publisher.mark(lane, records.TickMark(ticker=TICKER, gap=records.Gap(gap_id="g")))
+    publisher.mark(lane, records.TickMark(ticker=TICKER, seed=records.Seed()))
+    await publisher.drained(lane)
+    publisher.close()
+    rows = [row for partition in range(bus.partitions(TICK_MARKS)) for row in bus.read(TICK_MARKS, partition, 0)]
+    found = [records.TickMark.FromString(row.value) for row in rows]
+    assert [(mark.WhichOneof("body"), mark.after_sequence) for mark in found] == [
+        ("covered", 40), ("gap", 50), ("seed", 50),
+    ]  # fmt: skip
 
 
 async def test_a_full_bus_is_waited_for_and_nothing_is_lost() -> None:
