@@ -22,12 +22,17 @@ class Kind(StrEnum):
     HISTORICAL = "historical"
     REALTIME = "realtime"
 
+    # The enumeration's own way is a function in Python, and kinds are in every key of every queue.
+    __hash__ = str.__hash__
+
 
 class Final(StrEnum):
     OK = "OK"
     NOT_FOUND = "NOT_FOUND"
     ERROR = "ERROR"
     TIMEOUT = "TIMEOUT"
+
+    __hash__ = str.__hash__
 
 
 class Candle(NamedTuple):

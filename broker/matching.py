@@ -21,8 +21,7 @@ class Matching:
         queue.add(request)
 
     def withdraw(self, request: Request) -> None:
-        if request.is_queued:
-            self._queues[request.key].remove(request)
+        self._queues[request.key].remove(request)
 
     def next_pair(self, key: QueueKey, wall_ns: int) -> tuple[Slot, Piece] | None:
         """Take out a slot and a piece of `key` that fit each other, or None when none do."""
@@ -39,14 +38,34 @@ class Matching:
                 continue
             slot = self.slots.take(key, piece.banned, piece.avoided)
             if slot is None:
-                self._park(queue, request)
+                self._park(request)
                 continue
             request.take()
             queue.advance(keep=request.has_more(wall_ns))
             return slot, piece
         return None
 
-    def _park(self, queue: FairQueue, request: Request) -> None:
+    def next_for(self, key: QueueKey, connection: Connection, wall_ns: int) -> Piece | None:
+        """Take out the piece that a new slot of `connection` gets, or None when none fits.
+
+        Only right while no slot that waits fits any piece that waits.
+        """
+        queue = self._queues.get(key)
+        if queue is None:
+            return None
+        while (request := queue.head()) is not None:
+            piece = request.peek(wall_ns)
+            if piece is None:
+                queue.drop_head()
+            elif connection in piece.banned:
+                self._park(request)
+            else:
+                request.take()
+                queue.advance(keep=request.has_more(wall_ns))
+                return piece
+        return None
+
+    def _park(self, request: Request) -> None:
         piece = request.take()
         self._parked.setdefault(request.key, {}).setdefault(piece.banned, []).append(piece)
 

@@ -1,6 +1,5 @@
 """Accepted requests and the pieces that they are cut into."""
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,6 +75,21 @@ class Request:
 
     kind = Kind.HISTORICAL
 
+    __slots__ = (
+        "client_id",
+        "deadline_ns",
+        "dispatch_name",
+        "is_queued",
+        "key",
+        "offset",
+        "outstanding",
+        "ready",
+        "request_id",
+        "ticker",
+        "venue",
+        "was_dispatched",
+    )
+
     def __init__(self, request_id: str, ticker: str, venue: str, client_id: str, deadline_ns: int, offset: int) -> None:
         self.request_id = request_id
         self.dispatch_name = request_id
@@ -87,18 +101,18 @@ class Request:
         self.offset = offset
         self.is_queued = False
         self.was_dispatched = False
-        self.ready: deque[Piece] = deque()
+        self.ready: list[Piece] = []
         #: Every piece that was cut and is not settled: ready, waiting for its time or for another slot, or running.
         self.outstanding: dict[int, Piece] = {}
 
     def peek(self, wall_ns: int) -> Piece | None:
         """The next piece to hand out, or None; stays the next one until `take`."""
         while self.ready and not self.ready[0].is_live:
-            self.ready.popleft()
+            self.ready.pop(0)
         return self.ready[0] if self.ready else None
 
     def take(self) -> Piece:
-        return self.ready.popleft()
+        return self.ready.pop(0)
 
     def has_more(self, wall_ns: int) -> bool:
         """Whether a piece could be handed out now."""
@@ -112,6 +126,8 @@ class Request:
 
 
 class SnapshotRequest(Request):
+    __slots__ = ()
+
     def __init__(self, request_id: str, ticker: str, venue: str, client_id: str, deadline_ns: int, offset: int) -> None:
         super().__init__(request_id, ticker, venue, client_id, deadline_ns, offset)
         piece = Piece(self, 0)
@@ -126,6 +142,8 @@ class RealtimeRequest(Request):
     """The one job of a ticker, shared by all requests (`subscribers`) for it."""
 
     kind = Kind.REALTIME
+
+    __slots__ = ("failure", "subscribers")
 
     def __init__(self, request_id: str, ticker: str, venue: str, client_id: str) -> None:
         super().__init__(request_id, ticker, venue, client_id, deadline_ns=0, offset=-1)
@@ -165,6 +183,21 @@ class RealtimeRequest(Request):
 
 class HistoricalRequest(Request):
     """A range of candles: cut lazily on the absolute grid, added up as its pieces are accepted."""
+
+    __slots__ = (
+        "_next_number",
+        "_uncut",
+        "abandoned",
+        "end",
+        "expected",
+        "facts",
+        "failed",
+        "holes",
+        "limit",
+        "period_seconds",
+        "rows",
+        "start",
+    )
 
     def __init__(
         self,

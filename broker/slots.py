@@ -19,6 +19,7 @@ class Peer:
     slots: int = 0
     is_suspect: bool = False
     keys: set[QueueKey] = field(default_factory=set)
+    last_offer: "Offer | None" = None
 
 
 @dataclass(slots=True)
@@ -45,26 +46,30 @@ class SlotBook:
         self._free: dict[QueueKey, int] = {}
         self._sequence = 0
 
-    def add(self, connection: Connection, venues: tuple[str, ...], kinds: tuple[Kind, ...]) -> Offer:
-        """Put a free slot behind all that wait already; the connection is known."""
-        name = (venues, kinds)
-        offer = self._offers.get(name)
+    def offer_of(self, peer: Peer, venues: tuple[str, ...], kinds: tuple[Kind, ...]) -> Offer:
+        """What a slot of `peer` takes; `add` lets it wait."""
+        offer = self._offers.get((venues, kinds))
         if offer is None:
             if len(self._offers) >= _MANY_OFFERS:
                 self._forget_empty_offers()
             offer = Offer(tuple((venue, kind) for venue in venues for kind in kinds), deque())
-            self._offers[name] = offer
+            self._offers[venues, kinds] = offer
             for key in offer.keys:
                 self._by_key.setdefault(key, []).append(offer)
-        peer = self.peers[connection]
+                self._free.setdefault(key, 0)
+        if peer.last_offer is not offer:
+            peer.last_offer = offer
+            peer.keys.update(offer.keys)
+        return offer
+
+    def add(self, connection: Connection, peer: Peer, offer: Offer) -> None:
+        """Put a free slot behind all that wait already."""
         peer.slots += 1
         for key in offer.keys:
-            self._free[key] = self._free.get(key, 0) + 1
-            peer.keys.add(key)
+            self._free[key] += 1
         self.total += 1
         self._sequence += 1
         offer.waiting.append(Slot(self._sequence, connection, offer))
-        return offer
 
     def has(self, key: QueueKey) -> bool:
         """Whether any slot takes `key`, those of suspects included."""

@@ -1,0 +1,64 @@
+"""What the rooms of the state share: the clock, who runs, and the commands of the event at hand."""
+
+from collections.abc import Callable
+
+from broker.events import CancelWork, Command, Note, Revoke, StopWork
+from broker.jobs import Job
+from broker.matching import Matching
+from broker.requests import RealtimeRequest, Request
+from core.settings import BrokerSettings
+
+
+class Desk:
+    """`at` is monotonic seconds and `wall_ns` the wall clock, both of the last tick."""
+
+    def __init__(self, settings: BrokerSettings, new_job_id: Callable[[], str], at: float, wall_ns: int) -> None:
+        self.settings = settings
+        self.new_job_id = new_job_id
+        self.at = at
+        self.wall_ns = wall_ns
+        self.out: list[Command] = []
+        self.matching = Matching()
+        self.slots = self.matching.slots
+        #: Every request that has not ended; those of one ticker's realtime job share one object.
+        self.requests: dict[str, Request] = {}
+        self.jobs: dict[str, Job] = {}
+        #: Candles of foreign ingestors held in memory, all jobs together.
+        self.collected_rows = 0
+        #: Requests whose state is to be shown anew, and those that have been shown.
+        self.dirty: dict[str, None] = {}
+        self.shown: set[str] = set()
+
+    def say(self, command: Command) -> None:
+        self.out.append(command)
+
+    def note(self, what: str, **fields: object) -> None:
+        self.out.append(Note(what, fields))
+
+    def show_later(self, request: Request) -> None:
+        if isinstance(request, RealtimeRequest):
+            self.dirty.update(dict.fromkeys(request.subscribers))
+        else:
+            self.dirty[request.request_id] = None
+
+    def forget_job(self, job: Job, is_finished: bool = False) -> None:
+        """From here on nothing that speaks for `job` changes anything."""
+        del self.jobs[job.job_id]
+        job.piece.job = None
+        if job.collected is not None:
+            self.collected_rows -= len(job.collected.candles)
+        self.out.append(Revoke(job.job_id, is_finished))
+
+    def end(self, request: Request) -> None:
+        """Stop what still runs for `request`, and take it out of every queue."""
+        if request.outstanding:
+            for piece in request.outstanding.values():
+                job = piece.job
+                if job is not None:
+                    if job.connection is not None:
+                        self.out.append(CancelWork(job.connection, piece.dispatched_id))
+                        self.out.append(StopWork(job.connection, job.job_id))
+                    self.forget_job(job)
+            request.outstanding.clear()
+        if request.is_queued:
+            self.matching.withdraw(request)

@@ -1,0 +1,76 @@
+"""Realtime requests: one job a ticker, shared by all who ask, and what they want together."""
+
+from broker.desk import Desk
+from broker.dispatching import Dispatching
+from broker.events import ForgetRealtime, MarksRefused, PublishMark, RealtimeAccepted, SaveRealtime, WantedFound, Wants
+from broker.lifecycle import Lifecycle
+from broker.requests import RealtimeRequest
+
+
+class Realtime:
+    def __init__(self, desk: Desk, dispatching: Dispatching, lifecycle: Lifecycle) -> None:
+        self._desk = desk
+        self._dispatching = dispatching
+        self._lifecycle = lifecycle
+        self.by_ticker: dict[str, RealtimeRequest] = {}
+        #: What the pipeline knows of each ticker that somebody wants; None where that is not certain.
+        self._told: dict[str, Wants | None] = {}
+        self._untold: set[str] = set()
+
+    def on_request(self, event: RealtimeAccepted) -> None:
+        desk = self._desk
+        if event.request_id in desk.requests:
+            return
+        request = self.by_ticker.get(event.ticker)
+        is_new = request is None
+        if request is None:
+            request = RealtimeRequest(event.request_id, event.ticker, event.venue, event.client_id)
+            self.by_ticker[event.ticker] = request
+        request.subscribe(event)
+        desk.requests[event.request_id] = request
+        desk.dirty[event.request_id] = None
+        desk.say(SaveRealtime(event))
+        self._tell_wants(event.ticker)
+        if is_new:
+            self._dispatching.offer(request)
+
+    def cancel(self, request_id: str, request: RealtimeRequest) -> None:
+        """One who asked is gone; the job ends with the last of them."""
+        desk = self._desk
+        del request.subscribers[request_id]
+        del desk.requests[request_id]
+        desk.say(ForgetRealtime(request_id))
+        self._lifecycle.close_state(request_id, request.ticker, "")
+        if not request.subscribers:
+            desk.end(request)
+            del self.by_ticker[request.ticker]
+        self._tell_wants(request.ticker)
+
+    # ---- what the pipeline is told
+
+    def _tell_wants(self, ticker: str) -> None:
+        """Let the pipeline know when what all requests of `ticker` want together has changed."""
+        request = self.by_ticker.get(ticker)
+        wants = request.wants() if request is not None else Wants()
+        if self._told.get(ticker, Wants()) == wants:
+            return
+        if wants == Wants():
+            del self._told[ticker]
+        else:
+            self._told[ticker] = wants
+        self._desk.say(PublishMark(ticker, wants))
+
+    def on_wanted_found(self, event: WantedFound) -> None:
+        if event.ticker not in self._told:
+            self._told[event.ticker] = None
+            self._tell_wants(event.ticker)
+
+    def on_marks_refused(self, event: MarksRefused) -> None:
+        self._told.update(dict.fromkeys(event.tickers))
+        self._untold.update(event.tickers)
+
+    def tell_again(self) -> None:
+        """Tell what could not be told."""
+        for ticker in self._untold:
+            self._tell_wants(ticker)
+        self._untold.clear()

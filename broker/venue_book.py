@@ -1,0 +1,86 @@
+"""What the broker knows of venues, and the records that it keeps alive for those nobody else describes."""
+
+import re
+
+from broker.desk import Desk
+from broker.events import LookUpVenue, PutVenue, VenueLearned
+from broker.requests import PAGES_PER_PIECE, VenueFacts
+from venues import grid
+from venues.catalogue import is_known
+
+#: A venue's record is looked at again after so long.
+VENUE_SECONDS = 30.0
+#: Venues that slots and requests may name.
+MAX_VENUES = 10_000
+#: Venues that only foreign ingestors know; others are served without a record.
+MAX_OWN_VENUES = 1_000
+#: How far an ingestor may claim that its venue's clock is ahead of ours.
+MAX_AHEAD_NS = 3_660 * 86_400 * grid.SECOND
+_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+
+class VenueBook:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._facts: dict[str, VenueFacts] = {}
+        #: Venues whose records on the bus are kept alive here.
+        self._own: set[str] = set()
+        self._put_at = desk.at
+
+    def facts(self, venue: str) -> VenueFacts:
+        facts = self._facts.get(venue)
+        if facts is None:
+            facts = self._facts[venue] = VenueFacts()
+        return facts
+
+    def takes(self, venue: str) -> bool:
+        """Whether there is room for what a slot may name."""
+        return venue in self._facts or len(self._facts) < MAX_VENUES
+
+    def offered(self, venue: str, at: float) -> VenueFacts:
+        """The facts of a venue that a slot was offered for, looked up now and then."""
+        facts = self.facts(venue)
+        if at - facts.asked_at > VENUE_SECONDS:
+            facts.asked_at = at
+            self._desk.say(LookUpVenue(venue))
+        elif facts.is_bare:
+            self._keep(venue)
+        return facts
+
+    def learn(self, event: VenueLearned) -> bool:
+        """Whether this is the first that is known of the venue."""
+        facts = self.facts(event.venue)
+        facts.candles_per_piece = max(1, event.candles_per_page) * PAGES_PER_PIECE
+        facts.depth_candles = event.depth_candles
+        # ccxt's venues are described by their ingestors, whose records must not be overwritten.
+        facts.is_bare = event.is_bare and not is_known(event.venue) and _NAME.fullmatch(event.venue) is not None
+        if facts.is_bare:
+            self._keep(event.venue)
+        else:
+            self._own.discard(event.venue)
+        is_first = not facts.is_known
+        facts.is_known = True
+        return is_first
+
+    def refresh(self) -> None:
+        """A venue is served as long as a connection that offered a slot for it is there."""
+        if self._desk.at - self._put_at < VENUE_SECONDS:
+            return
+        self._put_at = self._desk.at
+        if self._own:
+            served = {venue for peer in self._desk.slots.peers.values() for venue, _ in peer.keys}
+            self._own &= served
+            for venue in sorted(self._own):
+                self._desk.say(PutVenue(venue))
+
+    def _keep(self, venue: str) -> None:
+        if venue not in self._own and len(self._own) < MAX_OWN_VENUES:
+            self._own.add(venue)
+            self._desk.say(PutVenue(venue))
+
+
+def saw_exchange_time(facts: VenueFacts, exchange_time: int, wall_ns: int) -> None:
+    """Learn from a result how far its venue's clock is ahead of ours."""
+    ahead_ns = exchange_time - wall_ns
+    if facts.ahead_ns < ahead_ns < MAX_AHEAD_NS:
+        facts.ahead_ns = ahead_ns
