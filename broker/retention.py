@@ -14,7 +14,7 @@ from core.log import get_logger
 from core.settings import Settings
 
 #: These are worth nothing to anybody but those who hold them.
-_JOURNALS = frozenset({topics.REQUESTS, topics.HISTORY, topics.HISTORY_OUTCOMES})
+_JOURNALS = frozenset({topics.REQUESTS, topics.HISTORY, topics.HISTORY_OUTCOMES, topics.TRIGGER_PROGRESS})
 #: These are replayed to clients that come back, or read again by a pipeline that is built anew.
 _STREAMS = frozenset(
     {topics.TICKS, topics.TICK_MARKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS, topics.SNAPSHOTS}

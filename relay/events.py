@@ -211,4 +211,13 @@ class ReadRows:
     request: ing.SubmitHistoricalRequest
 
 
-Command = Reply | Enqueue | LookUp | PublishControl | Announce | ListVenues | ReplayTopic | ReadRows
+@dataclass(frozen=True, slots=True)
+class AskTriggers:
+    """Hand a valid message about triggers to those who decide about them; they answer it."""
+
+    peer: Peer
+    message: ing.CEPTriggerRequest | cw.TriggerRemove | cw.TriggerQuery
+    at_ns: int
+
+
+Command = Reply | Enqueue | LookUp | PublishControl | Announce | ListVenues | ReplayTopic | ReadRows | AskTriggers

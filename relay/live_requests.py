@@ -1,4 +1,4 @@
-"""The thread that asks for realtime jobs on behalf of subscribers, and cancels them when nobody is left."""
+"""The thread that asks for realtime jobs for subscribers and triggers, and cancels them when nobody is left."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from core.log import get_logger
 from relay import metrics, validation
 from relay.register import Register
 from relay.settings import RelayConfig
-from relay.subscriptions import Start, Subscriptions
+from relay.subscriptions import Reader, Start, Subscriptions
 from relay.topics import live_topic
 from relay.venue_book import ALL_VENUES, VenueBook
 
@@ -21,26 +21,30 @@ log = get_logger()
 
 
 class LiveRequests:
-    """`subscribed` and `last_left` never block; they are carried out in their order."""
+    """`subscribed`, `last_left` and `follow` never block; they are carried out in their order."""
 
     def __init__(self, register: Register, config: RelayConfig) -> None:
         self._register = register
         self._state = Subscriptions(config.limits)
         self._venues = VenueBook()
-        self._news: deque[tuple[bool, bytes]] = deque()
+        self._news: deque[tuple[bool, bytes, Reader]] = deque()
         self._changed = threading.Event()
         self._is_adopted = False
         self.seen_at = time.monotonic()
 
     def subscribed(self, topic: bytes) -> None:
-        self._tell(True, topic)
+        self._tell(True, topic, Reader.SUBSCRIBERS)
 
     def last_left(self, topic: bytes) -> None:
-        self._tell(False, topic)
+        self._tell(False, topic, Reader.SUBSCRIBERS)
 
-    def _tell(self, is_wanted: bool, topic: bytes) -> None:
+    def follow(self, topic: str, is_wanted: bool) -> None:
+        """Registered triggers read this topic, or do no more."""
+        self._tell(is_wanted, topic.encode(), Reader.TRIGGERS)
+
+    def _tell(self, is_wanted: bool, topic: bytes, reader: Reader) -> None:
         if live_topic(topic) is not None:
-            self._news.append((is_wanted, topic))
+            self._news.append((is_wanted, topic, reader))
             self._changed.set()
 
     def wake(self) -> None:
@@ -71,13 +75,13 @@ class LiveRequests:
 
     def _take_news(self) -> None:
         while self._news:
-            is_wanted, subscription = self._news.popleft()
+            is_wanted, subscription, reader = self._news.popleft()
             topic = live_topic(subscription)
             if topic is None:
                 continue
             if not is_wanted:
-                self._state.last_left(topic.name, time.monotonic())
-            elif not self._state.subscribed(topic):
+                self._state.last_left(topic.name, time.monotonic(), reader)
+            elif not self._state.subscribed(topic, reader):
                 metrics.UNSERVED_TOPICS.labels("too_many").inc()
                 log.warning("too_many_live_topics", topic=topic.name)
 
@@ -91,8 +95,8 @@ class LiveRequests:
                 validation.check_ticker(str(start.topic.ticker), self._venues)
             except InvalidRequest as error:
                 metrics.UNSERVED_TOPICS.labels("invalid").inc()
-                log.info("subscription_starts_nothing", topic=start.topic.name, reason=str(error))
-                self._state.refused(start.topic, time.monotonic())
+                if self._state.refused(start.topic, time.monotonic()):
+                    log.info("live_topic_starts_nothing", topic=start.topic.name, reason=str(error))
             else:
                 valid.append(start)
         if not valid:

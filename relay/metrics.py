@@ -55,6 +55,24 @@ UNSERVED_TOPICS = Counter(
 PASSED_OVER = Counter(
     "candlewright_relay_passed_over_total", "Live records read that nobody subscribes to", ["topic"], registry=REGISTRY
 )
+TRIGGERS = Gauge("candlewright_relay_triggers", "Registered triggers, by state", ["state"], registry=REGISTRY)
+TRIGGER_ACKS = Counter(
+    "candlewright_relay_trigger_acks_total", "Acknowledgements to clients, by status", ["status"], registry=REGISTRY
+)
+TRIGGER_BACKLOG = Gauge(
+    "candlewright_relay_trigger_backlog", "Requests about triggers that wait for a check", registry=REGISTRY
+)
+TRIGGERS_WAITING = Gauge(
+    "candlewright_relay_triggers_waiting", "Requests about triggers that wait for the pipeline", registry=REGISTRY
+)
+TRIGGER_CHECK_SECONDS = Histogram(
+    "candlewright_relay_trigger_check_seconds", "Time to check one text", registry=REGISTRY
+)
+REPEATED_EVENTS = Counter(
+    "candlewright_relay_repeated_trigger_events_total",
+    "Trigger events sent again to subscribers that came back after a start",
+    registry=REGISTRY,
+)
 WAITING = Gauge("candlewright_relay_waiting_reads", "OHLCRequests that wait for their final", registry=REGISTRY)
 ROUND_SECONDS = Histogram(
     "candlewright_relay_round_seconds", "Time from a batch of client messages to its answers", registry=REGISTRY

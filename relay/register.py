@@ -47,9 +47,10 @@ class Register:
     def prepare(self) -> None:
         """Make the topics whose number of partitions matters; cheap when done before."""
         if not self._is_prepared:
-            self._bus.create_topic(bus_topics.REQUESTS, 1)
+            for topic in (bus_topics.REQUESTS, bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
+                self._bus.create_topic(topic, 1)
             self._bus.create_topic(bus_topics.NOTIFICATIONS)
-            for topic in (bus_topics.SNAPSHOTS, bus_topics.TICKS, bus_topics.OHLC):
+            for topic in (bus_topics.SNAPSHOTS, bus_topics.TICKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS):
                 self._bus.create_topic(topic)
             self._is_prepared = True
 

@@ -6,6 +6,9 @@ feed thread           reads `notifications` and `snapshots` (relay.feed)
 replays thread        reads kept finals for late subscribers (relay.replays)
 live thread           reads `ticks` and `ohlc` for those who subscribe (relay.live_feed)
 live requests thread  starts and cancels the jobs behind live topics (relay.live_requests)
+triggers thread       registers and removes triggers (relay.trigger_desk)
+trigger checks thread checks their texts (relay.trigger_checks)
+trigger events thread publishes what fired (relay.trigger_feed)
 two task threads      TopicReplay and legacy reads, which may be long
 """
 
@@ -42,6 +45,11 @@ from relay.replays import Replays
 from relay.settings import RelayConfig
 from relay.state import RelayState
 from relay.topics import wanted_finals
+from relay.trigger_desk import TriggerDesk
+from relay.trigger_events import ListAsked, RegisterAsked, RemoveAsked
+from relay.trigger_feed import TriggerFeed
+from relay.trigger_state import BUSY as BUSY_TRIGGERS
+from relay.trigger_store import TriggerStore
 from relay.venue_book import ALL_VENUES
 
 _POLL_MILLISECONDS = 1_000
@@ -79,6 +87,16 @@ class Relay:
         self._live_feed = LiveFeed(bus, self._register, self._interest, self._notifier.publish)
         self._live_requests = LiveRequests(self._register, config)
         self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
+        self._triggers = TriggerDesk(
+            TriggerStore(bus, self._register),
+            config,
+            lambda peer, message: self._reply(ev.Reply(peer, message)),
+            self._live_requests.follow,
+            lambda ends: self._trigger_feed.have_passed(ends),
+        )
+        self._trigger_feed = TriggerFeed(
+            bus, self._register, config.limits, self._triggers.callback_of, self._notifier.publish
+        )
         self._tasks = ThreadPoolExecutor(2, thread_name_prefix="relay-task")
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
         self._running_tasks = threading.BoundedSemaphore(config.limits.max_running_tasks)
@@ -118,6 +136,9 @@ class Relay:
             ("relay-replays", lambda: self._replays.run(self._stop)),
             ("relay-live", lambda: self._live_feed.run(self._stop)),
             ("relay-live-requests", self._keep_live_requests),
+            ("relay-triggers", lambda: self._triggers.run(self._stop)),
+            ("relay-trigger-checks", lambda: self._triggers.checks.run(self._stop)),
+            ("relay-trigger-events", self._publish_trigger_events),
         ):
             thread = threading.Thread(target=self._guard, args=(name, run), name=name, daemon=True)
             thread.start()
@@ -133,6 +154,7 @@ class Relay:
         self._notifier.wake()
         self._replays.wake()
         self._live_requests.wake()
+        self._triggers.wake()
         until = time.monotonic() + grace_seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -142,6 +164,7 @@ class Relay:
             thread.join()
         self._tasks.shutdown(wait=True, cancel_futures=True)
         self._writers.shutdown()
+        self._triggers.close()
         self._router.close()
         self._notifier.close()
         self._context.term()
@@ -150,13 +173,19 @@ class Relay:
 
     def status(self) -> Status:
         problems = [f"thread {thread.name} has ended" for thread in self._threads if not thread.is_alive()]
-        if self._feed.problem or self._live_feed.problem:
-            problems.append(self._feed.problem or self._live_feed.problem)
+        unreadable = (
+            self._feed.problem or self._live_feed.problem or self._triggers.problem or self._trigger_feed.problem
+        )
+        if unreadable:
+            problems.append(unreadable)
         now = time.monotonic()
         for name, seen_at in (
             ("requests", self._seen_at),
             ("feed", self._feed.seen_at),
             ("live", self._live_feed.seen_at),
+            ("triggers", self._triggers.seen_at),
+            ("trigger checks", self._triggers.checks.seen_at),
+            ("trigger events", self._trigger_feed.seen_at),
         ):
             if now - seen_at > _FROZEN_SECONDS:
                 problems.append(f"the {name} thread has not moved for {now - seen_at:.0f} seconds")
@@ -165,6 +194,7 @@ class Relay:
             "requests": self.requests_address,
             "notifications": self.notifications_address,
             "waiting_reads": len(self._state.waiting),
+            "triggers": self._triggers.counts,
         }
         return Status("relay", is_ready, tuple(problems), details)
 
@@ -189,6 +219,13 @@ class Relay:
         self._await_finals()
         self._live_requests.run(self._stop)
 
+    def _publish_trigger_events(self) -> None:
+        # Subscribers are let in first, and callbacks are known.
+        self._await_finals()
+        while not self._stop.is_set() and not self._triggers.is_loaded.wait(0.1):
+            self._trigger_feed.seen_at = time.monotonic()
+        self._trigger_feed.run(self._stop)
+
     def _on_subscribed(self, topic: bytes) -> None:
         wanted = wanted_finals(topic)
         if wanted is not None:
@@ -196,6 +233,7 @@ class Relay:
         # Its ticks are followed before the job that makes them is asked for.
         self._interest.add(topic)
         self._live_requests.subscribed(topic)
+        self._trigger_feed.subscribed(topic)
 
     def _on_last_left(self, topic: bytes) -> None:
         self._interest.remove(topic)
@@ -327,9 +365,22 @@ class Relay:
                     metrics.DROPPED_REPLAYS.inc()
             case ev.ReplayTopic():
                 return self._start(command, lambda: self._replay_topic(command))
+            case ev.AskTriggers():
+                return self._ask_triggers(command)
             case ev.ReadRows():
                 return self._start(command, lambda: self._answer_from_table(command))
         return []
+
+    def _ask_triggers(self, command: ev.AskTriggers) -> list[ev.Event]:
+        peer, message = command.peer, command.message
+        asked: RegisterAsked | RemoveAsked | ListAsked
+        if isinstance(message, cw.TriggerQuery):
+            asked = ListAsked(peer, message)
+        elif isinstance(message, cw.TriggerRemove):
+            asked = RemoveAsked(peer, message.trigger_id)
+        else:
+            asked = RegisterAsked(peer, message, command.at_ns)
+        return [] if self._triggers.ask(asked) else [ev.CommandFailed(command, "BUSY", BUSY_TRIGGERS)]
 
     def _publish_control(self, command: ev.PublishControl) -> ev.Event:
         self._register.publish_control(command)

@@ -1,8 +1,8 @@
 """The relay's own view of the platform's settings, and the limits that are not for users to change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from core.settings import Settings
+from core.settings import Settings, TriggersSettings
 
 SECOND_NS = 1_000_000_000
 
@@ -38,6 +38,19 @@ class RelayLimits:
     grace_seconds: float = 10.0
     #: A topic that could not be served is looked at again.
     unserved_retry_seconds: float = 5.0
+    #: Requests about triggers that wait for a check or for the bus, and their bytes; those that wait for the pipeline.
+    max_trigger_backlog: int = 20_000
+    max_backlog_bytes: int = 64 << 20
+    max_waiting_triggers: int = 20_000
+    #: Of all registered triggers together, and of one list of them.
+    max_trigger_bytes: int = 256 << 20
+    max_list_bytes: int = 15 << 20
+    #: Lists of triggers that are being made.
+    max_running_lists: int = 64
+    #: After a start events are kept so long for subscribers that come back; at most so many, so many bytes.
+    recent_seconds: float = 30.0
+    max_recent: int = 10_000
+    max_recent_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,7 @@ class RelayConfig:
     keep_seconds: float
     timeout_ns: int
     limits: RelayLimits = RelayLimits()
+    triggers: TriggersSettings = field(default_factory=TriggersSettings)
 
     @property
     def registry_seconds(self) -> float:
@@ -62,4 +76,5 @@ class RelayConfig:
             relay.keep_notifications_hours * 3_600,
             int(relay.request_timeout_seconds * SECOND_NS),
             limits or RelayLimits(),
+            settings.triggers,
         )

@@ -14,9 +14,10 @@ from core.errors import InvalidRequest
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from relay import topics, validation
+from relay import topics, trigger_requests, validation
 from relay.events import (
     Announce,
+    AskTriggers,
     CancelAsked,
     Command,
     CommandFailed,
@@ -50,7 +51,6 @@ from venues.grid import count_opens
 LEGACY_CLIENT = "relay.ohlc"
 #: An id is echoed up to this size, so that an answer to an overlong one is still a small frame.
 MAX_ECHOED = 16_384
-NO_TRIGGERS = "The trigger engine is not running on this platform, so triggers can be neither registered nor listed."
 _LEGACY_GRACE_NS = 60 * SECOND_NS
 
 
@@ -84,9 +84,9 @@ class RelayState:
             ing.DataRequest: self._submit_data,
             ing.OHLCRequest: self._submit_legacy,
             ing.IngestorControl: self._control,
-            ing.CEPTriggerRequest: self._refuse_trigger,
-            cw.TriggerRemove: self._refuse_trigger,
-            cw.TriggerQuery: lambda peer, query, at_ns: [_error(peer, "UNAVAILABLE", NO_TRIGGERS)],
+            ing.CEPTriggerRequest: self._register_trigger,
+            cw.TriggerRemove: self._remove_trigger,
+            cw.TriggerQuery: lambda peer, query, at_ns: [AskTriggers(peer, query, at_ns)],
             cw.RequestStateQuery: lambda peer, query, at_ns: [LookUp(StateAsked(peer), query.request_id)],
             cw.TopicReplay: lambda peer, query, at_ns: [ReplayTopic(peer, query)],
             cw.VenueQuery: lambda peer, query, at_ns: [ListVenues(peer, query)],
@@ -152,12 +152,19 @@ class RelayState:
             return [_error(peer, "NOT_ALLOWED", text, control.request_id)]
         return [LookUp(CancelAsked(peer, control, at_ns), control.request_id)]
 
-    def _refuse_trigger(
-        self, peer: Peer, message: ing.CEPTriggerRequest | cw.TriggerRemove, at_ns: int
-    ) -> list[Command]:
-        trigger_id = message.trigger_id[:MAX_ECHOED]
-        status = ing.CEPTriggerAck.ERROR
-        return [Reply(peer, ing.CEPTriggerAck(trigger_id=trigger_id, status=status, error_message=NO_TRIGGERS))]
+    def _register_trigger(self, peer: Peer, message: ing.CEPTriggerRequest, at_ns: int) -> list[Command]:
+        try:
+            request = trigger_requests.clean(message)
+        except InvalidRequest as error:
+            return [_trigger_error(peer, message.trigger_id, str(error))]
+        return [AskTriggers(peer, request, at_ns)]
+
+    def _remove_trigger(self, peer: Peer, message: cw.TriggerRemove, at_ns: int) -> list[Command]:
+        try:
+            validation.check_id("trigger_id", message.trigger_id)
+        except InvalidRequest as error:
+            return [_trigger_error(peer, message.trigger_id, str(error))]
+        return [AskTriggers(peer, message, at_ns)]
 
     # ---- what the bus said
 
@@ -248,6 +255,10 @@ class RelayState:
             return [_error(command.peer, event.code, event.text, command.control.request_id)]
         if isinstance(command, ListVenues):
             return [_error(command.peer, event.code, event.text, command.query.request_id)]
+        if isinstance(command, AskTriggers):
+            if isinstance(command.message, cw.TriggerQuery):
+                return [_error(command.peer, event.code, event.text)]
+            return [_trigger_error(command.peer, command.message.trigger_id, event.text)]
         if isinstance(command, ReplayTopic):
             query = command.query
             error = cw.Error(
@@ -291,6 +302,11 @@ def client_of(request: rec.Request) -> str:
 
 def _error(peer: Peer, code: str, text: str, request_id: str = "") -> Reply:
     return Reply(peer, cw.Error(code=code, text=text, request_id=request_id[:MAX_ECHOED]))
+
+
+def _trigger_error(peer: Peer, trigger_id: str, text: str) -> Reply:
+    status = ing.CEPTriggerAck.ERROR
+    return Reply(peer, ing.CEPTriggerAck(trigger_id=trigger_id[:MAX_ECHOED], status=status, error_message=text))
 
 
 def _submit_response(

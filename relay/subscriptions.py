@@ -1,4 +1,5 @@
-"""Which realtime requests the subscribers of live topics need. Pure: no bus, no clock, no thread.
+"""Which realtime requests the subscribers of live topics and the registered triggers need. Pure: no bus, no clock, no
+thread.
 
 `at` is monotonic seconds.
 """
@@ -6,11 +7,19 @@
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from bus.topics import SUBSCRIPTION_PREFIX
 from protobuf import ingestor_pb2 as ing
 from relay.settings import RelayLimits
 from relay.topics import LiveTopic
+
+
+class Reader(Enum):
+    """Who wants a topic; each kind says so once, and once that it does no more."""
+
+    SUBSCRIBERS = auto()
+    TRIGGERS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +42,13 @@ class Start:
 
 
 class Subscriptions:
-    """One request a topic: from its first subscriber until a while after the last one left."""
+    """One request a topic: from its first reader until a while after the last one left."""
 
     def __init__(self, limits: RelayLimits, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
         self._limits = limits
         self._new_id = new_id
         self._wanted: dict[str, LiveTopic] = {}
+        self._readers: dict[str, set[Reader]] = {}
         #: Request id by topic, as the table on the bus has it, and when those nobody wants are to be cancelled.
         self._requests: dict[str, str] = {}
         self._cancel_at: dict[str, float] = {}
@@ -63,10 +73,11 @@ class Subscriptions:
         self._cancel_at = {name: grace for name in running if name not in self._wanted}
         self._cancel_at.update(dict.fromkeys(leaving, at))
 
-    def subscribed(self, topic: LiveTopic) -> bool:
+    def subscribed(self, topic: LiveTopic, reader: Reader = Reader.SUBSCRIBERS) -> bool:
         """Somebody wants the topic; False when there are too many."""
         if topic.name not in self._wanted and len(self._wanted) >= self._limits.max_live_topics:
             return False
+        self._readers.setdefault(topic.name, set()).add(reader)
         if topic.name not in self._wanted:
             self._wanted[topic.name] = topic
             if topic.name not in self._leaving:
@@ -75,9 +86,15 @@ class Subscriptions:
             self._to_start[topic.name] = None
         return True
 
-    def last_left(self, name: str, at: float) -> None:
-        if self._wanted.pop(name, None) is None:
+    def last_left(self, name: str, at: float, reader: Reader = Reader.SUBSCRIBERS) -> None:
+        """The last one of this kind."""
+        readers = self._readers.get(name, set())
+        if reader not in readers:
             return
+        readers.discard(reader)
+        if readers:
+            return
+        del self._readers[name], self._wanted[name]
         self._to_start.pop(name, None)
         self._retry_at.pop(name, None)
         if name in self._requests and name not in self._leaving:
@@ -98,9 +115,11 @@ class Subscriptions:
             self._to_start.pop(name, None)
             self._retry_at.pop(name, None)
 
-    def refused(self, topic: LiveTopic, at: float) -> None:
-        """It cannot be served now; perhaps an ingestor for it comes."""
+    def refused(self, topic: LiveTopic, at: float) -> bool:
+        """It cannot be served now; perhaps an ingestor for it comes. True the first time."""
+        is_first = topic.name not in self._retry_at
         self._retry_at[topic.name] = at + self._limits.unserved_retry_seconds
+        return is_first
 
     def cancelled(self, names: Mapping[str, str]) -> None:
         for name in names:

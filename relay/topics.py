@@ -32,6 +32,18 @@ def response(client_id: str) -> str:
     return RESPONSE + client_id
 
 
+def ticks(ticker: str) -> str:
+    return f"TICKS:{ticker}"
+
+
+def bars(ticker: str, period_seconds: int) -> str:
+    return f"OHLC:{ticker}:{period_seconds}"
+
+
+def trigger(trigger_id: str) -> str:
+    return f"TRIGGER:{trigger_id}"
+
+
 def request_topic(request_id: str, client_id: str) -> str:
     """Where the answer to a request is announced: the client's topic, or the request's own for a client without id."""
     return response(client_id) if client_id else history_ready(request_id)
@@ -66,13 +78,13 @@ STREAMS = (
         "TICKS:",
         bus_topics.TICKS,
         cw.TickBatch,
-        lambda batch: f"TICKS:{batch.ticker}",
+        lambda batch: ticks(batch.ticker),
         lambda batch: len(batch.timestamp),
     ),
-    Stream("OHLC:", bus_topics.OHLC, cw.OHLCV, lambda bar: f"OHLC:{bar.ticker}:{bar.period_seconds}"),
-    Stream("TRIGGER:", bus_topics.TRIGGER_EVENTS, ing.CEPTriggerEvent, lambda event: f"TRIGGER:{event.trigger_id}"),
+    Stream("OHLC:", bus_topics.OHLC, cw.OHLCV, lambda bar: bars(bar.ticker, bar.period_seconds)),
+    Stream("TRIGGER:", bus_topics.TRIGGER_EVENTS, ing.CEPTriggerEvent, lambda event: trigger(event.trigger_id)),
 )
-SNAPSHOTS, LIVE_TICKS, LIVE_BARS, _ = STREAMS
+SNAPSHOTS, LIVE_TICKS, LIVE_BARS, TRIGGERS = STREAMS
 
 
 def stream_of(topic: str) -> Stream | None:

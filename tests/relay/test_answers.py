@@ -53,11 +53,17 @@ class World:
                 self.replies[command.peer.identity] += 1
                 if getattr(command.message, "notification_topic", "") and not command.message.status:  # type: ignore[attr-defined]
                     self.queued.append(command.message.request_id)  # type: ignore[attr-defined]
-            elif isinstance(command, ev.ReadRows):
+            elif isinstance(command, ev.ReadRows) or (isinstance(command, ev.AskTriggers) and self._accepts()):
                 self.replies[command.peer.identity] += 1
+            elif isinstance(command, ev.AskTriggers):
+                self.handle(ev.CommandFailed(command, "BUSY", "No."))
             elif not isinstance(command, ev.Announce):
                 works = self._works.draw(hyp.booleans())
                 self.handle(self._outcome(command) if works else ev.CommandFailed(command, "X", "No."))
+
+    def _accepts(self) -> bool:
+        """Whether there is room for a question about triggers, which others answer then."""
+        return self._works.draw(hyp.booleans())
 
     def _outcome(self, command: Any) -> ev.Event:
         if isinstance(command, ev.Enqueue):

@@ -134,12 +134,6 @@ def test_a_cancellation_is_put_on_the_bus_behind_its_request(start_relay: Start)
     assert queued[1].control == cancel
 
 
-def test_triggers_are_refused_with_a_reason(platform: Platform) -> None:
-    ack = platform.client().ask(ing.CEPTriggerRequest(trigger_id="t", sql_pattern="price > 1"))
-    assert (ack.status, ack.trigger_id) == (ing.CEPTriggerAck.ERROR, "t")
-    assert "not running" in ack.error_message
-
-
 def test_venues_and_markets_are_listed(start_relay: Start) -> None:
     platform = start_relay()
     house = cw.Venue(venue="HOUSE", period_seconds=[60], markets=[cw.Market(symbol="X/Y")])

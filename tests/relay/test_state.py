@@ -192,12 +192,17 @@ def test_a_heartbeat_is_echoed_and_orders_for_ingestors_are_refused(state: Relay
         assert message.code == "NOT_ALLOWED"
 
 
-def test_triggers_are_refused_while_no_engine_runs(state: RelayState) -> None:
+def test_sound_messages_about_triggers_are_handed_on_and_others_refused(state: RelayState) -> None:
     for message in (ing.CEPTriggerRequest(trigger_id="t", sql_pattern="x"), cw.TriggerRemove(trigger_id="t")):
-        ack = only(send(state, message), ev.Reply).message
-        assert (ack.trigger_id, ack.status) == ("t", ing.CEPTriggerAck.ERROR)
-        assert "not running" in ack.error_message
-    assert "not running" in only(send(state, cw.TriggerQuery()), ev.Reply).message.text
+        asked = only(send(state, message), ev.AskTriggers)
+        assert asked == ev.AskTriggers(PEER, message, NOW)
+        ack = only(state.handle(ev.CommandFailed(asked, "BUSY", "Too many.")), ev.Reply).message
+        assert ack == ing.CEPTriggerAck(trigger_id="t", status=ing.CEPTriggerAck.ERROR, error_message="Too many.")
+    asked = only(send(state, cw.TriggerQuery()), ev.AskTriggers)
+    assert only(state.handle(ev.CommandFailed(asked, "BUSY", "Too many.")), ev.Reply).message.code == "BUSY"
+    for trigger_id in ("", "a#1", "x" * 201):
+        for message in (ing.CEPTriggerRequest(trigger_id=trigger_id), cw.TriggerRemove(trigger_id=trigger_id)):
+            assert only(send(state, message), ev.Reply).message.status == ing.CEPTriggerAck.ERROR
 
 
 def test_a_legacy_request_waits_for_its_final_and_then_reads_the_rows(state: RelayState) -> None:

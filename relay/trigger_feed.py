@@ -1,0 +1,151 @@
+"""The thread that reads trigger events from the bus and publishes each on its topic, and on that of its callback.
+
+An event is an alert: after a restart this thread goes on where it stopped. Its place is a hold on the bus that follows
+a second behind, so that what was on its way to subscribers when the relay died is sent again, under the same number and
+id. Subscribers need a moment to come back: what is published in the first time after a start is kept for them.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from bus import topics as bus_topics
+from bus.api import Bus, StoredRecord
+from core.errors import BusError, OffsetOutOfRange
+from core.log import get_logger
+from relay import metrics, topics
+from relay.notifier import Batch
+from relay.numbered import numbered
+from relay.recent_events import RecentEvents
+from relay.register import Register
+from relay.settings import RelayLimits
+from relay.trigger_store import READER
+
+_TOPIC = bus_topics.TRIGGER_EVENTS
+_READ_RECORDS = 1_000
+_WAIT_SECONDS = 0.05
+_RETRY_SECONDS = 0.2
+_SAVE_SECONDS = 1.0
+_MAX_RETURNING = 100_000
+log = get_logger()
+
+
+class TriggerFeed:
+    def __init__(
+        self,
+        bus: Bus,
+        register: Register,
+        limits: RelayLimits,
+        callback_of: Callable[[str], str],
+        publish: Callable[[Batch, float], bool],
+    ) -> None:
+        self._bus = bus
+        self._register = register
+        self._limits = limits
+        self._callback_of = callback_of
+        self._publish = publish
+        self._recent = RecentEvents(limits.max_recent, limits.max_recent_bytes)
+        self._recent_until: float | None = None
+        self._returning: deque[bytes] = deque(maxlen=_MAX_RETURNING)
+        self._next: dict[int, int] = {}
+        #: Where it stood at the last save, which is what is saved next.
+        self._sent: dict[int, int] = {}
+        self._saved: dict[int, int] = {}
+        self._save_at = 0.0
+        self.problem = "the bus has not been read yet"
+        self.seen_at = time.monotonic()
+
+    def subscribed(self, topic: bytes) -> None:
+        """From the notifications thread; a repetition goes to all subscribers of the topic, who drop it."""
+        if self._recent_until is None or time.monotonic() < self._recent_until:
+            self._returning.append(topic)
+
+    def have_passed(self, ends: dict[int, int]) -> bool:
+        """Whether all events before these offsets were handed over."""
+        return all(self._next.get(partition, 0) >= end for partition, end in ends.items())
+
+    def run(self, stop: threading.Event) -> None:
+        self._recent_until = time.monotonic() + self._limits.recent_seconds
+        while not stop.is_set():
+            self.seen_at = time.monotonic()
+            try:
+                if self.problem:
+                    self._resume()
+                    self.problem = ""
+                self._round(stop)
+            except BusError as error:
+                if not self.problem:
+                    log.warning("bus_unavailable", error=str(error))
+                self.problem = f"the bus cannot be read: {error}"
+                metrics.BUS_FAILURES.labels("trigger_feed").inc()
+                self._register.forget_preparation()
+                stop.wait(_RETRY_SECONDS)
+
+    def _resume(self) -> None:
+        self._register.prepare()
+        held = self._bus.holds(_TOPIC, READER)
+        for partition, state in enumerate(self._bus.state(_TOPIC)):
+            known = self._next.get(partition, held.get(partition, state.first))
+            # After an outage the store may have lost its newest records: never wait past its end.
+            self._next[partition] = min(known, state.end)
+        self._sent = dict(self._next)
+        self._saved = {}
+        self._save()
+
+    def _round(self, stop: threading.Event) -> None:
+        after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
+        for _, partition in self._bus.wait(after, _WAIT_SECONDS):
+            records = self._read(partition, self._next[partition])
+            batch = [message for record in records for message in self._messages(record)]
+            if not self._hand_over(batch, stop):
+                return
+            if time.monotonic() < (self._recent_until or 0.0):
+                self._recent.add(batch)
+            if records:
+                self._next[partition] = records[-1].offset + 1
+        self._send_again(stop)
+        if time.monotonic() >= self._save_at:
+            self._save()
+
+    def _read(self, partition: int, offset: int) -> list[StoredRecord]:
+        try:
+            return self._bus.read(_TOPIC, partition, offset, max_records=_READ_RECORDS)
+        except OffsetOutOfRange as error:
+            # Subscribers see it as a gap.
+            log.warning("records_trimmed_unread", topic=_TOPIC, partition=partition, offset=offset, first=error.first)
+            metrics.BAD_RECORDS.labels(_TOPIC).inc()
+            return self._bus.read(_TOPIC, partition, error.first, max_records=_READ_RECORDS)
+
+    def _messages(self, record: StoredRecord) -> list[tuple[bytes, bytes]]:
+        event = numbered(topics.TRIGGERS, record)
+        if event is None:
+            return []
+        names = [event.topic]
+        callback = self._callback_of(event.topic.removeprefix(topics.TRIGGERS.prefix))
+        if callback:
+            names.append(topics.response(callback))
+        return [(name.encode(), event.body) for name in names]
+
+    def _send_again(self, stop: threading.Event) -> None:
+        while self._returning:
+            batch = self._recent.under(self._returning.popleft())
+            if self._hand_over(batch, stop):
+                metrics.REPEATED_EVENTS.inc(len(batch))
+        if time.monotonic() >= (self._recent_until or 0.0):
+            self._recent.clear()
+
+    def _hand_over(self, batch: Batch, stop: threading.Event) -> bool:
+        while batch and not self._publish(batch, _WAIT_SECONDS):
+            self.seen_at = time.monotonic()
+            if stop.is_set():
+                return False
+        metrics.PUBLISHED.labels(_TOPIC).inc(len(batch))
+        return True
+
+    def _save(self) -> None:
+        self._save_at = time.monotonic() + _SAVE_SECONDS
+        if self._sent != self._saved:
+            self._bus.hold(_TOPIC, READER, self._sent)
+            self._saved = dict(self._sent)
+        self._sent = dict(self._next)
