@@ -1,4 +1,4 @@
-"""Where the live query keeps the state of each partition between micro-batches: a table on the bus.
+"""Where a streaming query keeps the state of each partition between micro-batches: a table on the bus.
 
 The state after a batch is written under a new key before the pointer to it moves, and the one before it is kept until
 the next batch, so that a micro-batch can run again whatever was killed when.
@@ -12,11 +12,11 @@ __all__ = ["StateStore"]
 
 
 class StateStore:
-    """One per query; a new checkpoint is a new query and starts with nothing."""
+    """One per query; a new checkpoint is a new query and starts with nothing. `prefix`: of the table's name."""
 
-    def __init__(self, bus: Bus, query_id: str) -> None:
+    def __init__(self, bus: Bus, query_id: str, prefix: str = "live_state") -> None:
         self._bus = bus
-        self._table = f"live_state:{query_id}"
+        self._table = f"{prefix}:{query_id}"
 
     def base_of(self, partition: int, batch_id: int) -> int:
         """The batch whose state batch `batch_id` goes on from; -1 for none."""

@@ -30,6 +30,14 @@ from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.session import STREAMS_POOL, is_listening, start_session
 from flink_replacement_spark.state import OutcomeRecord
+from flink_replacement_spark.trigger_query import (
+    EVENTS_QUERY,
+    TRIGGERS_QUERY,
+    start_events_query,
+    start_trigger_query,
+)
+from flink_replacement_spark.trigger_source import TriggerSource
+from flink_replacement_spark.trigger_writer import TriggerWriter
 from flink_replacement_spark.watched import WatchedQuery
 from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, scan_range
 
@@ -40,6 +48,8 @@ HISTORY_QUERY = "history-writer"
 #: Outcomes in one micro-batch at most.
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
+#: A ticker has the same partition in each of them.
+_BY_TICKER = (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC)
 
 
 class Driver:
@@ -61,6 +71,7 @@ class Driver:
         self._threads: list[threading.Thread] = []
         self._writer: HistoryWriter | None = None
         self._live: LiveWriter | None = None
+        self._triggers: TriggerWriter | None = None
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
         self._bus: Bus | None = None
@@ -90,16 +101,31 @@ class Driver:
         session = self._session = start_session(settings, self._lock)
         session.dataSource.register(BusSource)
         session.dataSource.register(LiveSource)
+        session.dataSource.register(TriggerSource)
         writer = self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
         merger = SparkMerger(session, catalog, settings.bus.url)
         live = self._live = LiveWriter(catalog, merger, self.table_lock, self._stopping)
-        checkpoint = checkpoint_of(settings, LIVE_QUERY)
+        triggers = self._triggers = TriggerWriter(catalog, self.table_lock, self._stopping)
+        partitions = bus.partitions(bus_topics.TICKS)
+        checkpoints = {name: checkpoint_of(settings, name) for name in (LIVE_QUERY, TRIGGERS_QUERY, EVENTS_QUERY)}
         self.queries = [
             WatchedQuery(
                 "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
             ),
             WatchedQuery(
-                "live", lambda: start_live_query(session, settings, live, checkpoint), lambda: live.health.batches
+                "live",
+                lambda: start_live_query(session, settings, live, checkpoints[LIVE_QUERY]),
+                lambda: live.health.batches,
+            ),
+            WatchedQuery(
+                "triggers",
+                lambda: start_trigger_query(session, settings, triggers, checkpoints[TRIGGERS_QUERY], partitions),
+                lambda: triggers.health.batches,
+            ),
+            WatchedQuery(
+                "trigger events",
+                lambda: start_events_query(session, settings, triggers, checkpoints[EVENTS_QUERY]),
+                lambda: triggers.health.stored_batches,
             ),
         ]
         for query in self.queries:
@@ -166,7 +192,7 @@ class Driver:
     def status(self) -> Status:
         problems = [query.problem for query in self.queries] + [self._bus_problem]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind}
-        for name, writer in (("history", self._writer), ("live", self._live)):
+        for name, writer in (("history", self._writer), ("live", self._live), ("triggers", self._triggers)):
             if writer is not None:
                 problems.append(writer.health.problem)
                 details[name] = vars(writer.health)
@@ -183,8 +209,13 @@ def prepare_topics(bus: Bus) -> None:
         retry=retry_if_exception_type(BusUnavailable), stop=stop_after_delay(60), wait=wait_fixed(0.5), reraise=True
     ):
         with attempt:
-            for topic in (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICK_MARKS):
+            for topic in (bus_topics.HISTORY_OUTCOMES, *_BY_TICKER, bus_topics.TRIGGER_EVENTS):
                 bus.create_topic(topic)
+            for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
+                bus.create_topic(topic, 1)
+    counts = {topic: bus.partitions(topic) for topic in _BY_TICKER}
+    if len(set(counts.values())) > 1:
+        raise ConfigurationError(f"topics that are read side by side differ in their partitions: {counts}")
 
 
 def warm_up(session: SparkSession, catalog: Catalog) -> None:

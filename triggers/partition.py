@@ -24,7 +24,7 @@ from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.events import Firing, firings, schema_of, silence
 from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, ticker_of
-from triggers.streams import Moved, Shard, Trigger
+from triggers.streams import Common, Moved, Shard, Trigger
 from venues.grid import SECOND
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
@@ -85,7 +85,8 @@ class TriggerPartition:
         self._next_shard = 0
         self._by_ticker: dict[str, set[int]] = {}
         self._every: set[int] = set()
-        self._by_text: dict[tuple[object, ...], set[int]] = {}
+        self._by_key: dict[str, set[int]] = {}
+        self._shard_of: dict[str, int] = {}
         self._unreported: list[TriggerReport] = []
 
     @property
@@ -120,7 +121,8 @@ class TriggerPartition:
         Controls count from the rows of the next call on. `now_ns`: the wall clock, for idle tickers and dead-man
         triggers; the same whenever a micro-batch runs again; 0 = unknown.
         """
-        output = TriggerOutput(reports=self._unreported, is_changed=bool(ticks or bars or marks or controls))
+        is_changed = bool(ticks or bars or marks or controls or self._unreported)
+        output = TriggerOutput(reports=self._unreported, is_changed=is_changed)
         self._unreported = []
         for value in marks:
             self._mark(value)
@@ -291,7 +293,7 @@ class TriggerPartition:
             if len(owners) == 1:
                 self._suspend(owners[0], str(error) or type(error).__name__, output)
                 return
-            parts = shard.split(label, owners)
+            parts = shard.split(label)
             self._forget_shard(number)
             for part in parts:
                 self._feed_shard(self._keep_shard(part), part, label, moved, output)
@@ -421,33 +423,37 @@ class TriggerPartition:
 
     def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
         is_alone = compiled.query.needs_merge or not trigger.tickers
+        common = Common.of(compiled, trigger.text, is_alone)
         if not is_alone:
-            for number in sorted(self._by_text.get(trigger.text, ())):
-                if self._shards[number].can_take(trigger):
-                    self._shards[number].add(trigger)
-                    self._index(number, trigger.tickers)
-                    return
-        shard = Shard(compiled, trigger.text, trigger.trigger_id if is_alone else "")
-        shard.add(trigger)
+            taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
+            number = min(self._by_key.get(common.key, set()) - taken, default=None)
+            if number is not None and self._shards[number].can_take(trigger):
+                self._shards[number].add(trigger, common.numbers)
+                self._shard_of[trigger.trigger_id] = number
+                self._index(number, trigger.tickers)
+                return
+        shard = Shard(common.prepared(), common.key, trigger.text, trigger.trigger_id if is_alone else "")
+        shard.add(trigger, common.numbers)
         self._keep_shard(shard)
 
     def _detach(self, trigger: Trigger) -> None:
-        for number in sorted(self._by_text.get(trigger.text, ())):
-            shard = self._shards[number]
-            if trigger.trigger_id not in shard.trigger_ids:
-                continue
-            shard.drop(trigger)
-            if shard.sole or not shard.owners:
-                self._forget_shard(number)
-            for ticker in trigger.tickers:
-                self._by_ticker.get(ticker, set()).discard(number)
+        number = self._shard_of.pop(trigger.trigger_id, None)
+        if number is None:
             return
+        shard = self._shards[number]
+        shard.drop(trigger)
+        if shard.sole or not shard.owners:
+            self._forget_shard(number)
+        for ticker in trigger.tickers:
+            self._by_ticker.get(ticker, set()).discard(number)
 
     def _keep_shard(self, shard: Shard) -> int:
         number = self._next_shard
         self._next_shard += 1
         self._shards[number] = shard
-        self._by_text.setdefault(shard.text, set()).add(number)
+        self._by_key.setdefault(shard.key, set()).add(number)
+        for trigger_id in shard.trigger_ids:
+            self._shard_of[trigger_id] = number
         if shard.takes_every_ticker:
             self._every.add(number)
         self._index(number, shard.owners)
@@ -460,10 +466,10 @@ class TriggerPartition:
     def _forget_shard(self, number: int) -> None:
         shard = self._shards.pop(number)
         self._every.discard(number)
-        numbers = self._by_text[shard.text]
+        numbers = self._by_key[shard.key]
         numbers.discard(number)
         if not numbers:
-            del self._by_text[shard.text]
+            del self._by_key[shard.key]
         for ticker in shard.owners:
             self._by_ticker.get(ticker, set()).discard(number)
 
@@ -527,7 +533,8 @@ class TriggerPartition:
             self._next_shard = number
             try:
                 compiled = compile_trigger(sql, dict(parameters), self.rules)
-                self._keep_shard(Shard.load(compiled, text, own, states))
+                is_alone = bool(own["sole"])
+                self._keep_shard(Shard.load(Common.of(compiled, text, is_alone), own, states))
             except (TriggerRejected, ValueError) as error:
                 for trigger_id in {own["sole"]} if own["sole"] else set(own["owners"].values()):
                     trigger = self.triggers[trigger_id]

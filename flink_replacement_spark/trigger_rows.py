@@ -1,0 +1,209 @@
+"""The trigger query's work on the executors: for one partition of the bus, records in, events out.
+
+Events go to their topic from here, named by query, partition and batch, so that a micro-batch which runs again
+publishes nothing twice; so does what the relay must know. What is left for the driver are counters and failures.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from bus import Bus, Record, SequenceStamp
+from bus import topics as bus_topics
+from bus.redis_bus import RedisBus
+from flink_replacement_spark.bus_source import read_range
+from flink_replacement_spark.live_state import StateStore
+from flink_replacement_spark.trigger_source import Span, TriggerPlan
+from protobuf import records_pb2 as records
+from protobuf.ingestor_pb2 import CEPTriggerEvent
+from triggers.check import TriggerRules
+from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
+
+__all__ = ["RESULT", "RESULT_SCHEMA", "process"]
+
+#: `name`: of a counter, with its `value`; or, with `reason`, the id of a suspended trigger.
+RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string())])
+RESULT_SCHEMA = "name string, value bigint, reason string"
+STATE_PREFIX = "trigger_state"
+
+#: Field 5 of CEPTriggerEvent, a map.
+_CONTEXT_TAG = b"\x2a"
+_PUBLISH_RECORDS = 5_000
+_PUBLISH_BYTES = 8 << 20
+#: Records a partition that a trigger's start looks back at, to know trades that come again.
+_TAIL_RECORDS = 1_000
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def process(
+    url: str, query_id: str, batch_id: int, rules: TriggerRules
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A task's function for one micro-batch; a task gets the rows of source `triggers` of its owners."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                plan = TriggerPlan.from_json(row["owner"], row["plan"])
+                yield _run(_bus(url), query_id, batch_id, rules, plan)
+
+    return run
+
+
+@lru_cache(maxsize=4)
+def _bus(url: str) -> Bus:
+    """One connection a Python worker, which Spark uses for many tasks."""
+    return RedisBus(url)
+
+
+#: The states of this worker's partitions, with the batch that they stand after.
+_CACHE: dict[tuple[str, int], tuple[int, TriggerPartition]] = {}
+
+
+def _run(bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan) -> pa.RecordBatch:
+    store = StateStore(bus, query_id, STATE_PREFIX)
+    base = store.base_of(plan.owner, batch_id)
+    reports: list[TriggerReport] = []
+    if base < 0:
+        live = _first(bus, rules, plan, reports)
+    else:
+        live = _resume(store, query_id, plan.owner, base, rules)
+    before = live.duplicates, live.bad_records
+    controls = _values(bus, [plan.controls])
+    if live.is_active:
+        ticks, bars, marks = (
+            _values(bus, plan.of(topic)) for topic in (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TICK_MARKS)
+        )
+        output = live.process(ticks, bars, marks, controls, plan.now_ns)
+    else:
+        ticks = bars = []
+        output = live.process([], controls=controls, now_ns=plan.now_ns)
+        if live.is_active:
+            live.prime(_tail(bus, plan, ends=True), plan.now_ns)
+    reports += output.reports
+    writer = f"{query_id}:{plan.owner}"
+    _publish_events(bus, writer, batch_id, output.events)
+    _publish_progress(bus, writer, batch_id, plan, reports, is_new=base < 0)
+    found = _result(output, reports, live, before, len(ticks) + len(bars))
+    if output.is_changed or base < 0:
+        if not live.triggers:
+            live = TriggerPartition(rules, plan.owner)
+        store.save(plan.owner, batch_id, live.save())
+        base = batch_id
+    _CACHE[query_id, plan.owner] = (base, live)
+    return found
+
+
+def _first(bus: Bus, rules: TriggerRules, plan: TriggerPlan, reports: list[TriggerReport]) -> TriggerPartition:
+    """Without any state: a checkpoint was lost, or there never was a trigger here.
+
+    What was registered before the first control of this micro-batch runs from its first record on.
+    """
+    live = TriggerPartition(rules, plan.owner)
+    known = _registered(bus, plan.controls.first)
+    if known:
+        reports += live.process([], controls=known, now_ns=plan.now_ns).reports
+        if live.is_active:
+            live.prime(_tail(bus, plan, ends=False), plan.now_ns)
+    return live
+
+
+def _registered(bus: Bus, before: int) -> list[bytes]:
+    """Registrations whose controls lie before offset `before`, as controls."""
+    if not before:
+        return []
+    found = []
+    for _, value in sorted(bus.items(bus_topics.TABLE_TRIGGERS).items()):
+        entry = records.TriggerEntry.FromString(value)
+        is_due = entry.HasField("control_offset") and entry.control_offset < before
+        if is_due and not entry.is_leaving and not entry.suspended_reason:
+            found.append(records.TriggerControl(register=entry.registration).SerializeToString())
+    return found
+
+
+def _resume(store: StateStore, query_id: str, owner: int, base: int, rules: TriggerRules) -> TriggerPartition:
+    # Taken out: a state that a failed batch has changed must not be met again.
+    cached = _CACHE.pop((query_id, owner), None)
+    if cached is not None and cached[0] == base:
+        return cached[1]
+    stored = store.load(owner, base)
+    return TriggerPartition(rules, owner) if stored is None else TriggerPartition.load(stored, rules, owner)
+
+
+def _values(bus: Bus, spans: Sequence[Span]) -> list[bytes]:
+    return [
+        record.value
+        for span in spans
+        for found in read_range(bus, span.topic, span.partition, span.first, span.end - 1)
+        for record in found
+    ]
+
+
+def _tail(bus: Bus, plan: TriggerPlan, *, ends: bool) -> list[bytes]:
+    """The newest trades before what this micro-batch reads, or before its end."""
+    states = bus.state(bus_topics.TICKS)
+    spans = []
+    for span in plan.of(bus_topics.TICKS):
+        end = span.end if ends else span.first
+        first = max(states[span.partition].first, end - _TAIL_RECORDS)
+        spans.append(Span(span.topic, span.partition, first, end))
+    return _values(bus, spans)
+
+
+def _publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[CEPTriggerEvent]) -> None:
+    for chunk, part in enumerate(_chunks(events)):
+        bus.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
+
+
+def _chunks(events: Sequence[CEPTriggerEvent]) -> Iterator[list[Record]]:
+    part: list[Record] = []
+    size = 0
+    for event in events:
+        value = event.SerializeToString(deterministic=True)
+        if part and (len(part) >= _PUBLISH_RECORDS or size + len(value) > _PUBLISH_BYTES):
+            yield part
+            part, size = [], 0
+        key = event.trigger_id.encode()
+        place = event.context["ticker"].encode() or key
+        stamp = SequenceStamp(f"TRIGGER:{event.trigger_id}", context_tag=_CONTEXT_TAG)
+        part.append(Record(value, key=key, partition_key=place, sequence=stamp))
+        size += len(value)
+    if part:
+        yield part
+
+
+def _publish_progress(
+    bus: Bus, writer: str, batch_id: int, plan: TriggerPlan, reports: Sequence[TriggerReport], *, is_new: bool
+) -> None:
+    suspended = [
+        records.TriggerSuspended(trigger_id=report.trigger_id, version=report.version, reason=report.reason)
+        for report in reports
+        if report.state == "suspended"
+    ]
+    controls = plan.controls
+    if not suspended and controls.end == (0 if is_new else controls.first):
+        return
+    progress = records.TriggerProgress(partition=plan.owner, controls_end=controls.end, suspended=suspended)
+    record = Record(progress.SerializeToString(), partition=0)
+    bus.publish_as(bus_topics.TRIGGER_PROGRESS, [record], writer=f"{writer}:progress", number=batch_id)
+
+
+def _result(
+    output: TriggerOutput,
+    reports: Sequence[TriggerReport],
+    live: TriggerPartition,
+    before: tuple[int, int],
+    records_read: int,
+) -> pa.RecordBatch:
+    counts = {
+        "records": records_read,
+        "events": len(output.events),
+        "late_rows": sum(output.late_rows.values()),
+        "duplicates": live.duplicates - before[0],
+        "bad_records": live.bad_records - before[1],
+    }
+    rows: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in counts.items() if value]
+    rows += [{"name": r.trigger_id, "reason": r.reason} for r in reports if r.state == "suspended"]
+    return pa.RecordBatch.from_pylist(rows, schema=RESULT)

@@ -1,0 +1,238 @@
+"""Spark data source `triggers`: which records a micro-batch of the trigger query takes, and what time it is for it.
+
+One row for each owner: a partition of the bus, or the joint one behind them (numbered by their count), which is told
+the records of all. `plan` says the rest as JSON (`TriggerPlan`). The task reads the records itself, and only where
+triggers run. Options: `url`, `reader` (holds what is not committed), `tasks` (input partitions that share the owners),
+`max_records` and `max_bytes` (of each topic, a micro-batch).
+
+Registrations come behind the rows that were there before them: their end is read first, and they are held back until
+the rows that were there then are planned. So are marks, so that the trades which a clock speaks of have come.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from bus import Bus, PartitionState
+from bus import topics as bus_topics
+from bus.redis_bus import RedisBus
+from core.errors import BusUnavailable
+from flink_replacement_spark.bus_source import capped
+
+__all__ = ["SOURCE", "Span", "TriggerPlan", "TriggerSource", "TriggerStreamReader"]
+
+SOURCE = "triggers"
+ROWS = (bus_topics.TICKS, bus_topics.OHLC)
+BEHIND = (bus_topics.TRIGGER_CONTROLS, bus_topics.TICK_MARKS)
+#: The last planned offsets, where a restarted source finds them: it is not told what was committed.
+TABLE_PLANNED = "trigger_offsets"
+SCHEMA = "owner int, plan string"
+_ARROW_SCHEMA = pa.schema([("owner", pa.int32()), ("plan", pa.string())])
+_POLL_SECONDS = 0.5
+_CLOCK_NS = 1_000_000_000
+#: How often holds move while nothing is registered, and nothing is read.
+_HOLD_SECONDS = 5.0
+
+Ends = dict[str, dict[str, int]]
+Offsets = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records `first` to `end` - 1 of one partition."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerPlan:
+    """What one owner has to do in a micro-batch. `now_ns`: the wall clock, the same whenever the batch runs again."""
+
+    owner: int
+    now_ns: int
+    spans: tuple[Span, ...]
+
+    def of(self, topic: str) -> tuple[Span, ...]:
+        return tuple(span for span in self.spans if span.topic == topic)
+
+    @property
+    def controls(self) -> Span:
+        return self.of(bus_topics.TRIGGER_CONTROLS)[0]
+
+    def to_json(self) -> str:
+        return json.dumps([self.now_ns, [[s.topic, s.partition, s.first, s.end] for s in self.spans]])
+
+    @classmethod
+    def from_json(cls, owner: int, text: str) -> "TriggerPlan":
+        now_ns, spans = json.loads(text)
+        return cls(owner, now_ns, tuple(Span(*span) for span in spans))
+
+
+@dataclass
+class _Owners(InputPartition):
+    plans: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Barrier:
+    """`behind` may be planned once `rows` are."""
+
+    behind: Ends
+    rows: Ends
+
+
+class TriggerStreamReader(DataSourceStreamReader):
+    """Offsets: per topic and partition the next offset to read; and `now_ns`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._url = options["url"]
+        self._reader = options["reader"]
+        self._tasks = int(options.get("tasks", "1"))
+        self._max_records = int(options.get("max_records", "100000"))
+        self._max_bytes = int(options.get("max_bytes", str(32 << 20)))
+        self._bus: Bus | None = None
+        self._planned: Offsets | None = None
+        self._barrier: _Barrier | None = None
+        self._held_at = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bus": None}
+
+    def _connected(self) -> Bus:
+        if self._bus is None:
+            self._bus = RedisBus(self._url)
+        return self._bus
+
+    # ---- what Spark calls
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        """What this reader still holds (its checkpoint was lost), else the oldest records that are kept."""
+        bus = self._connected()
+        planned: Offsets = {"now_ns": 0}
+        for topic in ROWS + BEHIND:
+            held = bus.holds(topic, self._reader)
+            first = {p: max(state.first, held.get(p, 0)) for p, state in enumerate(bus.state(topic))}
+            bus.hold(topic, self._reader, first)
+            planned[topic] = {str(p): offset for p, offset in first.items()}
+        self._planned = planned
+        return dict(planned)
+
+    def latestOffset(self) -> Offsets:  # noqa: N802
+        """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news."""
+        bus = self._connected()
+        planned = self._planned if self._planned is not None else self._remembered(bus) or self.initialOffset()
+        try:
+            self._planned = self._next(bus, planned)
+        except BusUnavailable:
+            self._planned = planned
+        return dict(self._planned)
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        self._planned = dict(end)
+        self._connected().put(TABLE_PLANNED, {self._reader: json.dumps(end).encode()})
+        count = len(end[bus_topics.TICKS])
+        plans = [self._plan(owner, count, start, end) for owner in range(count + 1)]
+        shared = [plans[first :: self._tasks] for first in range(min(self._tasks, len(plans)))]
+        return [_Owners(tuple((plan.owner, plan.to_json()) for plan in own)) for own in shared]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Owners)
+        owners, texts = (list(column) for column in zip(*partition.plans, strict=True))
+        columns = [pa.array(owners, pa.int32()), pa.array(texts, pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+    def commit(self, end: Offsets) -> None:
+        for topic in ROWS + BEHIND:
+            self._connected().hold(topic, self._reader, {int(p): offset for p, offset in end[topic].items()})
+
+    def stop(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+            self._bus = None
+
+    # ---- planning
+    def _remembered(self, bus: Bus) -> Offsets | None:
+        (found,) = bus.get(TABLE_PLANNED, [self._reader])
+        return None if found is None else dict(json.loads(found))
+
+    def _next(self, bus: Bus, planned: Offsets) -> Offsets:
+        if not planned[bus_topics.TRIGGER_CONTROLS]["0"]:
+            return self._first(bus, planned)
+        clock_due = planned["now_ns"] + _CLOCK_NS
+        waiting = min(_POLL_SECONDS, max(0.0, (clock_due - time.time_ns()) / 1e9))
+        places = {(t, int(p)): offset for t in ROWS + BEHIND for p, offset in planned[t].items()}
+        bus.wait(places, waiting)
+        if self._barrier is None:
+            behind = {topic: _ends(bus.state(topic)) for topic in BEHIND}
+            states = {topic: bus.state(topic) for topic in ROWS}
+            self._barrier = _Barrier(behind, {topic: _ends(own) for topic, own in states.items()})
+        else:
+            states = {topic: bus.state(topic) for topic in ROWS}
+        barrier = self._barrier
+        found: Offsets = {
+            topic: capped(planned[topic], [state.end for state in own], self._limit(own))
+            for topic, own in states.items()
+        }
+        found |= {topic: planned[topic] for topic in BEHIND}
+        if all(offset >= barrier.rows[topic][p] for topic in ROWS for p, offset in found[topic].items()):
+            for topic, ends in barrier.behind.items():
+                found[topic] = capped(planned[topic], [ends[str(p)] for p in range(len(ends))], self._max_records)
+            if all(found[topic] == ends for topic, ends in barrier.behind.items()):
+                self._barrier = None
+        now_ns = max(time.time_ns(), planned["now_ns"])
+        is_moved = any(found[topic] != planned[topic] for topic in ROWS + BEHIND)
+        return found | {"now_ns": now_ns if is_moved or now_ns >= clock_due else planned["now_ns"]}
+
+    def _first(self, bus: Bus, planned: Offsets) -> Offsets:
+        """Before there ever was a registration nobody reads rows, whose ends are all that counts."""
+        controls = bus_topics.TRIGGER_CONTROLS
+        is_news = bool(bus.wait({(controls, 0): 0}, _POLL_SECONDS))
+        if not is_news and time.monotonic() < self._held_at + _HOLD_SECONDS:
+            return planned
+        found: Offsets = {topic: _ends(bus.state(topic)) for topic in BEHIND + ROWS}
+        if found[controls]["0"]:
+            return found | {"now_ns": time.time_ns()}
+        for topic in ROWS + BEHIND:
+            bus.hold(topic, self._reader, {int(p): offset for p, offset in found[topic].items()})
+        self._held_at = time.monotonic()
+        return planned
+
+    def _limit(self, states: Sequence[PartitionState]) -> int:
+        """Records of `max_bytes` by the mean of what the topic holds."""
+        size = sum(state.size_bytes for state in states)
+        count = sum(state.end - state.first for state in states)
+        return min(self._max_records, max(1, self._max_bytes * count // max(1, size)))
+
+    @staticmethod
+    def _plan(owner: int, count: int, start: Offsets, end: Offsets) -> TriggerPlan:
+        spans = []
+        for topic in ROWS + BEHIND:
+            for partition, stop in end[topic].items():
+                if topic == bus_topics.TRIGGER_CONTROLS or owner in (int(partition), count):
+                    first = min(stop, start[topic].get(partition, 0))
+                    spans.append(Span(topic, int(partition), first, stop))
+        return TriggerPlan(owner, end["now_ns"], tuple(spans))
+
+
+class TriggerSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return TriggerStreamReader(self.options)
+
+
+def _ends(states: Sequence[PartitionState]) -> dict[str, int]:
+    return {str(p): state.end for p, state in enumerate(states)}
