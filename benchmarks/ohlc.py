@@ -7,11 +7,11 @@ that Spark is warm.
 
 import argparse
 import json
+import multiprocessing
 import tempfile
 import threading
 import time
 from ast import literal_eval
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks import live_floor
+from benchmarks.process_tree import ProcessTree
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
 from candlewright.supervisor.ports import free_port
 from core.log import configure_logging
 from core.settings import Settings
@@ -42,16 +45,20 @@ from protobuf import tick_columns
 MINUTE_NS = 60_000_000_000
 #: Rows of the input that travel together: a TickBatch holds those of one ticker.
 WINDOW = 50_000
+#: Published and made to bars before anything is timed.
+WARM_ROWS = 100_000
+#: The input lies on the bus as a whole.
+MAX_BYTES = 16 << 30
 
 
 def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
     """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars."""
-    ticks = pq.read_table(input_file, columns=["ts_ns", "symbol", "price", "size", "side"])
+    rows = pq.read_metadata(input_file).num_rows
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="no") as redis:
         settings = Settings.model_validate(
             {
                 "data_dir": folder,
-                "bus": {"url": redis.url, "max_bytes": 16 << 30},
+                "bus": {"url": redis.url, "max_bytes": MAX_BYTES},
                 "spark": {"connect_bind": f"127.0.0.1:{free_port()}", "master": "local[2]"},
             }
         )
@@ -62,7 +69,7 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
         session = start_session(settings)
         try:
             session.dataSource.register(LiveSource)
-            _publish(bus, ticks.slice(0, min(ticks.num_rows, 100_000)), "WARM.")
+            _publish_apart(redis.url, input_file, "WARM.", WARM_ROWS)
             writer = LiveWriter(catalog, SparkMerger(session, catalog, redis.url), threading.Lock(), _never())
             checkpoint = f"file://{folder}/checkpoints"
             _timed_floor(session, settings, bus, f"{checkpoint}/floor-warm")
@@ -70,13 +77,15 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
             _wait_for(query, bus)
             query.stop()
             known = load_table(catalog, OHLC).scan().to_arrow().num_rows
-            _publish(bus, ticks, "")
+            warm_batches = writer.health.batches
+            _publish_apart(redis.url, input_file, "", rows)
             floor_seconds = _timed_floor(session, settings, bus, f"{checkpoint}/floor")
-            started = time.perf_counter()
-            # The checkpoint of the warm run: what is left to read is the input.
-            query = start_live_query(session, settings, writer, f"{checkpoint}/live-warm")
-            _wait_for(query, bus)
-            seconds = time.perf_counter() - started
+            with ProcessTree() as tree:
+                started = time.perf_counter()
+                # The checkpoint of the warm run: what is left to read is the input.
+                query = start_live_query(session, settings, writer, f"{checkpoint}/live-warm")
+                _wait_for(query, bus)
+                seconds = time.perf_counter() - started
             query.stop()
             bars = load_table(catalog, OHLC).scan().to_arrow()
             bars = bars.filter(pc.invert(pc.starts_with(bars["ticker"], "WARM.")))
@@ -84,13 +93,15 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
             if rows_file is not None:
                 pq.write_table(_rows(bars), rows_file)
             return {
-                "rows": ticks.num_rows,
+                "rows": rows,
                 "seconds": round(seconds, 3),
-                "rows_per_second": round(ticks.num_rows / seconds),
+                "rows_per_second": round(rows / seconds),
                 "result_rows": bars.num_rows,
-                "floor_rows_per_second": round(ticks.num_rows / floor_seconds),
+                "floor_rows_per_second": round(rows / floor_seconds),
                 "ratio": round(floor_seconds / seconds, 3),
-                "batches": writer.health.batches,
+                "cpu_seconds": {part: round(used, 2) for part, used in sorted(tree.cpu_seconds.items())},
+                "peak_mib": {part: peak >> 20 for part, peak in sorted(tree.peak_bytes.items())},
+                "batches": writer.health.batches - warm_batches,
                 "warm_rows": known,
                 "duplicates": writer.health.duplicates,
             }
@@ -99,36 +110,59 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
             bus.close()
 
 
-def _publish(bus: Bus, ticks: pa.Table, prefix: str) -> None:
-    """In the order of the input, and marks that close every bar at the end."""
-    symbols = ticks["symbol"].combine_chunks().dictionary_encode()
+def _publish_apart(url: str, input_file: Path, prefix: str, rows: int) -> None:
+    """`_publish` in a process of its own, so that the input takes no memory of the driver's."""
+    publisher = multiprocessing.get_context("spawn").Process(target=_publish, args=(url, input_file, prefix, rows))
+    publisher.start()
+    publisher.join()
+    if publisher.exitcode != 0:
+        raise RuntimeError(f"the input could not be published: exit code {publisher.exitcode}")
+
+
+def _publish(url: str, input_file: Path, prefix: str, rows: int) -> None:
+    """The first `rows` in the order of the input, and marks that close every bar at the end."""
+    bus = RedisBus(url, max_bytes=MAX_BYTES)
+    counts: dict[str, int] = {}
+    newest_ns = 0
+    left = rows
+    file = pq.ParquetFile(input_file)
+    for window in file.iter_batches(WINDOW, columns=["ts_ns", "symbol", "price", "size", "side"]):
+        ticks = window.slice(0, left)
+        left -= ticks.num_rows
+        if ticks.num_rows:
+            newest_ns = max(newest_ns, pc.max(ticks["ts_ns"]).as_py())
+            _publish_window(bus, ticks, prefix, counts)
+    end = newest_ns // MINUTE_NS * MINUTE_NS + MINUTE_NS
+    clocks = [
+        _mark(name, clock=records.Clock(exchange_time=end, sequence=bus.last_sequence(f"TICKS:{name}")))
+        for name in counts
+    ]
+    bus.publish(bus_topics.TICK_MARKS, clocks)
+    bus.close()
+
+
+def _publish_window(bus: Bus, ticks: pa.RecordBatch, prefix: str, counts: dict[str, int]) -> None:
+    """`counts`: trades of each ticker so far, which are their ids."""
+    symbols = ticks["symbol"].dictionary_encode()
     names = [f"{prefix}{name}" for name in symbols.dictionary.to_pylist()]
     code = symbols.indices.to_numpy()
     time_ns, price, size = (ticks[name].to_numpy() for name in ("ts_ns", "price", "size"))
     side = np.where(ticks["side"].to_numpy(zero_copy_only=False) == "buy", 1, 2).astype(np.uint8)
-    counts = np.zeros(len(names), np.int64)
-    marks = [_mark(name, covered=records.Covered(job_id="bench", from_time=0)) for name in names]
-    bus.publish(bus_topics.TICK_MARKS, marks)
-    for start in range(0, ticks.num_rows, WINDOW):
-        stop = min(start + WINDOW, ticks.num_rows)
-        order = start + np.argsort(code[start:stop], kind="stable")
-        batch = []
-        for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-            number = int(code[part[0]])
-            ids = np.arange(counts[number], counts[number] + len(part)).astype("S")
-            counts[number] += len(part)
-            columns = tick_columns.TickColumns(
-                names[number], 0, time_ns[part], price[part], size[part], side[part], ids, time_ns[part]
-            )
-            stamp = SequenceStamp(f"TICKS:{names[number]}", len(part), b"\x10")
-            batch.append(Record(tick_columns.encode(columns), key=names[number].encode(), sequence=stamp))
-        bus.publish(bus_topics.TICKS, batch)
-    end = int(time_ns.max()) // MINUTE_NS * MINUTE_NS + MINUTE_NS
-    clocks = [
-        _mark(name, clock=records.Clock(exchange_time=end, sequence=bus.last_sequence(f"TICKS:{name}")))
-        for name in names
-    ]
-    bus.publish(bus_topics.TICK_MARKS, clocks)
+    new = [_mark(name, covered=records.Covered(job_id="bench", from_time=0)) for name in names if name not in counts]
+    bus.publish(bus_topics.TICK_MARKS, new)
+    order = np.argsort(code, kind="stable")
+    batch = []
+    for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
+        name = names[int(code[part[0]])]
+        first = counts.get(name, 0)
+        ids = np.arange(first, first + len(part)).astype("S")
+        counts[name] = first + len(part)
+        columns = tick_columns.TickColumns(
+            name, 0, time_ns[part], price[part], size[part], side[part], ids, time_ns[part]
+        )
+        stamp = SequenceStamp(f"TICKS:{name}", len(part), b"\x10")
+        batch.append(Record(tick_columns.encode(columns), key=name.encode(), sequence=stamp))
+    bus.publish(bus_topics.TICKS, batch)
 
 
 def _mark(ticker: str, **body: Any) -> Record:
@@ -142,7 +176,7 @@ def _timed_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint
         bus.hold(topic, reader, bus.holds(topic, bus_topics.READER_BAR_MAKER) or {})
 
     def pass_over(frame: DataFrame, _: int) -> None:
-        frame.mapInArrow(_nothing, "n bigint").toArrow()
+        frame.mapInArrow(live_floor.pass_over(settings.bus.url), live_floor.RESULT_SCHEMA).toArrow()
 
     started = time.perf_counter()
     query = (
@@ -158,11 +192,6 @@ def _timed_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint
     seconds = time.perf_counter() - started
     query.stop()
     return seconds
-
-
-def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    rows = sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_pydict({"n": [rows]})
 
 
 def _wait_for(query: StreamingQuery, bus: Bus, timeout_seconds: float = 1_800.0) -> None:

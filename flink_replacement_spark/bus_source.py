@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -68,15 +69,15 @@ def read_range(bus: Bus, topic: str, partition: int, first: int, last: int) -> I
 def _arrow_batches(bus: Bus, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     for topic, partition, first, last, tag in ranges:
         for found in read_range(bus, topic, partition, first, last):
-            columns = (
-                [tag] * len(found),
-                [partition] * len(found),
-                [record.offset for record in found],
-                [record.timestamp_ms for record in found],
-                [record.key for record in found],
-                [record.value for record in found],
-            )
-            arrays = [pa.array(values, kind) for values, kind in zip(columns, _ARROW_SCHEMA.types, strict=True)]
+            count = len(found)
+            arrays = [
+                pa.array(np.full(count, tag, np.int32)),
+                pa.array(np.full(count, partition, np.int32)),
+                pa.array(np.arange(found[0].offset, found[0].offset + count)),
+                pa.array([record.timestamp_ms for record in found], pa.int64()),
+                pa.array([record.key for record in found], pa.binary()),
+                pa.array([record.value for record in found], pa.binary()),
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
 
 
@@ -170,11 +171,11 @@ class BusSource(DataSource):
 
 
 def read_partition(url: str, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
-    yield from _arrow_batches(_worker_bus(url), partition.ranges)
+    yield from _arrow_batches(worker_bus(url), partition.ranges)
 
 
 @lru_cache(maxsize=4)
-def _worker_bus(url: str) -> Bus:
+def worker_bus(url: str) -> Bus:
     """One connection a Python worker, which Spark uses for many tasks."""
     return RedisBus(url)
 

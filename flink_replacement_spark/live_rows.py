@@ -5,7 +5,7 @@ The publish is named by query, partition and batch, so that a micro-batch which 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from bars import exact
 from bars.maker import MadeBars
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
+from flink_replacement_spark.bus_source import worker_bus
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
+from flink_replacement_spark.live_source import records_of
 from flink_replacement_spark.live_state import StateStore
-from protobuf.candlewright_pb2 import OHLCV
+from protobuf import bar_columns
 from protobuf.tick_columns import TickColumns
 
 __all__ = ["RESULT", "RESULT_SCHEMA", "process"]
@@ -59,19 +60,20 @@ Batches = Iterable[pa.RecordBatch]
 def process(
     url: str, query_id: str, batch_id: int, lateness_ns: int, horizon_ns: int
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """A task's function for one micro-batch; a task holds the records of one partition."""
+    """A task's function for one micro-batch; a task gets the rows of source `live` of one partition."""
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        found = [batch for batch in batches if batch.num_rows]
-        if not found:
+        ranges = [batch for batch in batches if batch.num_rows]
+        if not ranges:
             return
-        partition = found[0].column("partition")[0].as_py()
-        ticks, marks = (_values(found, tag) for tag in range(2))
-        store = StateStore(_bus(url), query_id)
+        partition = ranges[0].column("partition")[0].as_py()
+        ticks, marks = (_values(url, ranges, tag) for tag in range(2))
+        bus = worker_bus(url)
+        store = StateStore(bus, query_id)
         live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
         before = live.duplicates, live.too_late
         output = live.process(ticks, marks)
-        _publish(_bus(url), f"{query_id}:{partition}", batch_id, output)
+        _publish(bus, f"{query_id}:{partition}", batch_id, output)
         store.save(partition, batch_id, live.save())
         _CACHE[query_id, partition] = (batch_id, live)
         yield from _rows(output, live.duplicates - before[0], live.too_late - before[1])
@@ -95,20 +97,8 @@ def _resume(
     return LivePartition(lateness_ns, horizon_ns) if stored is None else LivePartition.load(stored)
 
 
-@lru_cache(maxsize=4)
-def _bus(url: str) -> Bus:
-    return RedisBus(url)
-
-
-def _values(batches: Sequence[pa.RecordBatch], tag: int) -> list[bytes]:
-    values: list[bytes] = []
-    for batch in batches:
-        chosen = batch.column("tag").to_numpy() == tag
-        if chosen.all():
-            values += batch.column("value").to_pylist()
-        elif chosen.any():
-            values += batch.column("value").filter(pa.array(chosen)).to_pylist()
-    return values
+def _values(url: str, ranges: Sequence[pa.RecordBatch], tag: int) -> list[bytes]:
+    return [record.value for found in records_of(url, ranges, tag) for record in found]
 
 
 def _rows(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.RecordBatch]:
@@ -135,41 +125,37 @@ def _rows(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.Rec
 
 
 def _publish(bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> None:
-    found = [record for tickers, made in output.bars for record in _bar_records(tickers, made)]
-    for chunk, start in enumerate(range(0, len(found), _PUBLISH_RECORDS)):
-        part = found[start : start + _PUBLISH_RECORDS]
+    found = chain.from_iterable(_bar_records(tickers, made) for tickers, made in output.bars)
+    for chunk in count():
+        part = list(islice(found, _PUBLISH_RECORDS))
+        if not part:
+            return
         bus.publish_as(bus_topics.OHLC, part, writer=f"{writer}:{chunk}", number=batch_id)
 
 
 def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
     bars = made.bars
     period = bars.period_seconds
+    values = bar_columns.encode(
+        tickers, bars.group, period, bars.open_time, (bars.open, bars.high, bars.low, bars.close),
+        exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete,
+        made.revision, "ticks",
+    )  # fmt: skip
     keys = [ticker.encode() for ticker in tickers]
     stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
-    columns = (
-        bars.group, bars.open_time, bars.open, bars.high, bars.low, bars.close, exact.to_doubles(bars.volume),
-        exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete, made.revision,
-    )  # fmt: skip
-    for group, opened, o, h, low, c, volume, quote_volume, count, complete, revision in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        bar = OHLCV(
-            open_time=opened, open=o, high=h, low=low, close=c, volume=volume, quote_volume=quote_volume,
-            trade_count=count, period_seconds=period, ticker=tickers[group], complete=complete, revision=revision,
-            source="ticks",
-        )  # fmt: skip
-        yield Record(bar.SerializeToString(), key=keys[group], sequence=stamps[group])
+    for value, group in zip(values, bars.group.tolist(), strict=True):
+        yield Record(value, key=keys[group], sequence=stamps[group])
 
 
 def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
     bars = made.bars
-    count = len(bars)
+    rows = len(bars)
     names = pa.DictionaryArray.from_arrays(pa.array(bars.group.astype(np.int32)), pa.array(tickers))
     return _batch(
-        count,
-        kind=pa.repeat(pa.scalar(BAR, pa.int32()), count),
+        rows,
+        kind=pa.repeat(pa.scalar(BAR, pa.int32()), rows),
         ticker=names.dictionary_decode(),
-        period_seconds=pa.repeat(pa.scalar(bars.period_seconds, pa.int32()), count),
+        period_seconds=pa.repeat(pa.scalar(bars.period_seconds, pa.int32()), rows),
         time_ns=pa.array(bars.open_time),
         open=pa.array(bars.open),
         high=pa.array(bars.high),
@@ -184,11 +170,11 @@ def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
 
 
 def _tick_rows(ticks: TickColumns) -> pa.RecordBatch:
-    count = len(ticks)
+    rows = len(ticks)
     return _batch(
-        count,
-        kind=pa.repeat(pa.scalar(TICK, pa.int32()), count),
-        ticker=pa.repeat(ticks.ticker, count),
+        rows,
+        kind=pa.repeat(pa.scalar(TICK, pa.int32()), rows),
+        ticker=pa.repeat(ticks.ticker, rows),
         time_ns=pa.array(ticks.timestamp),
         open=pa.array(ticks.price),
         volume=pa.array(ticks.size),
@@ -198,6 +184,6 @@ def _tick_rows(ticks: TickColumns) -> pa.RecordBatch:
     )
 
 
-def _batch(count: int, **columns: Any) -> pa.RecordBatch:
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in RESULT]
+def _batch(rows: int, **columns: Any) -> pa.RecordBatch:
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in RESULT]
     return pa.RecordBatch.from_arrays(arrays, schema=RESULT)

@@ -1,8 +1,8 @@
 """TickBatch as numpy columns, to and from its wire bytes, without a Python step for each tick.
 
-A packed fixed64 or double field is a little-endian array as it stands. Trade ids are strings, one field each; where all
-have the same length, which is so for millions of neighbouring ids, the run of fields is a matrix of bytes. Whatever
-does not look like that is left to the protobuf library, so that every valid message is read.
+A packed fixed64 or double field is a little-endian array as it stands. Trade ids are strings, one field each; while
+they have the same length, which is so for millions of neighbouring ids, the run of fields is a matrix of bytes.
+Whatever does not look like that is left to the protobuf library, so that every valid message is read.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ __all__ = ["TickColumns", "decode", "encode"]
 _TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT = range(1, 9)
 _VARINT, _BYTES = 0, 2
 _ID_TAG = _TRADE_ID << 3 | _BYTES
+_MAX_ID_RUNS = 8
 _NUMBERS = {_TIMESTAMP: "<i8", _PRICE: "<f8", _SIZE: "<f8", _RECEIVED_AT: "<i8"}
 
 
@@ -114,10 +115,10 @@ def _decode_usual(data: bytes) -> TickColumns | None:
             return None
         if number == _TRADE_ID and ids is None:
             count = len(numbers[_TIMESTAMP]) if _TIMESTAMP in numbers else 0
-            ids = _read_ids(data, at, length, count)
-            if ids is None:
+            found = _read_ids(data, at, count)
+            if found is None:
                 return None
-            at += count * (length + 2)
+            ids, at = found
             continue
         if number == _TICKER:
             ticker = data[start:stop].decode(errors="replace")
@@ -127,7 +128,7 @@ def _decode_usual(data: bytes) -> TickColumns | None:
             numbers[number] = np.frombuffer(data, _NUMBERS[number], length // 8, start)
         elif number == _SIDE and side is None:
             side = np.frombuffer(data, np.uint8, length, start)
-            if np.any(side > 2):
+            if length and side.max() > 2:
                 return None
         else:
             return None
@@ -142,19 +143,29 @@ def _decode_usual(data: bytes) -> TickColumns | None:
     return TickColumns(ticker, first_sequence, timestamp, price, size, side, ids, received_at)
 
 
-def _read_ids(data: bytes, at: int, length: int, count: int) -> NDArray[np.bytes_] | None:
-    """`count` neighbouring fields that all hold `length` bytes, or None."""
-    width = length + 2
-    if not 0 < length < 128 or not count or at + count * width > len(data):
+def _read_ids(data: bytes, at: int, count: int) -> tuple[NDArray[np.bytes_], int] | None:
+    """`count` neighbouring fields from `at` on, in few runs of equal length, and where they end; or None."""
+    runs: list[NDArray[np.bytes_]] = []
+    while count and len(runs) < _MAX_ID_RUNS and at + 1 < len(data):
+        length = data[at + 1]
+        width = length + 2
+        possible = min(count, (len(data) - at) // width)
+        if data[at] != _ID_TAG or not 0 < length < 128 or not possible:
+            return None
+        rows = np.frombuffer(data, np.uint8, possible * width, at).reshape(possible, width)
+        is_other = (rows[:, 0] != _ID_TAG) | (rows[:, 1] != length)
+        if is_other.any():
+            rows = rows[: is_other.argmax()]
+        text = np.ascontiguousarray(rows[:, 2:])
+        # Zero bytes at the end would be lost in a fixed-width string, and non-ASCII must be checked to be UTF-8.
+        if text.view(np.int8).min() <= 0:
+            return None
+        runs.append(text.view(f"S{length}").reshape(len(rows)))
+        at += len(rows) * width
+        count -= len(rows)
+    if count or not runs:
         return None
-    rows = np.frombuffer(data, np.uint8, count * width, at).reshape(count, width)
-    if np.any(rows[:, 0] != _ID_TAG) or np.any(rows[:, 1] != length):
-        return None
-    text = np.ascontiguousarray(rows[:, 2:])
-    # Zero bytes at the end would be lost in a fixed-width string, and non-ASCII must be checked to be UTF-8.
-    if np.any(text == 0) or np.any(text > 127):
-        return None
-    return text.view(f"S{length}").reshape(count)
+    return (runs[0] if len(runs) == 1 else np.concatenate(runs)), at
 
 
 def _decode_any(data: bytes) -> TickColumns:

@@ -58,6 +58,12 @@ local reply = { 'P' }
 local names = {}
 
 local function varint(number)
+  if number < 128 then
+    return string.char(number)
+  end
+  if number < 16384 then
+    return string.char(number % 128 + 128, math.floor(number / 128))
+  end
   local bytes = {}
   while number > 127 do
     local low = number % 128
@@ -118,7 +124,7 @@ local function numbered(name, count, partition, offset)
   local first = state.last + 1
   state.last = state.last + tonumber(count)
   mark(state, first, partition, offset)
-  return first, string.format('%.0f', first) .. '.' .. state.id
+  return first, string.format('%.0f.%s', first, state.id)
 end
 
 local i, n = 11, #argv
@@ -138,6 +144,16 @@ while i <= n do
       call('XADD', stream, id, 't', now, 'k', key, 'v', value)
       added = added + #key + #value
       i = i + 3
+    elseif flags == '-sk' and argv[i + 4] == '' then
+      -- What stream topics are made of, by the hundred thousand: a number, its tag, a key.
+      local first, stamp = numbered(argv[i + 1], argv[i + 2], partition, offset)
+      local tag, key, value = argv[i + 3], argv[i + 5], argv[i + 6]
+      if tag ~= '' then
+        value = value .. tag .. varint(first)
+      end
+      call('XADD', stream, id, 't', now, 's', stamp, 'k', key, 'v', value)
+      added = added + #key + #value
+      i = i + 7
     elseif flags == '-' then
       local value = argv[i + 1]
       call('XADD', stream, id, 't', now, 'v', value)

@@ -52,6 +52,16 @@ def test_encoded_columns_are_read_by_the_protobuf_library(message: TickBatch) ->
     assert TickBatch.FromString(encoded) == message
 
 
+@pytest.mark.parametrize("first", [7, 98, 995])
+def test_ids_that_gain_a_digit_are_read_in_their_order(first: int) -> None:
+    ids = [str(number) for number in range(first, first + 20)]
+    count = len(ids)
+    message = TickBatch(timestamp=range(count), price=[1.0] * count, size=[1.0] * count, side=[1] * count)
+    message.trade_id.extend(ids)
+    message.received_at.extend(range(count))
+    _same(tick_columns.decode(message.SerializeToString()), message)
+
+
 def test_a_number_that_the_bus_appends_wins_over_the_first() -> None:
     message = TickBatch(ticker="A/B.C", first_sequence=7, timestamp=[1], price=[1.0], size=[2.0], side=[1])
     message.trade_id.append("12")
