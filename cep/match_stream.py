@@ -5,7 +5,7 @@ place between batches. A row is tested once the rows that its conditions look ah
 out once the rows that its measures look ahead to have.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -335,9 +335,9 @@ class MatchStream:
             together = self._gathered([(part, 0, 0) for part in parts], parts[0].kept().slice(0, 0))
             self._store(parts, [part.count for part in parts], compact(together, self._columns))
 
-    def drop(self, ticker: str) -> None:
-        """Forget the partitions that hold rows of this ticker alone."""
-        for key in [key for key, part in self.partitions.items() if part.tickers == {ticker}]:
+    def drop(self, tickers: Set[str]) -> None:
+        """Forget the partitions that hold rows of these tickers alone."""
+        for key in [key for key, part in self.partitions.items() if part.tickers <= tickers]:
             self._release(self.partitions.pop(key))
 
     # -- state ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -270,6 +270,9 @@ class _MatchStage:
         self.context = result.context
         return result.rows
 
+    def drop(self, tickers: Set[str]) -> None:
+        self.stream.drop(tickers)
+
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return self.stream.snapshot()
 
@@ -435,13 +438,13 @@ class TriggerStream:
             wanted &= sequence >= first[encoded.indices.to_numpy(zero_copy_only=False)]
         return released if wanted.all() else released.filter(pa.array(wanted))
 
-    def remove(self, ticker: str) -> None:
-        """A ticker of `tickers` is no longer wanted; its partial matches are forgotten."""
+    def remove(self, *tickers: str) -> None:
+        """These tickers are no longer wanted; all that was kept of them is forgotten."""
         if self.tickers is not None:
-            self.tickers.pop(ticker, None)
+            for ticker in tickers:
+                self.tickers.pop(ticker, None)
         for stage in self.stages:
-            if isinstance(stage, _MatchStage):
-                stage.stream.drop(ticker)
+            stage.drop(set(tickers))
 
     # -- reports --------------------------------------------------------------------------------------------------
 

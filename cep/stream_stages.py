@@ -1,5 +1,6 @@
 """The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ STATELESS = (Filter, Project, Renamed, Narrowed)
 
 class Stage(Protocol):
     def feed(self, rows: Rows, clock: Clock) -> Rows: ...
+
+    def drop(self, tickers: Set[str]) -> None: ...
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]: ...
 
@@ -54,6 +57,13 @@ def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
     return rows, kept
 
 
+def _without(rows: Rows | None, tickers: Set[str]) -> Rows | None:
+    if rows is None:
+        return None
+    kept = [place for place, ticker in enumerate(rows.ticker.to_pylist()) if ticker not in tickers]
+    return compact(rows.take(np.array(kept, dtype=np.int64)))
+
+
 def _values(rows: Rows, slots: Slots) -> RowValues:
     return RowValues(slots.reader(rows.relation.column, rows.ticker), rows.length)
 
@@ -67,6 +77,9 @@ class RowStage:
 
     def feed(self, rows: Rows, _clock: Clock) -> Rows:
         return chained(self.nodes, rows, self.slots)[0]
+
+    def drop(self, tickers: Set[str]) -> None:
+        return
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {}, None
@@ -92,6 +105,9 @@ class JoinStage:
         if self.ticker_column is not None:
             names = [name or "" for name in joined.column(self.ticker_column).to_list()]
         return Rows(joined, time, time, pa.array(names, pa.string()))
+
+    def drop(self, tickers: Set[str]) -> None:
+        return
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {}, None
@@ -175,6 +191,9 @@ class OverStage:
                 reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
             keep |= times >= reached - self._range
         self._kept = compact(rows.take(np.sort(order[keep])))
+
+    def drop(self, tickers: Set[str]) -> None:
+        self._kept = _without(self._kept, tickers)
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {}, self._kept
@@ -283,6 +302,11 @@ class GroupStage:
 
     def _keep(self, together: Rows, expanded: Rows, is_open: Bools) -> None:
         self._kept = compact(together.take(np.unique(expanded.sequence[is_open])))
+
+    def drop(self, tickers: Set[str]) -> None:
+        self._kept = _without(self._kept, tickers)
+        for ticker in tickers:
+            self._seen.pop(ticker, None)
 
     def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
         return {"seen": self._seen, "least": self._least}, self._kept

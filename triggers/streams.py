@@ -1,18 +1,24 @@
-"""Running triggers of one text: those over different tickers share one stream, and cost what one costs."""
+"""Running triggers that share a stream: those of one text over different tickers, also where their numbers differ. They
+cost what one costs."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from cep import Clock, Events, TriggerStream
+from cep.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.check import CompiledTrigger
 
-__all__ = ["Moved", "Shard", "Trigger"]
+__all__ = ["Common", "Moved", "Shard", "Trigger"]
 
 _UNKNOWN = -(2**63)
+#: Rows of more tickers than this are picked out of all rows together.
+_PARTS = 32
+#: A trigger's SQL and its parameters in the order of their names.
+Text = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(slots=True)
@@ -57,8 +63,7 @@ class Trigger:
         return not self.reason
 
     @property
-    def text(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What triggers have in common that may share a stream."""
+    def text(self) -> Text:
         return self.sql, tuple(sorted(self.parameters.items()))
 
 
@@ -72,18 +77,45 @@ class Moved:
     clock: Clock
 
 
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What triggers must have in common to share a stream (`key`), and what one of them has of its own (`numbers`, in
+    the order of the slots)."""
+
+    key: str
+    numbers: tuple[float | int, ...]
+    compiled: CompiledTrigger
+    text: Text
+    lifted: Lifted | None
+
+    @classmethod
+    def of(cls, compiled: CompiledTrigger, text: Text, is_alone: bool) -> "Common":
+        lifted = None if is_alone else compiled.query.lifted()
+        if lifted is None:
+            return cls(repr(text), (), compiled, text, None)
+        return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
+
+    def prepared(self) -> CompiledTrigger:
+        """With slots for the numbers."""
+        if self.lifted is None:
+            return self.compiled
+        return replace(self.compiled, query=self.compiled.query.with_slots(self.lifted))
+
+
 class Shard:
     """`owners`: ticker -> trigger id; a trigger over all tickers, or one whose rows are merged, has one alone.
 
+    `key`: what its triggers have in common, `text` that of one of them. `numbers`: per ticker what they have not.
     `streams`: per input (0 = ticks, else the period of the bars).
     """
 
-    def __init__(self, compiled: CompiledTrigger, text: tuple[object, ...], sole: str = "") -> None:
+    def __init__(self, compiled: CompiledTrigger, key: str, text: Text, sole: str = "") -> None:
         self.compiled = compiled
+        self.key = key
         self.text = text
         self.sole = sole
         self.owners: dict[str, str] = {}
-        self.retired: set[str] = set()
+        self.numbers: dict[str, Sequence[float | int]] = {}
         self.streams: dict[int, TriggerStream] = {}
         self._first: dict[str, int] = {}
         self._every: int | None = None
@@ -99,27 +131,30 @@ class Shard:
         return (self.sole,) if self.sole else tuple(dict.fromkeys(self.owners.values()))
 
     def can_take(self, trigger: Trigger) -> bool:
-        """What a removed trigger has left of a ticker is not for the next one."""
-        taken = self.owners.keys() | self.retired
-        return not self.sole and not taken.intersection(trigger.tickers)
+        return not self.sole and not any(ticker in self.owners for ticker in trigger.tickers)
 
-    def add(self, trigger: Trigger) -> None:
+    def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
         first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
         if not trigger.tickers:
             self._every = first
         for ticker in trigger.tickers:
             self.owners[ticker] = trigger.trigger_id
             self._first[ticker] = first
+            self.numbers[ticker] = numbers
 
     def drop(self, trigger: Trigger) -> None:
-        for ticker in trigger.tickers:
-            if self.owners.get(ticker) == trigger.trigger_id:
-                del self.owners[ticker]
-                self._first.pop(ticker, None)
-                self.retired.add(ticker)
-                for label, stream in self.streams.items():
-                    stream.remove(ticker)
-                    self._saved.pop(label, None)
+        self._remove([ticker for ticker in trigger.tickers if self.owners.get(ticker) == trigger.trigger_id])
+
+    def _remove(self, tickers: Iterable[str]) -> None:
+        """What a removed trigger has left of a ticker is not for the next one."""
+        gone = list(tickers)
+        for ticker in gone:
+            del self.owners[ticker]
+            self._first.pop(ticker, None)
+            self.numbers.pop(ticker, None)
+        for label, stream in self.streams.items():
+            stream.remove(*gone)
+            self._saved.pop(label, None)
 
     def takes(self, label: int) -> bool:
         period = self.compiled.options.period_seconds
@@ -148,26 +183,28 @@ class Shard:
         events = stream.feed(self._rows(moved), self._clock(moved.clock))
         return events, stream.reports.dropped_starts > dropped
 
-    def split(self, label: int, triggers: Iterable[Trigger]) -> list["Shard"]:
-        """One shard a trigger, as they stood before the last `feed`, which was of `label`."""
+    def split(self, label: int) -> list["Shard"]:
+        """Two shards with half of the triggers each, as they stood before the last `feed`, which was of `label`."""
+        ids = self.trigger_ids
+        halves = set(ids[: len(ids) // 2]), set(ids[len(ids) // 2 :])
         found = []
-        for trigger in triggers:
-            own = Shard(self.compiled, self.text)
-            own.retired = (self.retired | self.owners.keys()) - set(trigger.tickers)
-            own.add(trigger)
+        for half in halves:
+            own = Shard(self.compiled, self.key, self.text)
+            own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
             for other in self.streams:
-                state = self._before if other == label else self._state(other)
-                own.restore(other, state)
-                for ticker in own.retired:
-                    own.streams[other].remove(ticker)
-                own._saved.pop(other, None)
+                own.restore(other, self._before if other == label else self._state(other))
+            own._remove([ticker for ticker, owner in self.owners.items() if owner not in half])
             found.append(own)
         return found
 
     def _rows(self, moved: Moved) -> pa.Table:
-        if self._every is not None or len(self.owners) > len(moved.by_ticker):
+        if self._every is not None:
             return moved.rows
-        parts = [moved.by_ticker[ticker] for ticker in sorted(self.owners) if ticker in moved.by_ticker]
+        few, many = sorted((self.owners.keys(), moved.by_ticker.keys()), key=len)
+        own = [ticker for ticker in few if ticker in many]
+        if len(own) > _PARTS:
+            return moved.rows
+        parts = [moved.by_ticker[ticker] for ticker in sorted(own)]
         return pa.concat_tables(parts) if parts else moved.rows.slice(0, 0)
 
     def _clock(self, clock: Clock) -> Clock:
@@ -183,7 +220,9 @@ class Shard:
         stream = self.streams.get(label)
         if stream is None:
             tickers = None if self._every is not None else self._first
-            stream = TriggerStream(self.compiled.query, active_from=self._every or 0, tickers=tickers)
+            stream = TriggerStream(
+                self.compiled.query, active_from=self._every or 0, tickers=tickers, numbers=self.numbers
+            )
             self.streams[label] = stream
         return stream
 
@@ -201,7 +240,8 @@ class Shard:
         meta = {
             "sole": self.sole,
             "owners": self.owners,
-            "retired": sorted(self.retired),
+            "key": self.key,
+            "numbers": self.numbers,
             "first": self._first,
             "every": self._every,
             "labels": labels,
@@ -213,12 +253,13 @@ class Shard:
         self._saved[label] = state
 
     @classmethod
-    def load(
-        cls, compiled: CompiledTrigger, text: tuple[object, ...], meta: Mapping[str, Any], states: Iterable[bytes]
-    ) -> "Shard":
-        shard = cls(compiled, text, meta["sole"])
+    def load(cls, common: Common, meta: Mapping[str, Any], states: Iterable[bytes]) -> "Shard":
+        """`common`: of its text, compiled now. Raises ValueError for a state that another version has written."""
+        if common.key != meta["key"]:
+            raise ValueError("the state belongs to another version of the language")
+        shard = cls(common.prepared(), common.key, common.text, meta["sole"])
         shard.owners = dict(meta["owners"])
-        shard.retired = set(meta["retired"])
+        shard.numbers.update(meta["numbers"])
         shard._first = dict(meta["first"])
         shard._every = meta["every"]
         for label, state in zip(meta["labels"], states, strict=True):

@@ -399,3 +399,29 @@ def test_ids_of_any_kind_and_width_come_once(partition: TriggerPartition) -> Non
     found = [text for _, text in fired(output, "trade_id")]
     # A zero byte is no digit; an id that was there as text and as number is one of each kind.
     assert found == ["7", "8", "9", "10", "12", "11", "a1", "", "9" * 18, "9" * 19, "1\x002"]
+
+
+def test_triggers_that_differ_in_numbers_share_a_stream_and_keep_their_own(partition: TriggerPartition) -> None:
+    controls = [
+        register("a", "price > :limit", TICKER, limit="10"),
+        register("b", "price > 3.5", OTHER),
+        register("c", "price > :other", TICKER, OTHER, other="11"),
+        register("d", "price >= 3.5", TICKER),
+    ]
+    partition.process([], controls=controls)
+    assert partition.shards == 3
+    partition = TriggerPartition.load(partition.save())
+    output = partition.process([prices(1, 9, 11, 12, 8), prices(1, 3, 4, 12, 1, ticker=OTHER)])
+    assert sorted(fired(output)) == [
+        ("a", 11), ("a", 12), ("b", 4), ("b", 12), ("c", 12), ("c", 12), ("d", 9), ("d", 11), ("d", 12),
+    ]  # fmt: skip
+
+
+def test_the_place_of_a_removed_trigger_is_taken_without_what_it_left(partition: TriggerPartition) -> None:
+    window = "SELECT COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE) HAVING COUNT(*) > {}"
+    partition.process([], controls=[register("a", window.format(0), TICKER), register("v", V_SHAPE, TICKER)])
+    partition.process([prices(1, 5, 4, 3)])
+    partition.process([], controls=[remove("a"), remove("v")])
+    partition.process([], controls=[register("b", window.format(1), TICKER), register("w", V_SHAPE, TICKER)])
+    output = partition.process([prices(4, 4, 5, 6, 6)], marks=[clock(200, 7)])
+    assert [(event.trigger_id, rows(event)[0].get("n")) for event in output.events] == [("b", 4)]
