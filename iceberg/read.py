@@ -38,16 +38,40 @@ def read_ohlc(
 def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limit: int | None = None) -> pa.Table:
     """Trades of `market.ticks` with start_ns <= ts_ns < end_ns, ordered by ts_ns; `limit` = the first N."""
     table = open_catalog(settings).load_table(TICKS.identifier)
-    wanted = And(
+    found = _collect(table, _ticks_filter(ticker, start_ns, end_ns), TICKS.arrow_schema)
+    in_order = found.take(pc.sort_indices(found, sort_keys=[("ts_ns", "ascending")]))
+    return in_order if limit is None else in_order.slice(0, limit)
+
+
+def tick_bounds(settings: Settings, ticker: str, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+    """Times between which all trades of the range lie (the end excluded), by the statistics of the data files; they may
+    be wider than the trades are. None where no file can have any; reads none of them.
+    """
+    table = open_catalog(settings).load_table(TICKS.identifier)
+    column = table.schema().find_field("ts_ns").field_id
+    first, last = end_ns, start_ns
+    for task in table.scan(row_filter=_ticks_filter(ticker, start_ns, end_ns)).plan_files():
+        lower = task.file.lower_bounds.get(column)
+        upper = task.file.upper_bounds.get(column)
+        if lower is None or upper is None:
+            return start_ns, end_ns
+        first, last = min(first, _long(lower)), max(last, _long(upper))
+    found = max(first, start_ns), min(last + 1, end_ns)
+    return found if found[0] < found[1] else None
+
+
+def _long(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)
+
+
+def _ticks_filter(ticker: str, start_ns: int, end_ns: int) -> BooleanExpression:
+    return And(
         equal("ticker", ticker),
         at_least("ts", _iso(start_ns // _MICRO)),
         below("ts", _iso(-(-end_ns // _MICRO))),
         at_least("ts_ns", start_ns),
         below("ts_ns", end_ns),
     )
-    found = _collect(table, wanted, TICKS.arrow_schema)
-    in_order = found.take(pc.sort_indices(found, sort_keys=[("ts_ns", "ascending")]))
-    return in_order if limit is None else in_order.slice(0, limit)
 
 
 def read_gaps(settings: Settings, ticker: str) -> pa.Table:

@@ -186,30 +186,136 @@ def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, c
 
 @trigger_app.callback()
 def trigger() -> None:
-    """Triggers in SQL."""
+    """Triggers in SQL: conditions, windows and row patterns (MATCH_RECOGNIZE) over live ticks and bars."""
+
+
+SqlOption = Annotated[str | None, typer.Option("--sql", help="The trigger's text.")]
+SqlFileOption = Annotated[Path | None, typer.Option("--file", help="File with the trigger's text.")]
+ParamOption = Annotated[
+    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Value of :NAME in the text; may be repeated.")
+]
+TriggerId = Annotated[str, typer.Argument(help="The trigger's id.")]
+FollowOption = Annotated[bool, typer.Option("--follow", help="Show events as they come, until Ctrl-C.")]
+CountOption = Annotated[int | None, typer.Option("--count", min=1, help="End after N events.")]
+AddTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until that is done.")]
+
+
+@trigger_app.command("add")
+def trigger_add(
+    sql: SqlOption = None,
+    file: SqlFileOption = None,
+    ticker: Annotated[
+        list[str] | None, typer.Option("--ticker", help="BASE/QUOTE.VENUE, fetched live; may be repeated. None: all.")
+    ] = None,
+    param: ParamOption = None,
+    identity: Annotated[
+        str | None, typer.Option("--id", help="Its id (default: a fresh one); a known one is replaced.")
+    ] = None,
+    callback: Annotated[
+        str | None, typer.Option("--callback", help="Events go to the topic RESPONSE:{CALLBACK} as well.")
+    ] = None,
+    follow: FollowOption = False,
+    count: CountOption = None,
+    output: OutputOption = Output.table,
+    config: Config = None,
+    timeout: AddTimeout = 60.0,
+) -> None:
+    """Register a trigger; it runs until it is removed.
+
+    Example: candlewright trigger add --sql "price > :limit" --param limit=70000 --ticker BTC/USDT.BINANCE --follow
+    """
+    from candlewright.cli import trigger
+
+    trigger.add(sql, file, ticker or [], param or [], identity, callback, follow, count, output, config, timeout)
+
+
+@trigger_app.command("list")
+def trigger_list(output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0) -> None:
+    """All registered triggers, their state and how often they fired.
+
+    Example: candlewright trigger list --output json
+    """
+    from candlewright.cli import trigger
+
+    trigger.list_triggers(output, config, timeout)
+
+
+@trigger_app.command("show")
+def trigger_show(
+    trigger_id: TriggerId, output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0
+) -> None:
+    """One trigger with its whole text.
+
+    Example: candlewright trigger show breakout
+    """
+    from candlewright.cli import trigger
+
+    trigger.show(trigger_id, output, config, timeout)
+
+
+@trigger_app.command("remove")
+def trigger_remove(
+    trigger_id: TriggerId, output: OutputOption = Output.table, config: Config = None, timeout: AddTimeout = 60.0
+) -> None:
+    """Take a trigger away; what it gave stays in lake.market.trigger_events.
+
+    Example: candlewright trigger remove breakout
+    """
+    from candlewright.cli import trigger
+
+    trigger.remove(trigger_id, output, config, timeout)
+
+
+@trigger_app.command("events")
+def trigger_events(
+    trigger_id: TriggerId,
+    follow: FollowOption = False,
+    count: CountOption = None,
+    quiet: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, help="End after so many seconds without an event.")
+    ] = None,
+    output: OutputOption = Output.table,
+    config: Config = None,
+) -> None:
+    """The events of a trigger that are still kept, and with --follow, --count or --timeout those to come.
+
+    Example: candlewright trigger events breakout --count 1 --timeout 60 --output json
+    """
+    from candlewright.cli import trigger
+
+    trigger.events(trigger_id, follow, count, quiet, output, config)
 
 
 @trigger_app.command("try")
 def trigger_try(
-    sql: Annotated[str | None, typer.Option("--sql", help="The trigger's text.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="File with the trigger's text.")] = None,
+    sql: SqlOption = None,
+    file: SqlFileOption = None,
     table_file: Annotated[Path | None, typer.Option("--input", help="Parquet file to read.")] = None,
-    table: Annotated[str, typer.Option("--table", help="What the text calls the input.")] = "ticks",
-    ticker: Annotated[str | None, typer.Option("--ticker", help="Read stored data of this ticker.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="What the text calls the input (default: ticks).")
+    ] = None,
+    ticker: Annotated[
+        str | None,
+        typer.Option("--ticker", help="Stored trades of this ticker, or bars with --param period_seconds=60."),
+    ] = None,
     since: Annotated[str | None, typer.Option("--since", help="From this time on, ISO 8601 (UTC).")] = None,
-    param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    param: ParamOption = None,
     batch: Annotated[Path | None, typer.Option("--batch", help="Many cases: JSON lines in, JSON lines out.")] = None,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Run a trigger's text over stored data."""
-    from candlewright.cli import trigger
+    """Run a trigger's text over stored data: a file, or what the tables have of a ticker, with a chart.
+
+    Example: candlewright trigger try --sql "close > open * 1.01" --param period_seconds=60
+    --ticker BTC/USDT.BINANCE --since 2024-01-01
+    """
+    from candlewright.cli import trigger_try
 
     if batch is not None:
-        trigger.try_batch(batch)
+        trigger_try.try_batch(batch)
     else:
-        trigger.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config)
+        trigger_try.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config)
 
 
 @app.command()

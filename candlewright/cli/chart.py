@@ -1,11 +1,13 @@
 """Candlesticks in a terminal, from half-cell line pieces; plain ASCII and no colour where the terminal asks for it."""
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-GREEN, RED, DIM, RESET = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+GREEN, RED, YELLOW, DIM, RESET = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 MIN_WIDTH, MIN_HEIGHT = 20, 4
 _NONE, _WICK, _BODY = 0, 1, 2
 #: What a cell shows by its upper and lower half.
@@ -44,10 +46,13 @@ class Style:
     unicode: bool = True
 
 
-def render(candles: Sequence[Candle], width: int, height: int = 16, style: Style = Style()) -> list[str]:
+def render(
+    candles: Sequence[Candle], width: int, height: int = 16, style: Style = Style(), marks: Sequence[float] = ()
+) -> list[str]:
     """Lines of at most `width` columns: `height` rows of prices, one of volumes, one of times.
 
-    Neighbouring candles are drawn as one where there are more than columns.
+    Neighbouring candles are drawn as one where there are more than columns. `marks`: moments (seconds since the epoch)
+    that a further row below the prices points at, with their number where several fall into one column.
     """
     if not candles:
         return ["(no candles)"]
@@ -64,7 +69,7 @@ def render(candles: Sequence[Candle], width: int, height: int = 16, style: Style
     axis = "┤" if style.unicode else "|"
     cells = [_column(candle, low, scale, height, style) for candle in columns]
     rows = [f"{labels[row]:>{gutter - 1}} {axis}" + "".join(column[row] for column in cells) for row in range(height)]
-    return [*rows, *_feet(columns, gutter, style)]
+    return [*rows, *_marks(columns, marks, gutter, style), *_feet(columns, gutter, style)]
 
 
 def merge(candles: Sequence[Candle], columns: int) -> list[Candle]:
@@ -127,6 +132,22 @@ def _labels(low: float, high: float, height: int) -> list[str]:
         digits += 1
     shown = {0, height - 1, *range(0, height, 4)}
     return [f"{high - step * (row + 0.5):.{digits}f}" if row in shown else "" for row in range(height)]
+
+
+def _marks(columns: Sequence[Candle], marks: Sequence[float], gutter: int, style: Style) -> list[str]:
+    opens = [candle.open_time for candle in columns]
+    counts = Counter(max(0, bisect_right(opens, mark) - 1) for mark in marks)
+    if not counts:
+        return []
+    sign = "▲" if style.unicode else "^"
+    row = "".join(_mark(counts[place], sign) for place in range(len(columns))).rstrip()
+    return [f"{'':>{gutter}} " + (f"{YELLOW}{row}{RESET}" if style.colour else row)]
+
+
+def _mark(count: int, sign: str) -> str:
+    if count < 2:
+        return sign if count else " "
+    return str(count) if count < 10 else "+"
 
 
 def _feet(columns: Sequence[Candle], gutter: int, style: Style) -> list[str]:

@@ -16,10 +16,11 @@ LINE_SECONDS = 5.0
 
 
 class RequestProgress:
-    """Call it with (done, expected) candles."""
+    """Call it with (done, expected) candles, or whatever the `unit` is."""
 
-    def __init__(self, what: str, is_tty: bool | None = None) -> None:
+    def __init__(self, what: str, is_tty: bool | None = None, unit: str = "candles") -> None:
         self._what = what
+        self._unit = unit
         self._is_tty = sys.stderr.isatty() if is_tty is None else is_tty
         self._started = time.monotonic()
         self._next_line = self._started + PATIENCE_SECONDS
@@ -43,7 +44,7 @@ class RequestProgress:
             self._draw(done, expected)
         else:
             self._next_line = now + LINE_SECONDS
-            say(f"{self._what}: {done} of {expected} candles")
+            say(f"{self._what}: {done} of {expected} {self._unit}")
 
     def _draw(self, done: int, expected: int) -> None:
         from rich.console import Console

@@ -1,27 +1,24 @@
-"""`candlewright sql`: Spark SQL on the tables, through Spark Connect."""
+"""`candlewright sql`: Spark SQL on the tables, through Spark Connect, with MATCH_RECOGNIZE over any of them."""
 
 from pathlib import Path
 
+import typer
+
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import FileOutput, print_arrow
+from candlewright.cli.output import FileOutput, print_arrow, say
 from candlewright.client.spark_connect import open_session
-from core.errors import CandlewrightError
+from core.errors import TriggerRejected
 
 
 def sql(statement: str, output: FileOutput, file: Path | None, config: Path | None) -> None:
-    from pyspark.errors import PySparkException
+    from flink_replacement_spark.sql import answer
 
     session = open_session(settings_for(config).spark.connect_bind)
     try:
-        table = session.sql(statement).toArrow()
-    except PySparkException as error:
-        raise CandlewrightError(first_lines(str(error))) from error
+        table = answer(session, statement)
+    except TriggerRejected as error:
+        say(" ".join(str(error).split()))
+        raise typer.Exit(1) from error
     finally:
         session.stop()
     print_arrow(table, output, file)
-
-
-def first_lines(text: str) -> str:
-    """Spark's message without its JVM stack."""
-    kept = text.partition("\nJVM stacktrace:")[0].strip()
-    return "\n".join(kept.splitlines()[:12])

@@ -1,127 +1,196 @@
-"""`candlewright trigger try`: the trigger engine over stored data; with `--input` it needs no running platform."""
+"""`candlewright trigger add|list|show|remove|events`: triggers of the running platform."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import Output, print_arrow_table, say
-from candlewright.client.times import to_nanoseconds
-from cep import SkipFailed, TriggerRejected, evaluate
-from core.errors import CandlewrightError, InvalidRequest
-from core.settings import Settings
+from candlewright.cli.output import Output, cell, json_line, print_rows, say
+from candlewright.cli.watch import ending_quietly
+from candlewright.client import Client, GapError, InvalidTrigger, Stream, TriggerEvent, TriggerInfo, connect
+from candlewright.client.times import format_nanoseconds
+from core.errors import InvalidRequest
+from venues.ticker import Ticker
 
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-_FAR_NS = (1 << 63) - 1
+LIST_COLUMNS = ("trigger_id", "state", "events", "tickers", "registered", "sql")
+#: Of a text in a table.
+SHOWN_CHARACTERS = 60
+_TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
-def try_one(
+def add(
     sql: str | None,
     file: Path | None,
-    table_file: Path | None,
-    table: str,
-    ticker: str | None,
-    since: str | None,
-    parameters: list[str],
+    tickers: Sequence[str],
+    parameters: Sequence[str],
+    trigger_id: str | None,
+    callback_id: str | None,
+    follow: bool,
+    count: int | None,
     output: Output,
-    data_dir: Path | None,
+    config: Path | None,
+    timeout: float,
+) -> None:
+    """With `follow`, or `count`, the events follow on stdout, and what was registered is said on stderr."""
+    text = read_text(sql, file)
+    values = dict(map(parameter, parameters))
+    try:
+        names = [str(Ticker.parse(each)) for each in tickers]
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from error
+    is_followed = follow or count is not None
+    with ending_quietly(), connect(settings=settings_for(config)) as c:
+        try:
+            trigger = c.triggers.add(
+                text,
+                tickers=names,
+                parameters=values,
+                trigger_id=trigger_id,
+                callback_id=callback_id,
+                timeout=timeout,
+            )
+        except InvalidTrigger as error:
+            refuse(error)
+        for warning in trigger.warnings:
+            say(f"warning: {warning}")
+        status = "REGISTERED" if trigger.is_new else "ALREADY_REGISTERED"
+        if is_followed:
+            say(f"{status} {trigger.id}; Ctrl-C ends this, and `candlewright trigger remove {trigger.id}` the trigger")
+            show_events(trigger.events(), output, count)
+        elif output is Output.json:
+            print(json_line({"trigger_id": trigger.id, "status": status, "warnings": trigger.warnings}))
+        else:
+            print(f"{status} {trigger.id}")
+
+
+def list_triggers(output: Output, config: Path | None, timeout: float) -> None:
+    with _client(config, timeout) as c:
+        rows = [asdict(each) for each in c.triggers.list()]
+    if output is Output.table:
+        for row in rows:
+            row["tickers"] = _shortened(" ".join(row["tickers"])) or "(all)"
+            row["registered"] = format_nanoseconds(row["registered_at"] // 10**9 * 10**9)
+            row["sql"] = _shortened(row["sql"])
+            row["state"] = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
+    print_rows(rows, output, LIST_COLUMNS, "no trigger is registered")
+
+
+def show(trigger_id: str, output: Output, config: Path | None, timeout: float) -> None:
+    with _client(config, timeout) as c:
+        info = c.triggers.get(trigger_id)
+    if output is Output.json:
+        print(json_line(asdict(info)))
+    else:
+        for line in _described(info):
+            print(line)
+
+
+def remove(trigger_id: str, output: Output, config: Path | None, timeout: float) -> None:
+    with _client(config, timeout) as c:
+        c.triggers.remove(trigger_id, timeout=timeout)
+    if output is Output.json:
+        print(json_line({"trigger_id": trigger_id, "status": "REMOVED"}))
+    else:
+        print(f"REMOVED {trigger_id}")
+
+
+def events(
+    trigger_id: str,
+    follow: bool,
+    count: int | None,
+    quiet_seconds: float | None,
+    output: Output,
     config: Path | None,
 ) -> None:
+    """Those that are kept, and with `follow`, `count` or `quiet_seconds` those to come. Exit code 1 when fewer than
+    `count` came in time, and for a trigger that never was.
+    """
+    with ending_quietly(), connect(settings=settings_for(config)) as c:
+        newest = c.triggers.newest_number(trigger_id)
+        if not newest:
+            # One that was removed, and fired before, still has events; one that is not there and has none is a mistake.
+            c.triggers.get(trigger_id)
+        is_endless = follow or count is not None or quiet_seconds is not None
+        if not newest and not is_endless:
+            say(f"trigger {trigger_id} has given no event yet; --follow waits for them")
+            return
+        with c.triggers.events(trigger_id, timeout=quiet_seconds, from_sequence=1) as stream:
+            shown = show_events(stream, output, count, None if is_endless else newest)
+        if count is not None and shown < count:
+            say(f"{shown} of {count} events came before {quiet_seconds:g} s passed without one")
+            raise typer.Exit(1)
+
+
+def show_events(stream: Stream[TriggerEvent], output: Output, count: int | None, newest: int | None = None) -> int:
+    """Until `count` events were shown, number `newest` was, or the stream's quiet time passed; how many there were."""
+    shown = 0
+    for event in without_gaps(stream):
+        for line in [json_line(plain(event))] if output is Output.json else lines_of(event):
+            print(line, flush=True)
+        shown += 1
+        if shown == count or (newest is not None and event.sequence >= newest):
+            break
+    return shown
+
+
+def without_gaps(stream: Stream[TriggerEvent]) -> Iterator[TriggerEvent]:
+    """What is no longer kept on the topic is in the table: a line on stderr says so."""
+    while True:
+        try:
+            yield from stream
+            return
+        except GapError as error:
+            say(f"{error}; all events are in lake.market.trigger_events")
+
+
+def plain(event: TriggerEvent) -> dict[str, Any]:
+    """Every field as it is, times in nanoseconds; what JSON has no number for is text."""
+    row = asdict(event)
+    for name in ("columns", "column_types"):
+        del row[name]
+    row["rows"] = [{name: _number(value) for name, value in each.items()} for each in event.rows]
+    return row
+
+
+def _number(value: object) -> object:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def lines_of(event: TriggerEvent) -> list[str]:
+    """One line a row: when, what, and the values by name."""
+    match = f" #{event.match_number}" if event.match_number is not None else ""
+    notes = [f"({name})" for name in ("deadman", "timed_out", "partial", "truncated") if event.context.get(name)]
+    head = f"{format_nanoseconds(event.time):<30} {event.trigger_id}{match}"
+    ticker = event.ticker and f" {event.ticker}"
+    return [" ".join([head + ticker, *_named_values(event, row), *notes]) for row in event.rows]
+
+
+def _named_values(event: TriggerEvent, row: dict[str, Any]) -> Iterable[str]:
+    for name, kind in zip(event.columns, event.column_types, strict=True):
+        value = row[name]
+        if isinstance(value, int) and value >= 0 and kind.partition("(")[0] in _TIME_TYPES:
+            value = format_nanoseconds(value)
+        if (name, value) != ("ticker", event.ticker):
+            yield f"{name}={'NULL' if value is None else cell(value)}"
+
+
+def refuse(error: InvalidTrigger) -> None:
+    """One line on stderr; on a terminal the place in the text as well."""
+    say(str(error) if sys.stderr.isatty() else error.one_line)
+    raise typer.Exit(1) from error
+
+
+def read_text(sql: str | None, file: Path | None) -> str:
+    """Raises typer.BadParameter (exit code 2) unless exactly one of them gives the text."""
     if (sql is None) == (file is None):
         raise typer.BadParameter("give the text once: --file F, or --sql TEXT")
-    if (table_file is None) == (ticker is None):
-        raise typer.BadParameter("give the data once: --input table.parquet, or --ticker T with --since ISO")
-    values = dict(map(_parameter, parameters))
-    text = sql if sql is not None else _text(file)
-    data = _read(table_file) if table_file else _stored(settings_for(config, data_dir), ticker, since, table, values)
-    try:
-        found = evaluate(text, data, table, values)
-    except (TriggerRejected, SkipFailed) as error:
-        say(one_line(error))
-        raise typer.Exit(1) from error
-    if output is Output.json:
-        for row in plain_rows(found):
-            print(json.dumps(dict(zip(found.column_names, row, strict=True)), ensure_ascii=False))
-    else:
-        print_arrow_table(found)
-
-
-def try_batch(batch: Path) -> None:
-    """A line {"name", "sql", "input", "table"} in is a line {"name", "columns", "rows"} or {"name", "error"} out."""
-    try:
-        lines = batch.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"--batch {batch}: {error}") from error
-    tables: dict[str, pa.Table] = {}
-    for line in filter(str.strip, lines):
-        print(json.dumps(_case(line, tables), ensure_ascii=False), flush=True)
-
-
-def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
-    try:
-        case = json.loads(line)
-        name, sql, source = case["name"], str(case["sql"]), str(case["input"])
-    except (ValueError, KeyError, TypeError) as error:
-        return {"name": None, "error": f"no case: a line is an object with name, sql and input ({error})"}
-    try:
-        if source not in tables:
-            tables[source] = _read(Path(source))
-        parameters = {str(key): str(value) for key, value in (case.get("parameters") or {}).items()}
-        found = evaluate(sql, tables[source], str(case.get("table") or "ticks"), parameters)
-    except (CandlewrightError, SkipFailed) as error:
-        return {"name": name, "error": one_line(error)}
-    return {"name": name, "columns": found.column_names, "rows": list(plain_rows(found))}
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def plain_rows(table: pa.Table) -> Iterator[list[Any]]:
-    """Rows for JSON: times as ISO text with the precision of their type."""
-    columns = [_plain_column(table[name]) for name in table.column_names]
-    for row in zip(*columns, strict=True):
-        yield list(row)
-
-
-def _plain_column(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        per_second, digits = 10 ** _DIGITS[column.type.unit], _DIGITS[column.type.unit]
-        zone = "Z" if column.type.tz else ""
-        return [
-            None if value is None else _iso(value // per_second, value % per_second, digits) + zone
-            for value in column.cast(pa.int64()).to_pylist()
-        ]
-    return [_plain(value) for value in column.to_pylist()]
-
-
-def _iso(seconds: int, fraction: int, digits: int) -> str:
-    whole = str(pa.scalar(seconds, pa.int64()).cast(pa.timestamp("s")).as_py().isoformat())
-    return f"{whole}.{fraction:0{digits}d}" if digits else whole
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return value
-
-
-def _parameter(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise typer.BadParameter(f"--param {text!r}: write name=value")
-    return name, value
-
-
-def _text(file: Path | None) -> str:
+    if sql is not None:
+        return sql
     assert file is not None
     try:
         return file.read_text()
@@ -129,25 +198,27 @@ def _text(file: Path | None) -> str:
         raise typer.BadParameter(f"--file {file}: {error}") from error
 
 
-def _read(file: Path) -> pa.Table:
-    try:
-        return pq.read_table(file)
-    except (OSError, pa.ArrowException) as error:
-        raise CandlewrightError(f"{file} cannot be read as Parquet: {one_line(error)}") from error
+def parameter(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise typer.BadParameter(f"--param {text!r}: write name=value")
+    return name, value
 
 
-def _stored(
-    settings: Settings, ticker: str | None, since: str | None, table: str, parameters: Mapping[str, str]
-) -> pa.Table:
-    from iceberg.read import read_ohlc, read_ticks
+def _described(info: TriggerInfo) -> Iterator[str]:
+    yield f"trigger     {info.trigger_id}"
+    yield f"state       {info.state}" + (f": {info.reason}" if info.reason else "")
+    yield f"events      {info.events}"
+    yield f"registered  {format_nanoseconds(info.registered_at)}"
+    yield f"tickers     {' '.join(info.tickers) or '(all that are active)'}"
+    yield ""
+    yield from info.sql.splitlines()
 
-    assert ticker is not None
-    try:
-        start = to_nanoseconds(since) if since is not None else 0
-    except InvalidRequest as error:
-        raise typer.BadParameter(str(error)) from error
-    if table == "ticks":
-        return read_ticks(settings, ticker, start, _FAR_NS)
-    if table == "ohlc":
-        return read_ohlc(settings, ticker, int(parameters.get("period_seconds", "60")), start, _FAR_NS)
-    raise typer.BadParameter(f"--table {table}: stored data is in ticks and ohlc")
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def _client(config: Path | None, timeout: float) -> Client:
+    return connect(settings=settings_for(config), timeout=timeout)

@@ -82,3 +82,15 @@ def test_merging_keeps_extremes_volume_and_edges(drawn: list[Candle], columns: i
 
 def test_missing_candles_are_counted() -> None:
     assert gaps([UP, DOWN, Candle(240, 1, 1, 1, 1)], 60) == 2
+
+
+def test_marks_stand_below_the_candles_that_they_fall_into() -> None:
+    drawn = [Candle(60.0 * n, 10, 20, 0, 15, 0) for n in range(30)]
+    marked = [0.0, 59.0, 60.0, 600.0, 601.0, *[1700.0] * 12, 99_999.0]
+    lines = render(drawn, 80, 5, PLAIN, marked)
+    gutter = lines[0].index("┤") + 1
+    row = lines[5][gutter:]
+    assert (row[0], row[1], row[10], row[28], row[29]) == ("2", "▲", "2", "+", "▲")
+    assert row.replace(" ", "") == "2▲2+▲"
+    assert "^" in render(drawn, 80, 5, ASCII, [60.0])[5]
+    assert len(render(drawn, 80, 5, PLAIN, [])) == len(lines) - 1

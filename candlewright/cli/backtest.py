@@ -1,0 +1,305 @@
+"""`candlewright trigger try --ticker`: a trigger over stored bars or trades of a ticker, as it would have run live."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright.cli.chart import Candle
+from candlewright.cli.output import say
+from candlewright.client.times import format_nanoseconds
+from cep import ReleaseBuffer, StreamQuery, TriggerRejected, TriggerStream, compile_query, compile_stream
+from core.errors import CandlewrightError
+from core.settings import Settings
+from triggers.check import INPUTS, TriggerOptions
+from triggers.events import firings
+from venues.grid import SECOND
+from venues.periods import format_period
+
+Progress = Callable[[int, int], None]
+
+#: Bars that a text reads whose parameters name no period.
+DEFAULT_PERIOD_SECONDS = 60
+#: Rows that go through the engine at a time, and the stretch of trades that is read at a time.
+CHUNK_ROWS = 50_000
+WINDOW_NS = 86_400 * SECOND
+#: Candles that are kept for the chart of trades; beyond that two become one.
+CHART_CANDLES = 2_000
+_FAR_NS = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Backtest:
+    """`table`: the rows that the trigger gives; `fired`: event time (ns) of each event; `candles`: what it ran over.
+
+    `rows`: how many there were, from `first` to `last` (event times, ns).
+    """
+
+    table: pa.Table
+    candles: list[Candle]
+    what: str
+    rows: int = 0
+    first: int = 0
+    last: int = 0
+    fired: list[int] = field(default_factory=list)
+    suppressed: int = 0
+
+
+def run(
+    settings: Settings,
+    sql: str,
+    parameters: Mapping[str, str],
+    ticker: str,
+    since: int | None,
+    table: str | None,
+    progress: Progress,
+) -> Backtest:
+    """`since` in ns; `table`: what a bare condition is about (ticks, or ohlc with a `period_seconds` parameter);
+    `progress` is called with per cent.
+
+    Raises TriggerRejected, and CandlewrightError where nothing is stored.
+    """
+    options = TriggerOptions.of(parameters)
+    default = table or ("ohlc" if options.period_seconds else "ticks")
+    try:
+        query = compile_stream(sql, INPUTS, parameters, default, partitions_close=True)
+    except TriggerRejected as live:
+        return _run_whole(settings, sql, parameters, ticker, since, default, live)
+    if options.deadman_ns:
+        say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
+    return _Runner(query, options, ticker).run(_stored(settings, query.input_name, options, ticker, since), progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Rows in order, in parts, each with how much of `total` is done after it."""
+
+    what: str
+    parts: Iterator[tuple[pa.Table, int]]
+    total: int
+
+
+class _Runner:
+    def __init__(self, query: StreamQuery, options: TriggerOptions, ticker: str) -> None:
+        self._query = query
+        self._options = options
+        self._ticker = ticker
+        self._stream = TriggerStream(query)
+        self._buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
+        self._found: list[pa.Table] = []
+        self._next_free = 0
+
+    def run(self, stored: _Stored, progress: Progress) -> Backtest:
+        chart = _Chart()
+        result = Backtest(pa.table({}), [], stored.what)
+        before = 0
+        for part, done in stored.parts:
+            if part.num_rows:
+                times = _nanoseconds(part.column(self._query.source.time_columns[-1]))
+                result.first = result.first if result.rows else int(times[0])
+                result.last = int(times[-1])
+                result.rows += part.num_rows
+                chart.add(part, times)
+                for start in range(0, part.num_rows, CHUNK_ROWS):
+                    self._feed(self._buffer.push(part.slice(start, CHUNK_ROWS)).rows, result)
+                    fed = min(1.0, (start + CHUNK_ROWS) / part.num_rows)
+                    progress(round(100 * (before + fed * (done - before)) / stored.total), 100)
+            before = done
+        if result.rows:
+            self._feed(self._buffer.close({self._ticker}), result)
+        result.table = pa.concat_tables(self._found) if self._found else self._empty()
+        result.candles = chart.candles()
+        return result
+
+    def _feed(self, released: pa.Table, result: Backtest) -> None:
+        events = self._stream.feed(released, self._buffer.clock)
+        kept: list[int] = []
+        row = 0
+        for firing in firings(events, self._query.columns, 0, True, False):
+            rows = range(row, row + len(firing.rows))
+            row = rows.stop
+            if self._options.cooldown_ns and firing.time_ns < self._next_free:
+                result.suppressed += 1
+                continue
+            self._next_free = firing.time_ns + self._options.cooldown_ns
+            result.fired.append(firing.time_ns)
+            kept.extend(rows)
+        if kept:
+            self._found.append(events.table.take(pa.array(kept)))
+
+    def _empty(self) -> pa.Table:
+        return self._stream.feed(self._query.source.schema.empty_table(), self._buffer.clock).table
+
+
+# ---- what is stored
+def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str, since: int | None) -> _Stored:
+    _check_tables(settings)
+    if name == "ohlc":
+        period = options.period_seconds or DEFAULT_PERIOD_SECONDS
+        bars = _bars(settings, ticker, period, since)
+        if not bars.num_rows:
+            raise CandlewrightError(
+                f"no bars of {format_period(period)} of {ticker} are stored{_since(since)}; fetch some with"
+                f" `candlewright history {ticker} --period {format_period(period)} --start … --end …`"
+            )
+        return _Stored(f"bars of {format_period(period)}", _cut(bars), bars.num_rows)
+    windows = _windows(settings, ticker, since)
+    parts = _peeked(_ticks(settings, ticker, windows))
+    if parts is None:
+        raise CandlewrightError(
+            f"no trades of {ticker} are stored{_since(since)}; a realtime request stores them"
+            " (`client.realtime(ticker)`), and bars are tried with --param period_seconds=60"
+        )
+    return _Stored("trades", parts, len(windows))
+
+
+def _check_tables(settings: Settings) -> None:
+    if settings.iceberg.catalog == "sqlite" and not (settings.data_dir / "catalog.db").exists():
+        raise CandlewrightError(f"no tables are in {settings.data_dir}: name the platform's folder with --data-dir")
+
+
+def _bars(settings: Settings, ticker: str, period: int, since: int | None) -> pa.Table:
+    from iceberg.read import read_ohlc
+
+    return read_ohlc(settings, ticker, period, since or 0, _FAR_NS).cast(INPUTS["ohlc"].schema)
+
+
+def _cut(table: pa.Table) -> Iterator[tuple[pa.Table, int]]:
+    for start in range(0, table.num_rows, CHUNK_ROWS):
+        part = table.slice(start, CHUNK_ROWS)
+        yield part, start + part.num_rows
+
+
+def _windows(settings: Settings, ticker: str, since: int | None) -> list[tuple[int, int]]:
+    """Stretches of a day each, which may hold trades."""
+    from iceberg.read import tick_bounds
+
+    bounds = tick_bounds(settings, ticker, since or 0, _FAR_NS)
+    if bounds is None:
+        return []
+    starts = list(range(bounds[0], bounds[1], WINDOW_NS))
+    return list(zip(starts, [*starts[1:], bounds[1]], strict=True))
+
+
+def _ticks(settings: Settings, ticker: str, windows: list[tuple[int, int]]) -> Iterator[tuple[pa.Table, int]]:
+    from iceberg.read import read_ticks
+
+    for number, (start, end) in enumerate(windows, start=1):
+        yield in_trade_order(read_ticks(settings, ticker, start, end)).cast(INPUTS["ticks"].schema), number
+
+
+def in_trade_order(ticks: pa.Table) -> pa.Table:
+    """By time; trades of one moment by their ids where these are numbers."""
+    ids = ticks.column("trade_id")
+    are_numbers = pc.all(pc.match_substring_regex(ids, r"^[0-9]{1,18}$")).as_py()
+    if not ticks.num_rows or not are_numbers:
+        return ticks
+    numbered = ticks.append_column("_number", ids.cast(pa.int64()))
+    order = pc.sort_indices(numbered, sort_keys=[("ts_ns", "ascending"), ("_number", "ascending")])
+    return ticks.take(order)
+
+
+def _peeked(parts: Iterator[tuple[pa.Table, int]]) -> Iterator[tuple[pa.Table, int]] | None:
+    """None where no part has a row; empty ones at the beginning are left out."""
+    for part, done in parts:
+        if part.num_rows:
+            return _chained((part, done), parts)
+    return None
+
+
+def _chained(first: tuple[pa.Table, int], rest: Iterator[tuple[pa.Table, int]]) -> Iterator[tuple[pa.Table, int]]:
+    yield first
+    yield from rest
+
+
+def _since(since: int | None) -> str:
+    return f" since {format_nanoseconds(since)}" if since is not None else ""
+
+
+# ---- texts that only a finished table can answer
+def _run_whole(
+    settings: Settings,
+    sql: str,
+    parameters: Mapping[str, str],
+    ticker: str,
+    since: int | None,
+    default: str,
+    live: TriggerRejected,
+) -> Backtest:
+    """ORDER BY, LIMIT and the like: rows, and nothing about when it would have fired."""
+    schemas = {name: source.schema for name, source in INPUTS.items()}
+    query = compile_query(sql, schemas, parameters, default)
+    say(f"over stored data only; as a running trigger this text is refused: {live}")
+    options = TriggerOptions.of(parameters)
+    _check_tables(settings)
+    period = options.period_seconds or DEFAULT_PERIOD_SECONDS
+    ticks = [part for part, _ in _ticks(settings, ticker, [(since or 0, _FAR_NS)])]
+    tables = {"ticks": pa.concat_tables(ticks), "ohlc": _bars(settings, ticker, period, since)}
+    what = f"trades and bars of {format_period(period)}"
+    if not any(table.num_rows for table in tables.values()):
+        raise CandlewrightError(f"no {what} of {ticker} are stored{_since(since)}")
+    return Backtest(query.run(tables), [], what, sum(table.num_rows for table in tables.values()))
+
+
+# ---- the chart
+def _nanoseconds(column: pa.ChunkedArray) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = column.cast(pa.int64()).to_numpy()
+    return found
+
+
+class _Chart:
+    """Bars as they are, trades as candles of a length that grows with what is shown."""
+
+    def __init__(self) -> None:
+        self._candles: dict[int, Candle] = {}
+        self._length = SECOND
+
+    def add(self, rows: pa.Table, times: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        if "price" in rows.column_names:
+            self._add_trades(rows, times)
+            return
+        columns = [rows.column(name).to_pylist() for name in ("open", "high", "low", "close", "volume")]
+        for time, *values in zip(times.tolist(), *columns, strict=True):
+            self._candles[time] = Candle(time / SECOND, *values)
+
+    def _add_trades(self, rows: pa.Table, times: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        price, size = rows.column("price").to_numpy(), rows.column("size").to_numpy()
+        places = times // self._length
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(places)) + 1])
+        ends = np.concatenate([starts[1:], [len(places)]]) - 1
+        high, low = np.maximum.reduceat(price, starts), np.minimum.reduceat(price, starts)
+        volume = np.add.reduceat(size, starts)
+        for number, start in enumerate(starts.tolist()):
+            self._join(
+                int(places[start]) * self._length,
+                Candle(
+                    0.0,
+                    float(price[start]),
+                    float(high[number]),
+                    float(low[number]),
+                    float(price[ends[number]]),
+                    float(volume[number]),
+                ),
+            )
+        while len(self._candles) > CHART_CANDLES:
+            self._length *= 2
+            before, self._candles = self._candles, {}
+            for time, candle in before.items():
+                self._join(time // self._length * self._length, candle)
+
+    def _join(self, time: int, new: Candle) -> None:
+        known = self._candles.get(time)
+        first = known or new
+        self._candles[time] = Candle(
+            time / SECOND,
+            first.open,
+            max(first.high, new.high),
+            min(first.low, new.low),
+            new.close,
+            (known.volume if known else 0.0) + new.volume,
+        )
+
+    def candles(self) -> list[Candle]:
+        return list(self._candles.values())

@@ -1,0 +1,171 @@
+"""`candlewright trigger try`: the trigger engine over stored data; with `--input` it needs no running platform."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+
+from candlewright.cli import chart
+from candlewright.cli.loading import settings_for
+from candlewright.cli.output import Output, print_arrow_table, say, style_of_stdout
+from candlewright.cli.progress import RequestProgress
+from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS
+from candlewright.cli.trigger import parameter, read_text
+from candlewright.client.times import format_nanoseconds, to_nanoseconds
+from cep import SkipFailed, TriggerRejected, evaluate
+from core.errors import CandlewrightError, InvalidRequest
+from core.settings import Settings
+from venues.grid import SECOND
+from venues.ticker import Ticker
+
+if TYPE_CHECKING:
+    from candlewright.cli.backtest import Backtest
+
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def try_one(
+    sql: str | None,
+    file: Path | None,
+    table_file: Path | None,
+    table: str | None,
+    ticker: str | None,
+    since: str | None,
+    parameters: list[str],
+    output: Output,
+    data_dir: Path | None,
+    config: Path | None,
+) -> None:
+    if (table_file is None) == (ticker is None):
+        raise typer.BadParameter("give the data once: --input table.parquet, or --ticker T with --since ISO")
+    values = dict(map(parameter, parameters))
+    text = read_text(sql, file)
+    try:
+        if table_file is not None:
+            found = evaluate(text, _read(table_file), table or "ticks", values)
+        else:
+            assert ticker is not None
+            found = _over_history(text, values, ticker, since, table, output, settings_for(config, data_dir))
+    except (TriggerRejected, SkipFailed) as error:
+        say(one_line(error))
+        raise typer.Exit(1) from error
+    if output is Output.json:
+        for row in plain_rows(found):
+            print(json.dumps(dict(zip(found.column_names, row, strict=True)), ensure_ascii=False))
+    else:
+        print_arrow_table(found)
+
+
+def _over_history(
+    text: str,
+    parameters: Mapping[str, str],
+    ticker: str,
+    since: str | None,
+    table: str | None,
+    output: Output,
+    settings: Settings,
+) -> pa.Table:
+    """The rows of a backtest; with `--output table` its chart is printed, too."""
+    from candlewright.cli import backtest
+
+    if table not in (None, "ticks", "ohlc"):
+        raise typer.BadParameter(f"--table {table}: stored data is in ticks and ohlc")
+    try:
+        start = to_nanoseconds(since) if since is not None else None
+        Ticker.parse(ticker)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from error
+    with RequestProgress(ticker, unit="per cent") as progress:
+        found = backtest.run(settings, text, parameters, ticker, start, table, progress)
+    if output is Output.table:
+        _draw(ticker, found)
+    return found.table
+
+
+def _draw(ticker: str, found: "Backtest") -> None:
+    from rich.console import Console
+
+    if not found.candles:
+        return
+    width, style = min(Console().width, CHART_COLUMNS), style_of_stdout()
+    fired = [time / SECOND for time in found.fired]
+    span = f"{format_nanoseconds(found.first)} to {format_nanoseconds(found.last)}"
+    print(f"{ticker}: {found.rows} {found.what}, {span}")
+    for line in chart.render(found.candles, width, CHART_ROWS, style, fired):
+        print(line)
+    told = f"fired {len(found.fired)} time{'s' if len(found.fired) != 1 else ''}"
+    print(told + (f"; {found.suppressed} more fell into cooldown_seconds" if found.suppressed else ""))
+
+
+def try_batch(batch: Path) -> None:
+    """A line {"name", "sql", "input", "table"} in is a line {"name", "columns", "rows"} or {"name", "error"} out."""
+    try:
+        lines = batch.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"--batch {batch}: {error}") from error
+    tables: dict[str, pa.Table] = {}
+    for line in filter(str.strip, lines):
+        print(json.dumps(_case(line, tables), ensure_ascii=False), flush=True)
+
+
+def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
+    try:
+        case = json.loads(line)
+        name, sql, source = case["name"], str(case["sql"]), str(case["input"])
+    except (ValueError, KeyError, TypeError) as error:
+        return {"name": None, "error": f"no case: a line is an object with name, sql and input ({error})"}
+    try:
+        if source not in tables:
+            tables[source] = _read(Path(source))
+        parameters = {str(key): str(value) for key, value in (case.get("parameters") or {}).items()}
+        found = evaluate(sql, tables[source], str(case.get("table") or "ticks"), parameters)
+    except (CandlewrightError, SkipFailed) as error:
+        return {"name": name, "error": one_line(error)}
+    return {"name": name, "columns": found.column_names, "rows": list(plain_rows(found))}
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def plain_rows(table: pa.Table) -> Iterator[list[Any]]:
+    """Rows for JSON: times as ISO text with the precision of their type."""
+    columns = [_plain_column(table[name]) for name in table.column_names]
+    for row in zip(*columns, strict=True):
+        yield list(row)
+
+
+def _plain_column(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        per_second, digits = 10 ** _DIGITS[column.type.unit], _DIGITS[column.type.unit]
+        zone = "Z" if column.type.tz else ""
+        return [
+            None if value is None else _iso(value // per_second, value % per_second, digits) + zone
+            for value in column.cast(pa.int64()).to_pylist()
+        ]
+    return [_plain(value) for value in column.to_pylist()]
+
+
+def _iso(seconds: int, fraction: int, digits: int) -> str:
+    whole = str(pa.scalar(seconds, pa.int64()).cast(pa.timestamp("s")).as_py().isoformat())
+    return f"{whole}.{fraction:0{digits}d}" if digits else whole
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        return pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise CandlewrightError(f"{file} cannot be read as Parquet: {one_line(error)}") from error
