@@ -364,7 +364,8 @@ class TriggerState:
         self._progress = dict(event.progress)
         self._partitions = event.partitions
         self._triggers, self._by_change, self._stored_bytes = {}, {}, 0
-        commands: list[Command] = []
+        # An earlier run may have died between the two tables.
+        commands: list[Command] = [LeaveJoint(name) for name in event.joint_ids if name not in event.entries]
         for name, entry in event.entries.items():
             is_joint = name in event.joint_ids
             self._last_version = max(self._last_version, entry.registration.version)
