@@ -1,11 +1,22 @@
 """One Spark SQL text on the tables, for the operator: through Spark Connect of the running platform."""
 
+import re
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from core.errors import CandlewrightError, InvalidRequest
+from core.errors import CandlewrightError, InvalidRequest, TriggerRejected
 from core.settings import Settings
+from flink_replacement_spark.recognize import frame_of
 from flink_replacement_spark.session import connect_url, is_listening
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+_REFUSED = re.compile(r"INVALID_SQL (\d+):(\d+): ([^\n]*)")
+_FAILED_SKIP = re.compile(r"SkipFailed: ([^\n]*)")
+_SHOWN_LINES = 12
 
 
 class SparkUnreachable(CandlewrightError):
@@ -13,9 +24,9 @@ class SparkUnreachable(CandlewrightError):
 
 
 def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table:
-    """The result of `text` (Spark SQL, default catalog `lake`), at most `limit` rows of it.
+    """The result of `text` (Spark SQL with MATCH_RECOGNIZE, default catalog `lake`), at most `limit` rows of it.
 
-    Raises InvalidRequest for a text that Spark refuses, SparkUnreachable when no platform answers.
+    Raises what `answer` raises, and SparkUnreachable when no platform answers.
     """
     # The Connect client itself would try for ten minutes.
     if not is_listening(settings):
@@ -24,9 +35,30 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
 
     session = SparkSession.builder.remote(connect_url(settings)).create()
     try:
-        frame = session.sql(text)
-        return (frame if limit is None else frame.limit(limit)).toArrow()
-    except PySparkException as error:
-        raise InvalidRequest(str(error).partition("\nJVM stacktrace")[0].strip()) from error
+        return answer(session, text, limit)
     finally:
         session.stop()
+
+
+def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.Table:
+    """The result of `text` in a session of its own, at most `limit` rows of it.
+
+    Raises TriggerRejected for a MATCH_RECOGNIZE that cannot be, InvalidRequest for a text that Spark refuses.
+    """
+    try:
+        frame = frame_of(session, text)
+        return (frame if limit is None else frame.limit(limit)).toArrow()
+    except PySparkException as error:
+        raise _said(str(error)) from error
+
+
+def _said(text: str) -> CandlewrightError:
+    """Spark's message without its JVM stack; of a matcher that stopped on an executor, what the matcher said."""
+    refused = _REFUSED.search(text)
+    if refused is not None:
+        return TriggerRejected(refused[3], int(refused[1]), int(refused[2]))
+    skip = _FAILED_SKIP.search(text)
+    if skip is not None:
+        return InvalidRequest(skip[1])
+    kept = text.partition("\nJVM stacktrace")[0].strip()
+    return InvalidRequest("\n".join(kept.splitlines()[:_SHOWN_LINES]))
