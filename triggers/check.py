@@ -174,7 +174,7 @@ def compile_trigger(sql: str, parameters: Mapping[str, str], rules: TriggerRules
     return _compiled(sql, tuple(sorted(parameters.items())), rules.retained_rows, rules.idle_ns > 0)
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=256)
 def _compiled(
     sql: str, parameters: tuple[tuple[str, str], ...], retained_rows: int, partitions_close: bool
 ) -> CompiledTrigger:
