@@ -31,8 +31,10 @@ __all__ = ["PERIODS", "LiveOutput", "LivePartition"]
 PERIODS = (60, 180, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800, 43_200, 86_400, 604_800)
 #: Published for every ticker, whether somebody asked or not.
 ALWAYS = 60
-#: Ids that are no numbers are remembered one by one.
+#: Ids that are no numbers are remembered one by one, each ticker's newest.
 _TEXT_IDS = 20_000
+#: Gaps of a ticker whose trades may still come.
+_OPEN_GAPS = 1_000
 
 
 @dataclass(slots=True)
@@ -59,8 +61,10 @@ class LivePartition:
         self._wishes: dict[str, _Wishes] = {}
         self._sequence: dict[str, int] = {}
         self._marks = WaitingMarks()
+        self._gaps: dict[str, list[tuple[int, int, int, int]]] = {}
         self._clocks: dict[str, int] = {}
-        self._text_ids: dict[str, dict[bytes, None]] = {}
+        self._text_ids: dict[str, dict[bytes, int]] = {}
+        self._text_floors: dict[str, int] = {}
         self._text_orders: dict[str, int] = {}
         self._stored: dict[str, SeenIds] = {}
 
@@ -148,9 +152,7 @@ class LivePartition:
                     maker.start(mark.ticker, mark.covered.from_time)
             case "gap":
                 output.gaps.append(mark)
-                for maker in self.makers:
-                    change = maker.clear_gap if mark.gap.is_repaired else maker.mark_gap
-                    change(mark.ticker, *_gap_range(mark.gap))
+                self._apply_gap(mark.ticker, mark.gap)
             case "seed" if mark.seed.period_seconds:
                 for maker in self.makers:
                     maker.seed(mark.ticker, _seed_bars(mark.seed))
@@ -158,8 +160,35 @@ class LivePartition:
                 aggregates = _aggregates(mark.ticker, mark.seed)
                 for maker in self._makers_of(mark.ticker):
                     maker.add([aggregates])
+                self._close_gaps(mark.ticker)
             case "clock":
                 self._clocks[mark.ticker] = mark.clock.exchange_time
+
+    def _apply_gap(self, ticker: str, gap: records.Gap) -> None:
+        """Bars miss nothing of a gap whose ids were all counted, be it as aggregates: what is missing then is ticks."""
+        if gap.is_repaired:
+            for maker in self.makers:
+                maker.clear_gap(ticker, *_gap_range(gap))
+            return
+        for maker in self.makers:
+            maker.mark_gap(ticker, *_gap_range(gap))
+        if gap.from_trade_id.isdecimal() and gap.to_trade_id.isdecimal():
+            gaps = self._gaps.setdefault(ticker, [])
+            gaps.append((int(gap.from_trade_id), int(gap.to_trade_id), *_gap_range(gap)))
+            del gaps[:-_OPEN_GAPS]
+            self._close_gaps(ticker)
+
+    def _close_gaps(self, ticker: str) -> None:
+        open_gaps = self._gaps.get(ticker)
+        if not open_gaps or ticker not in self.makers[0].tickers:
+            return
+        seen = self.makers[0].states[self.makers[0].tickers.index(ticker)].seen
+        for gap in [gap for gap in open_gaps if _has_all(seen, *gap[:2])]:
+            open_gaps.remove(gap)
+            for maker in self.makers:
+                maker.clear_gap(ticker, *gap[2:])
+        if not open_gaps:
+            del self._gaps[ticker]
 
     def _want(self, ticker: str, wanted: records.Wanted) -> None:
         had_seconds = self._wants_seconds(ticker)
@@ -194,18 +223,27 @@ class LivePartition:
                 output.ticks.append(batch if is_new.all() else _take(batch, np.flatnonzero(is_new)))
         self.makers[0].add(trades)
         self.makers[1].add([own for own in trades if self._wants_seconds(own.ticker)])
+        for ticker in by_ticker.keys() & self._gaps.keys():
+            self._close_gaps(ticker)
 
     def _by_text(self, batch: TickColumns) -> tuple[TickColumns, NDArray[np.int64]]:
-        """Ids that are no numbers: known ones are left out here, and the order is that of arrival."""
-        known = self._text_ids.setdefault(batch.ticker, {})
+        """Ids that are no numbers: known ones are left out here, and the order is that of arrival.
+
+        Of the oldest only the time is remembered: a trade that is not newer than those is neither new nor known, and
+        not counted.
+        """
+        known, floor = self._text_ids.setdefault(batch.ticker, {}), self._text_floors.get(batch.ticker, 0)
         kept = []
-        for place, trade_id in enumerate(batch.trade_id.tolist()):
-            if trade_id not in known:
-                known[trade_id] = None
+        for place, (trade_id, time) in enumerate(zip(batch.trade_id.tolist(), batch.timestamp.tolist(), strict=True)):
+            if trade_id in known:
+                self.makers[0].duplicates += 1
+            elif time <= floor:
+                self.makers[0].too_late += 1
+            else:
+                known[trade_id] = time
                 kept.append(place)
         for trade_id in list(known)[: max(0, len(known) - _TEXT_IDS)]:
-            del known[trade_id]
-        self.makers[0].duplicates += len(batch) - len(kept)
+            self._text_floors[batch.ticker] = max(self._text_floors.get(batch.ticker, 0), known.pop(trade_id))
         first = self._text_orders.get(batch.ticker, 1)
         self._text_orders[batch.ticker] = first + len(kept)
         return _take(batch, np.array(kept, np.intp)), np.arange(first, first + len(kept))
@@ -235,7 +273,11 @@ class LivePartition:
             "marks": self._marks.save(),
             "stored": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._stored.items()},
             "text_orders": self._text_orders,
-            "text_ids": {t: [text.decode("latin-1") for text in ids] for t, ids in self._text_ids.items()},
+            "text_floors": self._text_floors,
+            "text_ids": {
+                t: [[text.decode("latin-1"), time] for text, time in ids.items()] for t, ids in self._text_ids.items()
+            },
+            "gaps": self._gaps,
         }
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as archive:
@@ -261,8 +303,10 @@ class LivePartition:
             for t, (limit, floor, first, last) in meta["stored"].items()
         }
         partition._text_ids = {
-            t: dict.fromkeys(text.encode("latin-1") for text in ids) for t, ids in meta["text_ids"].items()
+            t: {text.encode("latin-1"): time for text, time in ids} for t, ids in meta["text_ids"].items()
         }
+        partition._text_floors = meta["text_floors"]
+        partition._gaps = {t: [(a, b, c, d) for a, b, c, d in gaps] for t, gaps in meta["gaps"].items()}
         return partition
 
 
@@ -341,6 +385,11 @@ def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
         # Shorter ids end in zero bytes, which add no digit.
         values = np.where(is_given[:, place], values * 10 + digits[:, place], values)
     return values
+
+
+def _has_all(seen: SeenIds, first: int, last: int) -> bool:
+    at = int(np.searchsorted(seen.first, first, side="right")) - 1
+    return at >= 0 and int(seen.last[at]) >= last
 
 
 def _gap_range(gap: records.Gap) -> tuple[int, int]:

@@ -100,6 +100,34 @@ def test_aggregates_stand_for_missing_trades(partition: LivePartition) -> None:
     assert _bars(output) == [(TICKER, 60, 0, 2.0, 6.0, 0.6, 4, 0, True)]
 
 
+def test_a_gap_whose_trades_were_counted_as_aggregates_leaves_bars_complete(partition: LivePartition) -> None:
+    gap = records.Gap(gap_id="g", from_time=T0 + SECOND, to_time=T0 + 3 * SECOND, from_trade_id="10", to_trade_id="12")
+    seed = records.Seed(open_time=[T0 + 2 * SECOND], volume=[0.5], first_trade_id=[10], last_trade_id=[11])
+    for column in (seed.open, seed.high, seed.low, seed.close):
+        column.append(6.0)
+    trades = [_batch(1, (1, "9", 2.0), (61, "13", 1.0))]
+    output = partition.process(trades, [_covered(), _mark(seed=seed), _mark(gap=gap)])
+    assert [row[-2:] for row in _bars(output)] == [(0, False)]
+    # The ticks stay missing: the gap was said as it is.
+    assert [mark.gap.is_repaired for mark in output.gaps] == [False]
+    partition = LivePartition.load(partition.save())
+    seed.ClearField("last_trade_id")
+    seed.first_trade_id[:] = [12]
+    seed.last_trade_id.append(12)
+    assert [row[-3:] for row in _bars(partition.process([], [_mark(seed=seed)]))] == [(4, 1, True)]
+
+
+def test_text_ids_that_were_forgotten_are_not_counted_again() -> None:
+    partition = LivePartition(0, 864_000 * SECOND)
+    old = _batch(1, *((number * 0.01, f"x-{number}", 1.0) for number in range(25_000)))
+    partition.process([old], [_covered()])
+    partition = LivePartition.load(partition.save())
+    output = partition.process([old, _batch(50_001, (400, "new", 1.0))], [])
+    assert partition.duplicates + partition.too_late == 25_000
+    counts = {row[2]: row[6] for row in _bars(output) if row[1] == 60}
+    assert counts.get(240, 1_000) == 1_000
+
+
 def test_candles_before_the_start_complete_longer_bars(partition: LivePartition) -> None:
     seed = records.Seed(period_seconds=60, open_time=[T0, T0 + 60 * SECOND], volume=[1.0, 2.0], trade_count=[3, 4])
     for column in (seed.open, seed.high, seed.low, seed.close):
