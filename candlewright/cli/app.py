@@ -322,7 +322,7 @@ def trigger_try(
 def demo(
     keep: Annotated[Path | None, typer.Option("--data-dir", help="Keep the demo's data there.")] = None,
 ) -> None:
-    """Start everything with a generated exchange, fetch candles, show them, watch bars live, stop everything."""
+    """Start everything with a generated exchange: candles, live bars, a trigger's first event; then stop everything."""
     from candlewright.cli import demo
 
     demo.run(keep)

@@ -11,6 +11,7 @@ from candlewright.cli import chart
 from candlewright.cli.output import print_arrow_table, say, style_of_stdout
 from candlewright.cli.progress import RequestProgress
 from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS, candles_of
+from candlewright.cli.trigger import lines_of
 from candlewright.cli.watch import BAR_COLUMNS, candle_of, columns, row_of
 from candlewright.client import Bar, Client, Notification, Outcome, Realtime, Stream, connect
 from candlewright.client.spark_connect import open_session
@@ -25,6 +26,13 @@ TICKER, PERIOD_SECONDS = "BTC/USDT.BINANCE", 60
 EXCHANGE_SPEED = 20
 SHORT_PERIOD_SECONDS, SHOWN_SHORT_BARS, SHOWN_MINUTES = 5, 8, 2
 LIVE_TIMEOUT_SECONDS = 120.0
+V_SHAPE = """\
+SELECT * FROM ticks MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY ts
+  MEASURES S.price AS top, LAST(D.price) AS bottom, LAST(U.price) AS back, COUNT(*) AS trades
+  PATTERN (S D{2,} U{2,})
+  DEFINE D AS price < PREV(price), U AS price > PREV(price)
+) AS v"""
 
 
 @dataclass(slots=True)
@@ -34,7 +42,7 @@ class Stage:
     client: Client
     settings: Settings
     final: Notification | None = None
-    #: Runs until the platform stops: later steps find the ticker live.
+    #: Runs until the platform stops: the trigger finds the ticker live.
     realtime: Realtime | None = None
 
 
@@ -122,9 +130,26 @@ def next_bar(stream: Stream[Bar]) -> Bar:
     return bar
 
 
-#: Further steps (a trigger) go at the end.
+def catch(stage: Stage) -> None:
+    """Its first event, and then it is taken away again."""
+    print(V_SHAPE, flush=True)
+    began = time.monotonic()
+    with stage.client.triggers.add(V_SHAPE, tickers=[TICKER]) as trigger:
+        print(f"trigger {trigger.id} is registered and active after {time.monotonic() - began:.2f} s", flush=True)
+        try:
+            event = trigger.events().next(timeout=LIVE_TIMEOUT_SECONDS)
+        except TimeoutError as error:
+            raise CandlewrightError(f"the trigger did not fire: {error}") from error
+        for line in lines_of(event):
+            print(line)
+        print(f"event {event.event_id}, {time.monotonic() - began:.2f} s after the registration began", flush=True)
+        trigger.remove()
+    print(f"trigger {trigger.id} is removed", flush=True)
+
+
 STEPS: tuple[tuple[str, Callable[[Stage], None]], ...] = (
     (f"asking for a day of {TICKER} by the minute, and waiting for HistoryReady", fetch),
     ("reading the rows from Iceberg with Spark SQL, over Spark Connect", read),
     (f"starting live trades of {TICKER}, and watching its bars close", follow),
+    (f"registering a trigger on them, for a V in the trades of {TICKER}, and waiting for its first event", catch),
 )
