@@ -154,7 +154,11 @@ def sql(
     file: FileOption = None,
     config: Config = None,
 ) -> None:
-    """Run Spark SQL on the tables of the running platform."""
+    """Run Spark SQL on the tables of the running platform; MATCH_RECOGNIZE works over any of them.
+
+    Example: candlewright sql "SELECT * FROM lake.market.ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
+    MEASURES LAST(F.close) AS low PATTERN (F{3}) DEFINE F AS close < PREV(close))"
+    """
     from candlewright.cli import tables
 
     tables.sql(statement, output, file, config)
