@@ -127,8 +127,10 @@ class Bus(Protocol):
         """
         ...
 
-    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> list[Position]:
-        """`publish` that may be repeated by another process: call `number` of `writer` appends once, and its
+    def publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
+    ) -> list[Position]:
+        """`publish` that may be repeated, also by another process: call `number` of `writer` appends once, and its
         repetitions, with the same records, return the first positions. Raises BusError for a number below the last.
         """
         ...

@@ -98,7 +98,9 @@ class MemoryBus:
             self._changed.notify_all()
             return positions
 
-    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> list[Position]:
+    def publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
+    ) -> list[Position]:
         if not records:
             return []
         with self._changed:
@@ -106,7 +108,7 @@ class MemoryBus:
             if number < last:
                 raise BusError(f"a publish to {topic} came after a later one of the same writer")
             if number > last:
-                positions = self.publish(topic, records)
+                positions = self.publish(topic, records, lease=lease)
                 self._calls[writer] = (number, positions)
             return positions
 

@@ -68,10 +68,12 @@ class RedisBus:
         positions: list[Position] = self._append(topic, records, lease=lease, once=())
         return positions
 
-    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> list[Position]:
+    def publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
+    ) -> list[Position]:
         if not records:
             return []
-        positions: list[Position] = self._append(topic, records, lease=None, once=(), call=(f"as:{writer}", number))
+        positions: list[Position] = self._append(topic, records, lease=lease, once=(), call=(f"as:{writer}", number))
         return positions
 
     def publish_once(

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
@@ -33,7 +34,8 @@ FIRST_SEQUENCE_TAG = b"\x10"
 class Lane:
     """One job's way to the bus: what is handed over leaves in that order, or the lane breaks.
 
-    `sequence`: the number of the last trade on the bus. `on_broken` is called once, in the event loop.
+    `sequence`: the number of the last trade on the bus; `calls`: how many publishes there were. `on_broken` is called
+    once, in the event loop.
     """
 
     ticker: str
@@ -41,6 +43,7 @@ class Lane:
     venue: str
     on_broken: Callable[[CandlewrightError], None]
     sequence: int = 0
+    calls: int = 0
     unpublished: int = 0
     is_closed: bool = False
     is_queued: bool = False
@@ -165,7 +168,7 @@ class LanePublisher:
             for mark in batch:
                 _stamp(mark, lane.sequence)  # type: ignore[arg-type]
             marks = [Record(mark.SerializeToString(), key=key, partition_key=key) for mark in batch]  # type: ignore[union-attr]
-            self._retrying(lane)(self._bus.publish, TICK_MARKS, marks, lease=lane.job_id)
+            self._publish(lane, TICK_MARKS, marks)
             return
         for start in range(0, len(batch), MAX_BATCH):
             self._send_trades(lane, batch[start : start + MAX_BATCH], key)  # type: ignore[arg-type]
@@ -173,23 +176,19 @@ class LanePublisher:
     def _send_trades(self, lane: Lane, trades: list[Trade], key: bytes) -> None:
         stamp = SequenceStamp(f"TICKS:{lane.ticker}", len(trades), tag=FIRST_SEQUENCE_TAG)
         record = Record(tick_batch(lane.ticker, trades), key=key, partition_key=key, sequence=stamp)
-        is_unsure = False
-
-        def publish() -> None:
-            nonlocal is_unsure
-            # A call that broke off may have been carried out; nobody but this job may write this sequence.
-            if is_unsure and self._bus.last_sequence(stamp.name) >= lane.sequence + len(trades):
-                return
-            is_unsure = True
-            self._bus.publish(TICKS, [record], lease=lane.job_id)
-
         started = time.perf_counter()
-        self._retrying(lane)(publish)
+        self._publish(lane, TICKS, [record])
         metrics.PUBLISH_SECONDS.observe(time.perf_counter() - started)
         metrics.TRADES.labels(lane.venue).inc(len(trades))
         with self._lock:
             lane.sequence += len(trades)
             lane.unpublished = max(0, lane.unpublished - len(trades))
+
+    def _publish(self, lane: Lane, topic: str, found: Sequence[Record]) -> None:
+        """Once, also where the answer to an earlier attempt was lost after it had been carried out."""
+        lane.calls += 1
+        call = partial(self._bus.publish_as, topic, found, writer=lane.job_id, number=lane.calls, lease=lane.job_id)
+        self._retrying(lane)(call)
 
     def _retrying(self, lane: Lane) -> Retrying:
         return Retrying(

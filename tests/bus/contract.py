@@ -200,6 +200,16 @@ class BusContract:
         with pytest.raises(BusError, match="after a later one"):
             bus.publish_as("t", records, writer="bars:1", number=6)
 
+    def test_a_named_writer_may_need_a_lease(self, bus: Bus) -> None:
+        bus.create_topic("t", 1)
+        bus.grant({"job": b""})
+        first = bus.publish_as("t", [Record(b"v")], writer="job", number=1, lease="job")
+        bus.revoke(["job"])
+        assert bus.publish_as("t", [Record(b"v")], writer="job", number=1, lease="job") == first
+        with pytest.raises(LeaseLost):
+            bus.publish_as("t", [Record(b"w")], writer="job", number=2, lease="job")
+        assert bus.state("t")[0].end == 1
+
     def test_names_of_publish_once_are_forgotten(self, bus: Bus) -> None:
         for _ in range(2):
             once = bus.publish_once("t", Record(b"v"), registry="r", name="n", content=b"c", keep_seconds=0.02)

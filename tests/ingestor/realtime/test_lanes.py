@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bus import Position, Record
 from bus.memory_bus import MemoryBus
-from bus.topics import TICK_MARKS, TICKS
+from bus.topics import TICK_MARKS
 from core.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
 from ingestor.realtime.lanes import MAX_UNPUBLISHED, Lane, LanePublisher
 from ingestor.realtime.trade import Trade
@@ -20,19 +20,21 @@ def trades(first: int, count: int) -> list[Trade]:
 
 
 class StubbornBus(MemoryBus):
-    """Refuses `refusals` publishes of trades; `is_deceitful`: carries them out, and says that it did not answer."""
+    """Refuses `refusals` publishes; `is_deceitful`: carries them out, and says that it did not answer."""
 
     refusals = 0
     is_deceitful = False
 
-    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
-        if topic == TICKS and self.refusals:
+    def publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
+    ) -> list[Position]:
+        if self.refusals:
             self.refusals -= 1
             if not self.is_deceitful:
                 raise BusFull(topic, 10, 10)
-            super().publish(topic, records, lease=lease)
+            super().publish_as(topic, records, writer=writer, number=number, lease=lease)
             raise BusUnavailable("no answer")
-        return super().publish(topic, records, lease=lease)
+        return super().publish_as(topic, records, writer=writer, number=number, lease=lease)
 
 
 async def lane_on(bus: MemoryBus) -> tuple[LanePublisher, Lane, list[CandlewrightError]]:
@@ -87,12 +89,18 @@ async def test_a_full_bus_is_waited_for_and_nothing_is_lost() -> None:
 async def test_a_publish_whose_answer_was_lost_is_not_done_twice() -> None:
     bus = StubbornBus()
     publisher, lane, _ = await lane_on(bus)
-    bus.refusals, bus.is_deceitful = 2, True
+    bus.refusals, bus.is_deceitful = 4, True
+    publisher.mark(lane, records.TickMark(ticker=TICKER, seed=records.Seed(period_seconds=60)))
+    await publisher.drained(lane)
     publisher.publish(lane, trades(1, 10))
+    await publisher.drained(lane)
     publisher.publish(lane, trades(11, 10))
     await publisher.drained(lane)
     publisher.close()
+    assert bus.refusals == 0
     assert ids(bus, TICKER) == list(range(1, 21))
+    # Candles that were seeded twice would count twice.
+    assert len(marks(bus, TICKER, "seed")) == 1
 
 
 async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
