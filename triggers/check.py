@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from bus.api import partition_of
 from cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
+from cep.binder import closest
 from cep.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan
+from cep.tokens import TokenKind, tokenize
 from core.errors import InvalidRequest
 from core.settings import TriggersSettings
 from protobuf.ingestor_pb2 import CEPTriggerRequest
@@ -67,6 +69,7 @@ _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
 _SECOND = 1_000_000_000
+_OPTIONS = frozenset({"period_seconds", "revisions", "cooldown_seconds", "deadman_seconds"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,15 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
     if len(request.parameters) > _PARAMETERS:
         raise InvalidRequest(f"a trigger has at most {_PARAMETERS} parameters")
     compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
-    return CheckedTrigger(compiled.query.warnings, is_joint(compiled, request.tickers, rules.partitions))
+    warnings = (*compiled.query.warnings, *_unused(request.sql_pattern, request.parameters))
+    return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions))
+
+
+def _unused(sql: str, parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each parameter that means nothing: a name with a slip would be passed over in silence."""
+    named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
+    found = sorted(parameters.keys() - named - _OPTIONS)
+    return tuple(f"nothing uses the parameter {name[:60]}. {closest(name, _OPTIONS | named)}".strip() for name in found)
 
 
 def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int) -> bool:

@@ -114,3 +114,12 @@ def test_times_have_nanoseconds() -> None:
 def test_settings_become_rules_in_nanoseconds() -> None:
     chosen = TriggersSettings(watermark_delay_seconds=0.5, idle_seconds=2, max_rows_per_key=7, max_triggers=9)
     assert TriggerRules.of(chosen, 4) == TriggerRules(500_000_000, 2_000_000_000, 7, 9, 4)
+
+
+def test_a_parameter_that_nothing_uses_is_a_warning() -> None:
+    said = check_trigger(_request("price > :limit", limit="1", cooldown_second="5", x="1")).warnings
+    assert said == (
+        "nothing uses the parameter cooldown_second. did you mean 'cooldown_seconds'?",
+        "nothing uses the parameter x.",
+    )
+    assert check_trigger(_request("price > ${limit}", limit="1", cooldown_seconds="5")).warnings == ()
