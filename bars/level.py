@@ -1,6 +1,7 @@
 """The bars of one period that can still change."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +98,23 @@ class Level:
         keep = self.is_changed | (self.revision < 0) | (end > settled[self.bars.group])
         if not keep.all():
             self._keep(keep)
+
+    def end_of(self, number: int) -> int | None:
+        """When the last bar of a ticker ends."""
+        if self.bars is None:
+            return None
+        opens = self.bars.open_time[self.bars.group == number]
+        return int(opens.max()) + self.period_seconds * SECOND if len(opens) else None
+
+    def renumber(self, kept: Sequence[int], count: int) -> None:
+        """Ticker `kept[i]` of `count` is number i from now on; nothing of the others stays."""
+        new = np.full(count, -1)
+        new[np.array(kept, np.intp)] = np.arange(len(kept))
+        if self.bars is not None:
+            self._keep(new[self.bars.group] >= 0)
+            self.bars = replace(self.bars, group=new[self.bars.group])
+        self.since = {int(new[number]): time for number, time in self.since.items() if new[number] >= 0}
+        self.seeded = {int(new[number]): time for number, time in self.seeded.items() if new[number] >= 0}
 
     def _keep(self, rows: NDArray[np.bool_]) -> None:
         if self.bars is not None:

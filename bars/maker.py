@@ -5,7 +5,7 @@ end and the allowed lateness. Clocks are per ticker, so that a fast venue never 
 its own partial bars and is fed by the bars of the longest period that divides it, so that trades are touched once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from venues.grid import SECOND, open_containing, origin_of
 __all__ = ["NEVER", "BarMaker", "MadeBars", "TickerState", "Trades"]
 
 NEVER = -(1 << 62)
+_FOR_EVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class BarMaker:
     levels: dict[int, Level] = field(default_factory=dict)
     duplicates: int = 0
     too_late: int = 0
+    #: Of tickers that were let go of: the time before which their bars are decided.
+    retired: dict[str, int] = field(default_factory=dict)
     _number: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -192,6 +195,35 @@ class BarMaker:
             state.gaps = [gap for gap in state.gaps if gap[1] > state.settled - self.periods[-1] * SECOND]
         return made
 
+    def retire(self, tickers: Collection[str]) -> None:
+        """Nothing more is to come of these: with the next `take` their bars in progress are final as they stand, but
+        not complete. `forget` them after it. Unknown tickers are ignored.
+        """
+        for number, state in self._known(tickers):
+            ends = [end for level in self.levels.values() if (end := level.end_of(number)) is not None]
+            state.gaps.append((state.clock + 1, _FOR_EVER))
+            state.clock = max([state.clock, *(end + self.lateness_ns for end in ends)])
+
+    def forget(self, tickers: Collection[str]) -> None:
+        """Let go of retired tickers whose bars were taken. A trade that comes later counts when its time lies past the
+        bars that there were, and is too late otherwise. `tickers` becomes a new list, so that numbers given out before
+        hold for the old one.
+        """
+        gone = {number: max(state.settled, state.clock - self.lateness_ns) for number, state in self._known(tickers)}
+        if not gone:
+            return
+        self.retired |= {self.tickers[number]: settled for number, settled in gone.items()}
+        kept = [number for number in range(len(self.tickers)) if number not in gone]
+        for level in self.levels.values():
+            level.renumber(kept, len(self.tickers))
+        self.states = [self.states[number] for number in kept]
+        self.tickers = [self.tickers[number] for number in kept]
+        self._number = {ticker: number for number, ticker in enumerate(self.tickers)}
+
+    def _known(self, tickers: Collection[str]) -> list[tuple[int, TickerState]]:
+        numbers = [self._number[ticker] for ticker in tickers if ticker in self._number]
+        return [(number, self.states[number]) for number in numbers]
+
     def _source(self, period_seconds: int) -> int:
         return max(
             shorter for shorter in self.periods if shorter < period_seconds and _divides(shorter, period_seconds)
@@ -202,7 +234,7 @@ class BarMaker:
         if number is None:
             number = self._number[ticker] = len(self.tickers)
             self.tickers.append(ticker)
-            self.states.append(TickerState())
+            self.states.append(TickerState(settled=self.retired.pop(ticker, NEVER)))
         return number, self.states[number]
 
     def _fresh(self, trades: Trades) -> tuple[int, Trades] | None:

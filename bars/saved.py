@@ -46,6 +46,7 @@ def save(maker: BarMaker) -> bytes:
         "horizon_ns": maker.horizon_ns,
         "duplicates": maker.duplicates,
         "too_late": maker.too_late,
+        "retired": maker.retired,
         "levels": levels,
         "tickers": [
             {
@@ -88,6 +89,7 @@ def load(data: bytes) -> BarMaker:
         levels,
         meta["duplicates"],
         meta["too_late"],
+        meta.get("retired", {}),
     )
 
 

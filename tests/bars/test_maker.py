@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bars import Bars, exact, from_trades
+from bars import Bars, exact, from_trades, saved
 from bars.maker import BarMaker, MadeBars, Trades
 from venues.grid import SECOND
 
@@ -224,3 +224,73 @@ def test_batches_disorder_and_repeats_do_not_change_the_last_revision(
     assert last == expected
     assert maker.duplicates == min(repeats, len(rows))
     assert maker.too_late == 0
+
+
+def _retired(maker: BarMaker, *tickers: str) -> list[tuple[object, ...]]:
+    maker.retire(tickers)
+    rows = _rows(maker, maker.take())
+    maker.forget(tickers)
+    return rows
+
+
+def test_bars_in_progress_of_a_retired_ticker_are_final_but_not_complete() -> None:
+    maker = BarMaker([60, 300], lateness_ns=2 * SECOND)
+    for ticker in ("A/B.C", "D/E.F"):
+        maker.start(ticker, T0)
+        maker.add([_trades(ticker, [_at(0, 1), _at(61, 2)])])
+    maker.advance({"A/B.C": T0 + 70 * SECOND})
+    first = [row[:3] + row[-2:] for row in _rows(maker, maker.take())]
+    assert first == [("A/B.C", 60, 0, 0, True)]
+    rows = [row[:3] + row[-2:] for row in _retired(maker, "A/B.C")]
+    assert rows == [("A/B.C", 60, 60 * SECOND, 0, False), ("A/B.C", 300, 0, 0, False)]
+    assert maker.tickers == ["D/E.F"]
+
+
+def test_a_trade_of_a_time_that_was_let_go_of_is_too_late_and_a_later_one_counts() -> None:
+    maker = BarMaker([60, 300])
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(61, 2)])])
+    _retired(maker, "A/B.C")
+    maker.add([_trades("A/B.C", [_at(0, 1), _at(200, 3), _at(299, 4), _at(300, 5), _at(601, 6)])])
+    assert maker.too_late == 3
+    assert [row[1:3] for row in _rows(maker, maker.take())] == [(60, 300 * SECOND), (300, 300 * SECOND)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 900), st.booleans()), min_size=1, max_size=15))
+def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[int, int, bool]]) -> None:
+    """Ticker 0 is retired at any points; the bars of the others are those of a maker that never met it."""
+    with_it, without = BarMaker([60, 300]), BarMaker([60, 300])
+    got, expected = [], []
+    for number, (ticker, second, is_retired) in enumerate(stream):
+        trades = [_trades(f"{ticker}/B.C", [_at(second, number)])]
+        with_it.add(trades)
+        if ticker:
+            without.add(trades)
+        got += [row for row in _rows(with_it, with_it.take()) if row[0] != "0/B.C"]
+        expected += _rows(without, without.take())
+        if is_retired:
+            assert {row[0] for row in _retired(with_it, "0/B.C")} <= {"0/B.C"}
+            assert "0/B.C" not in with_it.tickers
+    assert sorted(map(repr, got)) == sorted(map(repr, expected))
+
+
+def test_what_was_let_go_of_survives_a_restart() -> None:
+    maker = BarMaker([60])
+    maker.add([_trades("A/B.C", [_at(0, 1)])])
+    _retired(maker, "A/B.C")
+    maker = saved.load(saved.save(maker))
+    maker.add([_trades("A/B.C", [_at(30, 2)])])
+    assert maker.too_late == 1
+
+
+def test_memory_stays_flat_while_tickers_come_and_go() -> None:
+    maker = BarMaker([60, 300])
+    sizes = []
+    for number in range(40):
+        ticker = f"{number}/B.C"
+        maker.add([_trades(ticker, [_at(second, second) for second in range(0, 600, 7)])])
+        maker.take()
+        _retired(maker, ticker)
+        sizes.append(len(saved.save(maker)) - sum(len(name) + 40 for name in maker.retired))
+    assert maker.tickers == [] and all(len(level.bars or ()) == 0 for level in maker.levels.values())
+    assert max(sizes[20:]) <= max(sizes[:20])
