@@ -7,8 +7,9 @@ Ticks of `symbols` random walks come in micro-batches as serialised TickBatches;
 Settings: `shared` - one text, each trigger over one ticker; `distinct` - each trigger another text (its own constants,
 three kinds of trigger), each over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000 distinct
 triggers in micro-batches of 100 ticks; `memory` - a pattern with WITHIN over a long run. One JSON line a measurement:
-{"name", "rows", "seconds", "rows_per_second", "result_rows", "ratio" (to the first count), "save_milliseconds",
-"save_bytes", ...}.
+{"name", "rows", "seconds", "rows_per_second", "rows_per_cpu_second", "result_rows", "ratio" (of CPU time to the first
+count), "batch_milliseconds", "save_milliseconds" (CPU, of a micro-batch), "state_bytes", "changed_bytes" (the parts of the
+state that a micro-batch has changed), ...}.
 """
 
 import argparse
@@ -133,27 +134,32 @@ def run(name: str, setting: str, count: int, options: argparse.Namespace, batch_
     # What a first batch compiles and caches is no part of the steady cost.
     partition.process(ticks.batch(batch_rows))
     partition.save()
-    seconds, saving, size, events, done, batches = 0.0, 0.0, 0, 0, 0, 0
+    seconds, cpu, saving, size, changed, events, done, batches = 0.0, 0.0, 0.0, 0, 0, 0, 0, 0
+    before: dict[str, bytes] = {}
     while done < rows:
         values = ticks.batch(min(batch_rows, rows - done))
         gc.collect()
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         events += len(partition.process(values).events)
-        middle = time.perf_counter()
-        state = partition.save()
-        saving += time.perf_counter() - middle
-        seconds += middle - begin
-        size += len(state)
+        seconds += time.perf_counter() - begin
+        middle = time.process_time()
+        state = partition.segments()
+        saving += time.process_time() - middle
+        cpu += middle - begin_cpu
+        size += sum(map(len, state.values()))
+        changed += sum(len(part) for name, part in state.items() if before.get(name) is not part)
+        before = state
         done += min(batch_rows, rows - done)
         batches += 1
         if options.batches and batches >= options.batches:
             break
     return {
         "name": name, "triggers": count, "rows": done, "seconds": round(seconds, 3),
-        "rows_per_second": round(done / seconds), "result_rows": events, "shards": partition.shards,
+        "rows_per_second": round(done / seconds), "rows_per_cpu_second": round(done / cpu), "result_rows": events,
+        "shards": partition.shards, "batch_milliseconds": round(1000 * cpu / batches, 2),
         "register_seconds": round(registering, 3),
-        "save_milliseconds": round(1000 * saving / batches, 2), "save_bytes": size // batches,
-        "batch_milliseconds": round(1000 * seconds / batches, 2), "peak_megabytes": peak_megabytes(),
+        "save_milliseconds": round(1000 * saving / batches, 2), "state_bytes": size // batches,
+        "changed_bytes": changed // batches, "peak_megabytes": peak_megabytes(),
     }  # fmt: skip
 
 
@@ -161,7 +167,7 @@ def compare(setting: str, counts: Sequence[int], options: argparse.Namespace) ->
     first = 0.0
     for count in counts:
         line = run(f"{setting} {count}", setting, count, options, options.batch_rows, options.rows)
-        cost = line["seconds"] / line["rows"]
+        cost = 1 / line["rows_per_cpu_second"]
         first = first or cost
         show(line | {"ratio": round(cost / first, 2)})
 

@@ -5,6 +5,7 @@ place between batches. A row is tested once the rows that its conditions look ah
 out once the rows that its measures look ahead to have.
 """
 
+import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,6 +61,8 @@ class Partition:
     masks: list[int] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     tickers: set[str] = field(default_factory=set)
+    #: The state as text, until it changes.
+    written: str = ""
 
     def kept(self) -> Rows:
         assert self.chunk is not None
@@ -170,6 +173,7 @@ class MatchStream:
         together = self._gathered(touched, grouped)
         parts = []
         for part, start, end in touched:
+            part.written = ""
             part.count += end - start
             parts.append(part)
         sizes = np.array([part.count for part in parts], dtype=np.int64)
@@ -346,28 +350,18 @@ class MatchStream:
     def retained_rows(self) -> int:
         return sum(part.count for part in self.partitions.values())
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
-        """JSON-ready state, and the retained rows of all partitions in its order."""
-        written: list[dict[str, Any]] = []
+    def snapshot(self) -> tuple[str, Rows | None]:
+        """The state as JSON, and the retained rows of all partitions in its order."""
         parts = [part for part in self.partitions.values() if part.count]
         kept = None
         if parts:
             kept = self._gathered([(part, 0, 0) for part in parts], parts[0].kept().slice(0, 0))
             kept = compact(kept, self._columns)
         for key, part in self.partitions.items():
-            written.append(
-                {
-                    "key": list(key),
-                    "search": match_state.snapshot(part.search, part.masks),
-                    "rows": part.count,
-                    "first_row": part.first_row,
-                    "tested": part.tested,
-                    "tickers": sorted(part.tickers),
-                    "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
-                }
-            )
+            part.written = part.written or json.dumps(_plain(key, part), separators=(",", ":"))
+        written = ",".join([part.written for part in self.partitions.values()])
         reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
-        return {"partitions": written, "reports": reports}, kept
+        return f'{{"partitions":[{written}],"reports":{json.dumps(reports)}}}', kept
 
     def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
         self.partitions = {}
@@ -386,6 +380,18 @@ class MatchStream:
             self.partitions[tuple(written["key"])] = part
         if rows is not None:
             self._store(parts, lengths, rows)
+
+
+def _plain(key: Key, part: Partition) -> dict[str, Any]:
+    return {
+        "key": list(key),
+        "search": match_state.snapshot(part.search, part.masks),
+        "rows": part.count,
+        "first_row": part.first_row,
+        "tested": part.tested,
+        "tickers": sorted(part.tickers),
+        "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
+    }
 
 
 def _columns_of(plan: RecognizePlan) -> frozenset[int]:

@@ -23,8 +23,8 @@ from cep.relation import Relation, from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
 from cep.slots import Lifted, Slots, lift
 from cep.stream_stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, chained
-from cep.types import SqlType, to_arrow
-from cep.vector import Index, nulls
+from cep.types import Kind, SqlType, to_arrow
+from cep.vector import Index, Vector, nulls
 from cep.windows import WindowTable
 from core.errors import TriggerRejected
 
@@ -273,7 +273,7 @@ class _MatchStage:
     def drop(self, tickers: Set[str]) -> None:
         self.stream.drop(tickers)
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
+    def snapshot(self) -> tuple[str, Rows | None]:
         return self.stream.snapshot()
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
@@ -468,10 +468,10 @@ class TriggerStream:
 
     def snapshot(self) -> bytes:
         """Everything that must survive a restart; `restore` of a stream of the same text takes it back."""
-        parts: list[tuple[dict[str, Any], Rows | None]] = [({}, self._merge.held)]
+        parts: list[tuple[str, Rows | None]] = [("{}", self._merge.held)]
         parts += [stage.snapshot() for stage in self.stages]
         blobs = [b"" if rows is None else _packed(rows) for _, rows in parts]
-        header = json.dumps([state for state, _ in parts]).encode()
+        header = f"[{','.join(state for state, _ in parts)}]".encode()
         sizes = struct.pack(f"<{len(blobs) + 2}Q", len(blobs), len(header), *(len(blob) for blob in blobs))
         return _MAGIC + sizes + header + b"".join(blobs)
 
@@ -503,7 +503,7 @@ def _picked(context: Context, rows: Index) -> Context:
 
 
 def _packed(rows: Rows) -> bytes:
-    columns = {f"c{index}": rows.relation.column(index).to_arrow() for index in range(rows.relation.width)}
+    columns = {f"c{index}": _array(rows.relation.column(index)) for index in range(rows.relation.width)}
     columns |= {"time": pa.array(rows.time), "sequence": pa.array(rows.sequence), "ticker": rows.ticker}
     table = pa.table(columns)
     sink = pa.BufferOutputStream()
@@ -511,6 +511,10 @@ def _packed(rows: Rows) -> bytes:
         writer.write_table(table)
     found: bytes = sink.getvalue().to_pybytes()
     return found
+
+
+def _array(column: Vector) -> pa.Array:
+    return pa.nulls(column.length) if column.type.kind is Kind.NULL else column.to_arrow()
 
 
 def _unpacked(blob: bytes) -> Rows:

@@ -1,5 +1,6 @@
 """The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
 
+import json
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.evaluation import RowValues
-from cep.expressions import Column
+from cep.expressions import Column, walk
 from cep.over import RANKING, Over
 from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
 from cep.relation import Relation, partition_codes
@@ -25,7 +26,7 @@ class Stage(Protocol):
 
     def drop(self, tickers: Set[str]) -> None: ...
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]: ...
+    def snapshot(self) -> tuple[str, Rows | None]: ...
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None: ...
 
@@ -81,8 +82,8 @@ class RowStage:
     def drop(self, tickers: Set[str]) -> None:
         return
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
-        return {}, None
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", None
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         return
@@ -109,8 +110,8 @@ class JoinStage:
     def drop(self, tickers: Set[str]) -> None:
         return
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
-        return {}, None
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", None
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         return
@@ -195,8 +196,8 @@ class OverStage:
     def drop(self, tickers: Set[str]) -> None:
         self._kept = _without(self._kept, tickers)
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
-        return {}, self._kept
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", self._kept
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._kept = rows
@@ -228,6 +229,10 @@ class GroupStage:
             raise window.at.reject("a stream needs window_start or window_end in GROUP BY")
         self._end = end
         self._by_ticker = False
+        conditions = [node.condition for node in filters if isinstance(node, Filter)]
+        read = [part for node in (*group.keys, *group.aggregates, *conditions) for part in walk(node)]
+        self._columns = {part.index for part in read if isinstance(part, Column)} | {window.time_column}
+        self._columns |= set(window.partition)
 
     def set_ticker_column(self, index: int | None) -> None:
         """Groups of one ticker need not wait for the others."""
@@ -248,7 +253,11 @@ class GroupStage:
         result = self._grouped(ripe.relation)
         found = self._described(result, ripe)
         self._keep(together, expanded, ends > watermark)
-        self._seen.update({name: value for name, value in clock.watermarks.items() if name not in clock.closed})
+        # Rows that come never belong to a window that was put out: only kept ones may.
+        waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
+        reached = {name: clock.watermarks.get(name) for name in waiting if name not in clock.closed}
+        kept = {name: value for name in waiting if (value := self._seen.get(name)) is not None}
+        self._seen = kept | {name: value for name, value in reached.items() if value is not None}
         self._least = clock.least if clock.least is not None else self._least
         return found
 
@@ -301,15 +310,15 @@ class GroupStage:
         return Rows(result, end - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
 
     def _keep(self, together: Rows, expanded: Rows, is_open: Bools) -> None:
-        self._kept = compact(together.take(np.unique(expanded.sequence[is_open])))
+        self._kept = compact(together.take(np.unique(expanded.sequence[is_open])), self._columns)
 
     def drop(self, tickers: Set[str]) -> None:
         self._kept = _without(self._kept, tickers)
         for ticker in tickers:
             self._seen.pop(ticker, None)
 
-    def snapshot(self) -> tuple[dict[str, Any], Rows | None]:
-        return {"seen": self._seen, "least": self._least}, self._kept
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return json.dumps({"seen": self._seen, "least": self._least}), self._kept
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._seen = dict(state["seen"])

@@ -24,7 +24,7 @@ from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.events import Firing, firings, schema_of, silence
 from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, ticker_of
-from triggers.streams import Common, Moved, Shard, Trigger
+from triggers.streams import Common, Moved, Saved, Shard, Trigger, squeezed, unsqueezed
 from venues.grid import SECOND
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
@@ -87,6 +87,7 @@ class TriggerPartition:
         self._every: set[int] = set()
         self._by_key: dict[str, set[int]] = {}
         self._shard_of: dict[str, int] = {}
+        self._written: bytes | None = None
         self._unreported: list[TriggerReport] = []
 
     @property
@@ -374,9 +375,11 @@ class TriggerPartition:
                 trigger = self.triggers[control.remove.trigger_id]
                 self._detach(trigger)
                 del self.triggers[trigger.trigger_id]
+                self._written = None
                 output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "removed"))
 
     def _register(self, registration: records.TriggerRegistration, now_ns: int, output: TriggerOutput) -> None:
+        self._written = None
         known = self.triggers.get(registration.trigger_id)
         if known is not None:
             if known.version >= registration.version:
@@ -475,10 +478,18 @@ class TriggerPartition:
 
     # ---- state
     def save(self) -> bytes:
+        """The whole state; see `segments`."""
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, content in self.segments().items():
+                archive.writestr(name, content)
+        return out.getvalue()
+
+    def segments(self) -> dict[str, bytes]:
+        """The state in named parts. A part that nothing changed is the same object as in the call before, so that
+        only the others need to be written."""
         buffer, held = self._buffer.snapshot()
-        shards = [(number, shard.text, *shard.save()) for number, shard in self._shards.items()]
         meta = {
-            "triggers": [_written(trigger) for trigger in self.triggers.values()],
             "ticks": self._ticks.save(),
             "bars": self._bars.save(),
             "buffer": buffer,
@@ -489,16 +500,16 @@ class TriggerPartition:
                 for label, own in self._arrivals.items()
             },
             "next_shard": self._next_shard,
-            "shards": [[number, list(text), own] for number, text, own, _ in shards],
+            "histories": {trigger.trigger_id: own for trigger in self.triggers.values() if (own := _history(trigger))},
         }
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr("meta", json.dumps(meta))
-            archive.writestr("held", b"" if held is None else _packed(held))
-            for number, _, own, states in shards:
-                for label, state in zip(own["labels"], states, strict=True):
-                    archive.writestr(f"{number}/{label}", state)
-        return out.getvalue()
+        if self._written is None:
+            self._written = squeezed(json.dumps([_written(trigger) for trigger in self.triggers.values()]).encode())
+        found = {"meta": squeezed(json.dumps(meta).encode()), "triggers": self._written}
+        if held is not None:
+            found["held"] = _packed(held)
+        for number, shard in self._shards.items():
+            found |= {f"{number}/{part}": content for part, content in shard.save().items()}
+        return found
 
     @classmethod
     def load(cls, data: bytes, rules: TriggerRules | None = None, number: int = 0) -> "TriggerPartition":
@@ -515,9 +526,14 @@ class TriggerPartition:
         return partition
 
     def _restore(self, archive: zipfile.ZipFile) -> None:
-        meta = json.loads(archive.read("meta"))
-        held = archive.read("held")
-        self.triggers = {trigger.trigger_id: trigger for trigger in _read(meta["triggers"])}
+        parts = {name: archive.read(name) for name in archive.namelist()}
+        meta = json.loads(unsqueezed(parts.pop("meta")))
+        self.triggers = {
+            trigger.trigger_id: trigger for trigger in _read(json.loads(unsqueezed(parts.pop("triggers"))))
+        }
+        for trigger_id, history in meta["histories"].items():
+            _remember(self.triggers[trigger_id], history)
+        held = parts.pop("held", b"")
         self._ticks = TickIntake.load(meta["ticks"])
         self._bars = BarIntake.load(meta["bars"])
         self._buffer.restore(meta["buffer"], pa.ipc.open_stream(held).read_all() if held else None)
@@ -527,16 +543,18 @@ class TriggerPartition:
             int(label): {ticker: _Arrival(*last) for ticker, last in own.items()}
             for label, own in meta["arrivals"].items()
         }
-        for number, (sql, parameters), own in meta["shards"]:
-            text = (sql, tuple((name, value) for name, value in parameters))
-            states = [archive.read(f"{number}/{label}") for label in own["labels"]]
+        shards: dict[int, dict[str, bytes]] = {}
+        for name, content in parts.items():
+            of_shard, part = name.split("/", 1)
+            shards.setdefault(int(of_shard), {})[part] = content
+        for number, own in sorted(shards.items()):
             self._next_shard = number
+            saved = Saved.of(own)
             try:
-                compiled = compile_trigger(sql, dict(parameters), self.rules)
-                is_alone = bool(own["sole"])
-                self._keep_shard(Shard.load(Common.of(compiled, text, is_alone), own, states))
+                compiled = compile_trigger(saved.text[0], dict(saved.text[1]), self.rules)
+                self._keep_shard(Shard.load(Common.of(compiled, saved.text, bool(saved.sole)), saved))
             except (TriggerRejected, ValueError) as error:
-                for trigger_id in {own["sole"]} if own["sole"] else set(own["owners"].values()):
+                for trigger_id in saved.trigger_ids:
                     trigger = self.triggers[trigger_id]
                     trigger.reason = str(error)
                     report = TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason)
@@ -569,16 +587,28 @@ def _by_ticker(rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table]]:
 
 
 def _written(trigger: Trigger) -> list[Any]:
+    """What a registration alone decides."""
     return [
         trigger.trigger_id, trigger.version, trigger.sql, trigger.parameters, trigger.tickers, trigger.ticks_from,
-        trigger.bars_from, trigger.reason, trigger.events, trigger.suppressed, trigger.fired, trigger.silent,
-        trigger.registered_ns,
+        trigger.bars_from, trigger.registered_ns,
     ]  # fmt: skip
 
 
 def _read(written: list[list[Any]]) -> Iterator[Trigger]:
-    for trigger_id, version, sql, parameters, tickers, *rest in written:
-        yield Trigger(trigger_id, version, sql, parameters, tuple(tickers), *rest)
+    for trigger_id, version, sql, parameters, tickers, ticks_from, bars_from, registered_ns in written:
+        yield Trigger(
+            trigger_id, version, sql, parameters, tuple(tickers), ticks_from, bars_from, registered_ns=registered_ns
+        )
+
+
+def _history(trigger: Trigger) -> list[Any] | None:
+    """What has happened to it since; None for nothing."""
+    found = [trigger.reason, trigger.events, trigger.suppressed, trigger.fired, trigger.silent]
+    return found if any(found) else None
+
+
+def _remember(trigger: Trigger, history: list[Any]) -> None:
+    trigger.reason, trigger.events, trigger.suppressed, trigger.fired, trigger.silent = history
 
 
 def _packed(table: pa.Table) -> bytes:

@@ -1,6 +1,8 @@
 """Running triggers that share a stream: those of one text over different tickers, also where their numbers differ. They
 cost what one costs."""
 
+import json
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +14,7 @@ from cep.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.check import CompiledTrigger
 
-__all__ = ["Common", "Moved", "Shard", "Trigger"]
+__all__ = ["Common", "Moved", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
 
 _UNKNOWN = -(2**63)
 #: Rows of more tickers than this are picked out of all rows together.
@@ -120,6 +122,8 @@ class Shard:
         self._first: dict[str, int] = {}
         self._every: int | None = None
         self._saved: dict[int, bytes] = {}
+        self._packed: dict[int, tuple[bytes, bytes]] = {}
+        self._meta: bytes | None = None
         self._before = b""
 
     @property
@@ -134,6 +138,7 @@ class Shard:
         return not self.sole and not any(ticker in self.owners for ticker in trigger.tickers)
 
     def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
+        self._meta = None
         first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
         if not trigger.tickers:
             self._every = first
@@ -147,6 +152,7 @@ class Shard:
 
     def _remove(self, tickers: Iterable[str]) -> None:
         """What a removed trigger has left of a ticker is not for the next one."""
+        self._meta = None
         gone = list(tickers)
         for ticker in gone:
             del self.owners[ticker]
@@ -235,33 +241,90 @@ class Shard:
             found = self._saved[label] = self.streams[label].snapshot()
         return found
 
-    def save(self) -> tuple[dict[str, Any], list[bytes]]:
-        labels = sorted(self.streams)
-        meta = {
-            "sole": self.sole,
-            "owners": self.owners,
-            "key": self.key,
-            "numbers": self.numbers,
-            "first": self._first,
-            "every": self._every,
-            "labels": labels,
-        }
-        return meta, [self._state(label) for label in labels]
+    def save(self) -> dict[str, bytes]:
+        """`meta` and a part for each stream, those that did not change being the same as before."""
+        if self._meta is None:
+            meta = {
+                "text": self.text,
+                "sole": self.sole,
+                "key": self.key,
+                "owners": self.owners,
+                "numbers": self.numbers,
+                "first": self._first,
+                "every": self._every,
+            }
+            self._meta = squeezed(json.dumps(meta).encode())
+        found = {"meta": self._meta}
+        for label in sorted(self.streams):
+            state = self._state(label)
+            packed = self._packed.get(label)
+            if packed is None or packed[0] is not state:
+                packed = self._packed[label] = state, squeezed(state)
+            found[str(label)] = packed[1]
+        return found
 
     def restore(self, label: int, state: bytes) -> None:
         self._stream(label).restore(state)
         self._saved[label] = state
 
     @classmethod
-    def load(cls, common: Common, meta: Mapping[str, Any], states: Iterable[bytes]) -> "Shard":
+    def load(cls, common: Common, saved: "Saved") -> "Shard":
         """`common`: of its text, compiled now. Raises ValueError for a state that another version has written."""
-        if common.key != meta["key"]:
+        if common.key != saved.meta["key"]:
             raise ValueError("the state belongs to another version of the language")
-        shard = cls(common.prepared(), common.key, common.text, meta["sole"])
-        shard.owners = dict(meta["owners"])
-        shard.numbers.update(meta["numbers"])
-        shard._first = dict(meta["first"])
-        shard._every = meta["every"]
-        for label, state in zip(meta["labels"], states, strict=True):
+        shard = cls(common.prepared(), common.key, common.text, saved.sole)
+        shard.owners = dict(saved.meta["owners"])
+        shard.numbers.update(saved.meta["numbers"])
+        shard._first = dict(saved.meta["first"])
+        shard._every = saved.meta["every"]
+        for label, state in saved.states.items():
             shard.restore(label, state)
         return shard
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What `Shard.save` wrote. `states`: per label."""
+
+    meta: Mapping[str, Any]
+    states: Mapping[int, bytes]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, bytes]) -> "Saved":
+        states = {int(name): unsqueezed(content) for name, content in parts.items() if name != "meta"}
+        return cls(json.loads(unsqueezed(parts["meta"])), states)
+
+    @property
+    def text(self) -> Text:
+        sql, parameters = self.meta["text"]
+        return sql, tuple((name, value) for name, value in parameters)
+
+    @property
+    def sole(self) -> str:
+        return str(self.meta["sole"])
+
+    @property
+    def trigger_ids(self) -> list[str]:
+        return [self.sole] if self.sole else sorted(set(self.meta["owners"].values()))
+
+
+_ZSTD = pa.Codec("zstd", compression_level=1)
+
+
+def squeezed(data: bytes) -> bytes:
+    packed: bytes = _ZSTD.compress(data, asbytes=True)
+    return struct.pack("<Q", len(data)) + packed
+
+
+def unsqueezed(data: bytes) -> bytes:
+    """Raises ValueError for other bytes."""
+    if len(data) < _LENGTH:
+        raise ValueError("a part of a state is cut off")
+    try:
+        found: bytes = _ZSTD.decompress(data[_LENGTH:], struct.unpack_from("<Q", data)[0], asbytes=True)
+    except OSError as error:
+        raise ValueError("a part of a state cannot be read") from error
+    return found
+
+
+_LENGTH = 8
