@@ -30,14 +30,9 @@ from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.session import STREAMS_POOL, is_listening, start_session
 from flink_replacement_spark.state import OutcomeRecord
-from flink_replacement_spark.trigger_query import (
-    EVENTS_QUERY,
-    TRIGGERS_QUERY,
-    start_events_query,
-    start_trigger_query,
-)
+from flink_replacement_spark.trigger_query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
 from flink_replacement_spark.trigger_source import TriggerSource
-from flink_replacement_spark.trigger_writer import TriggerWriter
+from flink_replacement_spark.trigger_table import EventTable
 from flink_replacement_spark.watched import WatchedQuery
 from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, scan_range
 
@@ -71,7 +66,8 @@ class Driver:
         self._threads: list[threading.Thread] = []
         self._writer: HistoryWriter | None = None
         self._live: LiveWriter | None = None
-        self._triggers: TriggerWriter | None = None
+        self._triggers = TriggerHealth()
+        self._event_table: EventTable | None = None
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
         self._bus: Bus | None = None
@@ -105,36 +101,34 @@ class Driver:
         writer = self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
         merger = SparkMerger(session, catalog, settings.bus.url)
         live = self._live = LiveWriter(catalog, merger, self.table_lock, self._stopping)
-        triggers = self._triggers = TriggerWriter(catalog, self.table_lock, self._stopping)
+        checkpoint = checkpoint_of(settings, LIVE_QUERY)
+        trigger_checkpoint = checkpoint_of(settings, TRIGGERS_QUERY)
         partitions = bus.partitions(bus_topics.TICKS)
-        checkpoints = {name: checkpoint_of(settings, name) for name in (LIVE_QUERY, TRIGGERS_QUERY, EVENTS_QUERY)}
+        triggers = WatchedQuery(
+            "triggers",
+            lambda: start_trigger_query(session, settings, self._triggers, trigger_checkpoint, partitions),
+            lambda: self._triggers.batches,
+        )
         self.queries = [
             WatchedQuery(
                 "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
             ),
             WatchedQuery(
-                "live",
-                lambda: start_live_query(session, settings, live, checkpoints[LIVE_QUERY]),
-                lambda: live.health.batches,
+                "live", lambda: start_live_query(session, settings, live, checkpoint), lambda: live.health.batches
             ),
-            WatchedQuery(
-                "triggers",
-                lambda: start_trigger_query(session, settings, triggers, checkpoints[TRIGGERS_QUERY], partitions),
-                lambda: triggers.health.batches,
-            ),
-            WatchedQuery(
-                "trigger events",
-                lambda: start_events_query(session, settings, triggers, checkpoints[EVENTS_QUERY]),
-                lambda: triggers.health.stored_batches,
-            ),
+            triggers,
         ]
-        for query in self.queries:
+        for query in self.queries[:2]:
             query.start()
         warm_up(session, catalog)
+        # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
+        triggers.start()
         self._is_warm = True
         self._maintenance = Maintenance(session, catalog, self.table_lock, settings.iceberg.maintenance_minutes)
         self._start_thread("maintenance", lambda: self._maintain())
         self._start_thread("bus-check", self._check_bus)
+        events = self._event_table = EventTable(bus, catalog, self.table_lock, self._stopping)
+        self._start_thread("event-table", events.run)
         log.info(
             "driver_started",
             connect=settings.spark.connect_bind,
@@ -192,10 +186,14 @@ class Driver:
     def status(self) -> Status:
         problems = [query.problem for query in self.queries] + [self._bus_problem]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind}
-        for name, writer in (("history", self._writer), ("live", self._live), ("triggers", self._triggers)):
+        for name, writer in (("history", self._writer), ("live", self._live)):
             if writer is not None:
                 problems.append(writer.health.problem)
                 details[name] = vars(writer.health)
+        details["triggers"] = dict(vars(self._triggers))
+        if self._event_table is not None:
+            problems.append(self._event_table.problem)
+            details["triggers"] |= {"stored": self._event_table.stored}
         if self._maintenance is not None:
             details["maintenance"] = self._maintenance.last_problem
         is_running = bool(self.queries) and all(query.is_running for query in self.queries)

@@ -1,27 +1,72 @@
-"""The two streaming queries of triggers: all of them over live data, and their events into the table."""
+"""The one streaming query over live data for all registered triggers."""
 
+import time
+from dataclasses import dataclass, field
+
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bus import topics as bus_topics
+from core import metrics
+from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.session import STREAMS_POOL
 from flink_replacement_spark.trigger_rows import RESULT_SCHEMA, process
 from flink_replacement_spark.trigger_source import SOURCE
-from flink_replacement_spark.trigger_writer import TriggerWriter
 from triggers.check import TriggerRules
 
-__all__ = ["EVENTS_QUERY", "TRIGGERS_QUERY", "start_events_query", "start_trigger_query"]
+__all__ = ["TRIGGERS_QUERY", "TriggerHealth", "start_trigger_query"]
 
 TRIGGERS_QUERY = "triggers"
-EVENTS_QUERY = "trigger-events"
-#: Events in one commit at most, and how long they are gathered for one: each commit is a file and a snapshot.
-_EVENTS = 50_000
-_EVENTS_INTERVAL = "1 second"
+
+log = get_logger()
+
+_EVENTS = metrics.Counter("candlewright_spark_trigger_events_total", "Events of triggers.", registry=metrics.REGISTRY)
+_SUSPENDED = metrics.Counter(
+    "candlewright_spark_triggers_suspended_total", "Triggers that failed and were stopped.", registry=metrics.REGISTRY
+)
+_INPUT = metrics.Counter(
+    "candlewright_spark_trigger_input_total",
+    "Records that were read for triggers, and trades among them that no trigger saw.",
+    ["kind"],
+    registry=metrics.REGISTRY,
+)
+
+
+@dataclass
+class TriggerHealth:
+    """What the status page says. `late_rows`, `duplicates`: trades that no trigger saw."""
+
+    batches: int = 0
+    records: int = 0
+    events: int = 0
+    late_rows: int = 0
+    duplicates: int = 0
+    bad_records: int = 0
+    suspended: int = 0
+    last_batch_at: float = field(default_factory=time.time)
+
+    def count(self, results: pa.Table) -> None:
+        """After a micro-batch: rows of `trigger_rows.RESULT`."""
+        self.batches += 1
+        self.last_batch_at = time.time()
+        for row in results.to_pylist():
+            name, value = row["name"], row["value"]
+            if row["reason"] is not None:
+                self.suspended += 1
+                _SUSPENDED.inc()
+                log.warning("trigger_suspended", trigger_id=name, reason=row["reason"])
+            elif name == "events":
+                self.events += value
+                _EVENTS.inc(value)
+            else:
+                setattr(self, name, getattr(self, name) + value)
+                _INPUT.labels(name).inc(value)
 
 
 def start_trigger_query(
-    session: SparkSession, settings: Settings, writer: TriggerWriter, checkpoint: str, partitions: int
+    session: SparkSession, settings: Settings, health: TriggerHealth, checkpoint: str, partitions: int
 ) -> StreamingQuery:
     """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made."""
     rules = TriggerRules.of(settings.triggers, partitions)
@@ -29,7 +74,7 @@ def start_trigger_query(
     def run_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
         work = process(settings.bus.url, query_id, batch_id, rules)
-        writer.count(frame.mapInArrow(work, RESULT_SCHEMA).toArrow())
+        health.count(frame.mapInArrow(work, RESULT_SCHEMA).toArrow())
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     plans = (
@@ -44,33 +89,5 @@ def start_trigger_query(
         .foreachBatch(run_batch)
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
-        .start()
-    )
-
-
-def start_events_query(
-    session: SparkSession, settings: Settings, writer: TriggerWriter, checkpoint: str
-) -> StreamingQuery:
-    """Apart from the query that makes them, so that no event waits for a commit."""
-
-    def write_batch(frame: DataFrame, batch_id: int) -> None:
-        query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or EVENTS_QUERY
-        values = frame.select("value").toArrow()["value"].to_pylist()
-        writer.write(query_id, batch_id, values)
-
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
-    events = (
-        session.readStream.format("bus")
-        .option("url", settings.bus.url)
-        .option("topic", bus_topics.TRIGGER_EVENTS)
-        .option("reader", bus_topics.READER_TRIGGER_TABLE)
-        .option("max_records", str(_EVENTS))
-        .load()
-    )
-    return (
-        events.writeStream.queryName(EVENTS_QUERY)
-        .foreachBatch(write_batch)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=_EVENTS_INTERVAL)
         .start()
     )

@@ -29,14 +29,14 @@ def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, **parameters: s
     offset = control(bus, records.TriggerControl(register=registration))
     entry = records.TriggerEntry(registration=registration, control_offset=offset)
     bus.put(bus_topics.TABLE_TRIGGERS, {trigger_id: entry.SerializeToString()})
-    wait_for(lambda: is_carried_out(bus, offset) or None, 60)
+    wait_for(lambda: is_carried_out(bus, offset) or None, 120)
     return version
 
 
 def remove(bus: Bus, trigger_id: str) -> None:
     bus.delete(bus_topics.TABLE_TRIGGERS, [trigger_id])
     offset = control(bus, records.TriggerControl(remove=TriggerRemove(trigger_id=trigger_id)))
-    wait_for(lambda: is_carried_out(bus, offset) or None, 60)
+    wait_for(lambda: is_carried_out(bus, offset) or None, 120)
 
 
 def control(bus: Bus, body: records.TriggerControl) -> int:
@@ -87,5 +87,5 @@ def events(bus: Bus, *trigger_ids: str) -> list[CEPTriggerEvent]:
     return sorted(mine, key=lambda event: (event.trigger_id, int(event.context["sequence"])))
 
 
-def wait_for_events(bus: Bus, count: int, *trigger_ids: str, timeout: float = 60) -> list[CEPTriggerEvent]:
+def wait_for_events(bus: Bus, count: int, *trigger_ids: str, timeout: float = 120) -> list[CEPTriggerEvent]:
     return wait_for(lambda: found if len(found := events(bus, *trigger_ids)) >= count else None, timeout)
