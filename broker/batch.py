@@ -78,7 +78,12 @@ class Results:
     put_venues: dict[str, None] = field(default_factory=dict)
     holds: dict[str, dict[int, int]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    size: int = 0
+
+    @property
+    def size(self) -> int:
+        records = len(self.pages) + len(self.snapshots) + len(self.ticks) + len(self.outcomes) + len(self.revoke)
+        rows = len(self.put_states) + len(self.drop_states) + len(self.save_realtime) + len(self.forget_realtime)
+        return records + rows + len(self.venues) + len(self.put_venues) + len(self.holds)
 
 
 class Gatherer:
@@ -113,18 +118,22 @@ class Gatherer:
     def size(self) -> int:
         return self.leases.size + self.results.size
 
-    def add(self, command: Command) -> bool:
-        """Whether `command` is one for the bus, or for a frame that must wait for the bus."""
-        adder = self._adders.get(type(command))
-        if adder is None:
-            return False
-        adder(command)
-        self.results.size += 1
-        return True
+    def add(self, commands: list[Command]) -> list[Command] | None:
+        """Take those for the bus and for frames that must wait for it; gives back the others, if there are any."""
+        adders = self._adders
+        others: list[Command] | None = None
+        for command in commands:
+            adder = adders.get(type(command))
+            if adder is not None:
+                adder(command)
+            elif others is None:
+                others = [command]
+            else:
+                others.append(command)
+        return others
 
     def hold(self, holds: dict[str, dict[int, int]]) -> None:
         self.results.holds = holds
-        self.results.size += 1
 
     def take_leases(self) -> Leases:
         taken, self.leases = self.leases, Leases()

@@ -16,6 +16,8 @@ from protobuf import ingestor_pb2 as ing
 
 Connection = bytes
 Range = tuple[int, int]
+#: Characters of the job ids that are given here; ASCII letters and digits.
+JOB_ID_LENGTH = 32
 
 
 class Kind(StrEnum):

@@ -91,7 +91,8 @@ def coverage(
     first = grid.first_open_from(start, period_seconds)
     if first >= end:
         return 0, ()
-    expected = grid.count_opens(first, end, period_seconds)
+    # Rounded up: a candle that opens before the end counts.
+    expected = -(-(end - first) // period)
     if not opens:
         return expected, ((first, min(first + expected * period, end)),)
     edges = [first - period, *opens, first + expected * period]

@@ -27,7 +27,7 @@ class Lifecycle:
         self._dispatching = dispatching
         #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
         self.decided: dict[str, int] = {}
-        self._deadlines: list[tuple[int, str]] = []
+        self.deadlines: list[tuple[int, str]] = []
 
     # ---- in
 
@@ -71,12 +71,12 @@ class Lifecycle:
 
     def _admit(self, request: Request) -> None:
         self._desk.requests[request.request_id] = request
-        if len(self._deadlines) > 2 * len(self._desk.requests) + _MANY_DEADLINES:
+        if len(self.deadlines) > 2 * len(self._desk.requests) + _MANY_DEADLINES:
             open_ones = self._desk.requests.values()
-            self._deadlines = [(each.deadline_ns, each.request_id) for each in open_ones if _has_deadline(each)]
-            heapq.heapify(self._deadlines)
+            self.deadlines = [(each.deadline_ns, each.request_id) for each in open_ones if _has_deadline(each)]
+            heapq.heapify(self.deadlines)
         else:
-            heapq.heappush(self._deadlines, (request.deadline_ns, request.request_id))
+            heapq.heappush(self.deadlines, (request.deadline_ns, request.request_id))
         self.proceed(request)
 
     # ---- on
@@ -92,8 +92,8 @@ class Lifecycle:
     def expire(self) -> None:
         """End what was not finished in time."""
         desk = self._desk
-        while self._deadlines and self._deadlines[0][0] <= desk.wall_ns:
-            _, request_id = heapq.heappop(self._deadlines)
+        while self.deadlines and self.deadlines[0][0] <= desk.wall_ns:
+            _, request_id = heapq.heappop(self.deadlines)
             request = desk.requests.get(request_id)
             # An id may have been given anew since; a realtime request has no deadline.
             if request is None or not _has_deadline(request) or request.deadline_ns > desk.wall_ns:

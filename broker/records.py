@@ -1,7 +1,10 @@
 """The broker's journal on the bus: requests in, outcomes out, and the notes beside leases."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from itertools import groupby
+from sys import intern
+from typing import Any
 
 import orjson
 from google.protobuf.message import DecodeError
@@ -18,6 +21,7 @@ from broker.events import (
     PublishPages,
     PublishPieceDone,
     PublishRequestDone,
+    Range,
     RealtimeAccepted,
     SnapshotAccepted,
     Wants,
@@ -40,7 +44,7 @@ _STATUS = {
 
 
 def venue_of(ticker: str) -> str:
-    return ticker.rpartition(".")[2]
+    return intern(ticker.rpartition(".")[2])
 
 
 def event_of(record: StoredRecord) -> Event | None:
@@ -54,15 +58,17 @@ def event_of(record: StoredRecord) -> Event | None:
     body = message.WhichOneof("body")
     if body == "historical":
         asked = message.historical
+        # Many requests name the same few tickers and clients: shared, they take less memory and time to reach.
+        ticker = intern(asked.ticker)
         return HistoricalAccepted(
             asked.request_id,
-            asked.ticker,
-            venue_of(asked.ticker),
+            ticker,
+            venue_of(ticker),
             asked.period_seconds,
             asked.start_time,
             asked.end_time,
             asked.limit if asked.HasField("limit") else None,
-            asked.client_id,
+            intern(asked.client_id),
             deadline,
             record.offset,
         )
@@ -141,7 +147,8 @@ def piece_record(done: PublishPieceDone) -> Record:
     outcome = rec.HistoryOutcome()
     piece = outcome.piece
     piece.request_id = done.request_id
-    piece.piece = done.number
+    if done.number:
+        piece.piece = done.number
     piece.job_id = done.job_id
     piece.ticker = done.ticker
     piece.period_seconds = done.period_seconds
@@ -155,10 +162,11 @@ def piece_record(done: PublishPieceDone) -> Record:
     if result.reason:
         piece.reason = result.reason
     for first, last in result.spans:
-        piece.spans.add(first_offset=first, last_offset=last)
-    for start, end in result.holes:
-        piece.holes.add(start_time=start, end_time=end)
-    return _outcome(outcome, done.ticker)
+        span = piece.spans.add()
+        span.first_offset = first
+        span.last_offset = last
+    _add_holes(piece.holes, result.holes)
+    return _keyed(outcome.SerializeToString(), done.ticker.encode())
 
 
 def request_record(done: PublishRequestDone) -> Record:
@@ -169,20 +177,49 @@ def request_record(done: PublishRequestDone) -> Record:
     request.period_seconds = done.period_seconds
     request.start_time = done.start
     request.end_time = done.end
-    request.status = _STATUS[done.status]
+    if done.status is not Final.OK:
+        request.status = _STATUS[done.status]
     if done.error_message:
         request.error_message = done.error_message
-    request.rows = done.rows
+    if done.rows:
+        request.rows = done.rows
     request.expected = done.expected
-    request.client_id = done.client_id
-    for start, end in done.holes:
-        request.holes.add(start_time=start, end_time=end)
-    return _outcome(outcome, done.ticker)
+    if done.client_id:
+        request.client_id = done.client_id
+    _add_holes(request.holes, done.holes)
+    return _keyed(outcome.SerializeToString(), done.ticker.encode())
 
 
-def _outcome(outcome: rec.HistoryOutcome, ticker: str) -> Record:
-    key = ticker.encode()
-    return Record(outcome.SerializeToString(), key)
+def _add_holes(field: Any, holes: Iterable[Range]) -> None:
+    # Fields set one by one take a third of the time of keyword arguments.
+    for start, end in holes:
+        hole = field.add()
+        hole.start_time = start
+        hole.end_time = end
+
+
+def _keyed(value: bytes, key: bytes) -> Record:
+    """`Record(value, key)`; filling the slots directly takes half the time of a frozen dataclass's own way."""
+    record = _NEW(Record)
+    _SET_VALUE(record, value)
+    _SET_KEY(record, key)
+    _SET_HEADERS(record, _NO_HEADERS)
+    _SET_PARTITION_KEY(record, None)
+    _SET_PARTITION(record, None)
+    _SET_SEQUENCE(record, None)
+    return record
+
+
+_NEW = object.__new__
+_NO_HEADERS: Mapping[str, str] = {}
+(
+    _SET_VALUE,
+    _SET_KEY,
+    _SET_HEADERS,
+    _SET_PARTITION_KEY,
+    _SET_PARTITION,
+    _SET_SEQUENCE,
+) = (Record.__dict__[field.name].__set__ for field in fields(Record))
 
 
 def accepted_piece(done: rec.PieceDone) -> AcceptedPiece:

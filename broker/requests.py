@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from broker.events import (
@@ -70,6 +71,11 @@ class Piece:
         return self.request.outstanding.get(self.number) is self
 
 
+@lru_cache(maxsize=10_000)
+def _key_of(venue: str, kind: Kind) -> tuple[str, Kind]:
+    return venue, kind
+
+
 class Request:
     """What all kinds of requests share: a queue of pieces to hand out, and those that are out."""
 
@@ -95,7 +101,7 @@ class Request:
         self.dispatch_name = request_id
         self.ticker = ticker
         self.venue = venue
-        self.key = (venue, self.kind)
+        self.key = _key_of(venue, self.kind)
         self.client_id = client_id
         self.deadline_ns = deadline_ns
         self.offset = offset
@@ -107,9 +113,11 @@ class Request:
 
     def peek(self, wall_ns: int) -> Piece | None:
         """The next piece to hand out, or None; stays the next one until `take`."""
-        while self.ready and not self.ready[0].is_live:
+        while self.ready:
+            if self.ready[0].is_live:
+                return self.ready[0]
             self.ready.pop(0)
-        return self.ready[0] if self.ready else None
+        return None
 
     def take(self) -> Piece:
         return self.ready.pop(0)
@@ -223,19 +231,23 @@ class HistoricalRequest(Request):
         self.rows = 0
         self.expected = 0
         self.holes: list[Range] = []
-        self.failed: list[tuple[int, int, Failure]] = []
+        self.failed: tuple[tuple[int, int, Failure], ...] = ()
         #: Ranges that were given up without a try.
-        self.abandoned: list[Range] = []
+        self.abandoned: tuple[Range, ...] = ()
         self._uncut: list[Range] = [(start, end)]
         self._next_number = 0
 
     # ---- cutting
 
     def peek(self, wall_ns: int) -> Piece | None:
-        piece = super().peek(wall_ns)
-        if piece is None and self._can_cut(wall_ns):
-            piece = self._cut(wall_ns)
-            self.ready.append(piece)
+        while self.ready:
+            if self.ready[0].is_live:
+                return self.ready[0]
+            self.ready.pop(0)
+        if not self._can_cut(wall_ns):
+            return None
+        piece = self._cut(wall_ns)
+        self.ready.append(piece)
         return piece
 
     def has_more(self, wall_ns: int) -> bool:
@@ -245,23 +257,30 @@ class HistoricalRequest(Request):
         return not self.outstanding and not self._can_cut(wall_ns)
 
     def _can_cut(self, wall_ns: int) -> bool:
-        if not self._uncut or (self.limit is not None and (self.outstanding or self.rows >= self.limit)):
+        if not self._uncut:
+            return False
+        if self.limit is not None and (self.outstanding or self.rows >= self.limit):
             return False
         # What starts in the future of every clock we know of needs no asking, except once, by which we learn more.
         return self._next_number == 0 or self._uncut[0][0] < wall_ns + self.facts.ahead_ns
 
     def _cut(self, wall_ns: int) -> Piece:
         start, end = self._uncut[0]
-        if self.facts.depth_candles:
-            span = self.facts.candles_per_piece * self.period_seconds * grid.SECOND
-            cut = min(end, max(start, wall_ns + self.facts.ahead_ns) + span)
+        facts = self.facts
+        if facts.depth_candles:
+            span = facts.candles_per_piece * self.period_seconds * grid.SECOND
+            cut = min(end, max(start, wall_ns + facts.ahead_ns) + span)
         else:
-            _, cut = next(grid.split(start, end, self.period_seconds, self.facts.candles_per_piece))
-        self._uncut[0:1] = [] if cut >= end else [(cut, end)]
+            _, cut = next(grid.split(start, end, self.period_seconds, facts.candles_per_piece))
+        if cut < end:
+            self._uncut[0] = (cut, end)
+        else:
+            del self._uncut[0]
         limit = None if self.limit is None else self.limit - self.rows
-        piece = Piece(self, self._next_number, start, cut, limit, is_whole=(start, cut) == (self.start, self.end))
-        self._next_number += 1
-        self.outstanding[piece.number] = piece
+        number = self._next_number
+        self._next_number = number + 1
+        piece = Piece(self, number, start, cut, limit, cut == self.end and start == self.start)
+        self.outstanding[number] = piece
         return piece
 
     # ---- restart
@@ -310,14 +329,14 @@ class HistoricalRequest(Request):
     def fail(self, piece: Piece, failure: Failure) -> None:
         """Settle `piece` without its rows, and the rest of the request where trying it makes no sense."""
         del self.outstanding[piece.number]
-        self.failed.append((piece.start, piece.end, failure))
+        self.failed += ((piece.start, piece.end, failure),)
         is_hopeless = failure.code.is_final and failure.code is not FailureCode.DEPTH
         if is_hopeless or self.limit is not None or len(self.failed) >= MAX_FAILED_PIECES:
-            self.abandoned += self._uncut
+            idle = [piece for piece in self.outstanding.values() if piece.job is None]
+            self.abandoned += (*self._uncut, *((piece.start, piece.end) for piece in idle))
             self._uncut = []
-            for other in [other for other in self.outstanding.values() if other.job is None]:
-                del self.outstanding[other.number]
-                self.abandoned.append((other.start, other.end))
+            for piece in idle:
+                del self.outstanding[piece.number]
 
     def verdict(self) -> tuple[Final, str]:
         """Status and error message of a settled request."""
@@ -326,12 +345,12 @@ class HistoricalRequest(Request):
         text = str(self.failed[0][2])
         if self.rows == 0 and all(failure.code is FailureCode.UNKNOWN_TICKER for _, _, failure in self.failed):
             return Final.NOT_FOUND, text
-        missing = [(start, end) for start, end, _ in self.failed] + self.abandoned
+        missing = [(start, end) for start, end, _ in self.failed] + [*self.abandoned]
         return Final.ERROR, f"{text}; missing {describe_ranges(missing)}"
 
     def unfinished_ranges(self) -> list[Range]:
         pieces = [(piece.start, piece.end) for piece in self.outstanding.values()]
-        return pieces + [(start, end) for start, end, _ in self.failed] + self.abandoned + self._uncut
+        return pieces + [(start, end) for start, end, _ in self.failed] + [*self.abandoned] + self._uncut
 
     def merged_holes(self) -> tuple[Range, ...]:
         return merge(self.holes)

@@ -14,6 +14,7 @@ import zmq
 from broker import door
 from broker.batch import Gatherer, Leases, Outgoing, Results
 from broker.events import (
+    JOB_ID_LENGTH,
     ClockTicked,
     Command,
     Connection,
@@ -47,6 +48,7 @@ MAX_REQUESTS = 200_000
 TICK_SECONDS = 0.1
 HOLD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+_JOB_IDS_AT_ONCE = 1_024
 #: As plain integers, which pyzmq takes twice as quickly as its enumerations.
 _NOW = int(zmq.NOBLOCK)
 _NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -80,19 +82,19 @@ class Waker:
 
 
 class JobIds:
-    """Random ids in the form of `uuid4().hex`; the system's entropy is asked for many at once."""
+    """Random ids of JOB_ID_LENGTH hexadecimal digits; the system's entropy is asked for many at once."""
 
     def __init__(self) -> None:
-        self._entropy = b""
+        self._digits = ""
         self._at = 0
 
     def __call__(self) -> str:
-        if self._at >= len(self._entropy):
-            self._entropy = os.urandom(16 * 1_024)
-            self._at = 0
-        self._at += 16
-        text = self._entropy[self._at - 16 : self._at].hex()
-        return f"{text[:12]}4{text[13:16]}{'89ab'[int(text[16], 16) & 3]}{text[17:]}"
+        at = self._at
+        if at >= len(self._digits):
+            self._digits = os.urandom(_JOB_IDS_AT_ONCE * JOB_ID_LENGTH // 2).hex()
+            at = 0
+        self._at = at + JOB_ID_LENGTH
+        return self._digits[at : self._at]
 
 
 class BrokerServer:
@@ -105,6 +107,8 @@ class BrokerServer:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._waker = Waker()
         self._router = self._context.socket(zmq.ROUTER)
+        #: The compiled `send` itself, without the convenience around it.
+        self._send = super(zmq.Socket, self._router).send
         self._gathered = Gatherer()
         self._marks: deque[Mark] = deque()
         self._stopping = threading.Event()
@@ -158,10 +162,13 @@ class BrokerServer:
         poller.register(self._waker.inlet, zmq.POLLIN)
         poller.register(self._router, zmq.POLLIN)
         ticked_at = time.monotonic()
+        was_open = True
         try:
             while not self._stopping.is_set():
                 is_open = self._gathered.size < MAX_WAITING_COMMANDS
-                poller.modify(self._router, zmq.POLLIN if is_open else 0)
+                if is_open != was_open:
+                    poller.modify(self._router, zmq.POLLIN if is_open else 0)
+                    was_open = is_open
                 poller.poll(max(0, int((ticked_at + TICK_SECONDS - time.monotonic()) * 1_000)))
                 self._waker.drain()
                 self._take_written()
@@ -269,11 +276,9 @@ class BrokerServer:
     # ---- output
 
     def _handle(self, event: Event) -> None:
-        self._carry_out(self.state.handle(event))
-
-    def _carry_out(self, commands: Iterable[Command]) -> None:
-        for command in commands:
-            if not self._gathered.add(command):
+        others = self._gathered.add(self.state.handle(event))
+        if others is not None:
+            for command in others:
                 self._act(command)
 
     def _act(self, command: Command) -> None:
@@ -296,7 +301,7 @@ class BrokerServer:
         self._send_all([(connection, frames.encode_body(cw.Error(code=code, text=text, request_id=request_id)), "")])
 
     def _send_all(self, outgoing: Iterable[Outgoing]) -> None:
-        send = self._router.send
+        send = self._send
         lost: list[tuple[Connection, str]] = []
         for connection, body, job_id in outgoing:
             try:

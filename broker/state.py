@@ -69,7 +69,7 @@ class BrokerState:
         desk = self._desk = Desk(settings, new_job_id, at, wall_ns)
         venues = self._venues = VenueBook(desk)
         dispatching = Dispatching(desk, venues)
-        lifecycle = self._lifecycle = Lifecycle(desk, venues, dispatching)
+        lifecycle = self.lifecycle = Lifecycle(desk, venues, dispatching)
         realtime = self._realtime = Realtime(desk, dispatching, lifecycle)
         holding = self._holding = Holding(desk, dispatching, realtime)
         endings = self._endings = Endings(desk, dispatching, lifecycle, holding)
@@ -123,7 +123,7 @@ class BrokerState:
         elif isinstance(request, RealtimeRequest):
             self._realtime.cancel(event.request_id, request)
         else:
-            self._lifecycle.finish(request, Final.ERROR, "cancelled")
+            self.lifecycle.finish(request, Final.ERROR, "cancelled")
 
     def _on_control(self, event: ControlAsked) -> None:
         for connection in self.slots.peers:
@@ -137,7 +137,7 @@ class BrokerState:
         if pause > desk.settings.lease_seconds / 2:
             self._holding.forgive_pause(pause)
         self._endings.expire_leases()
-        self._lifecycle.expire()
+        self.lifecycle.expire()
         self._endings.retry_delayed()
         if event.at - self._beaten_at >= desk.settings.heartbeat_seconds:
             self._beaten_at = event.at

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from broker import door
 from broker.batch import Gatherer
 from broker.events import (
+    JOB_ID_LENGTH,
     ClockTicked,
     Dispatch,
     HistoricalAccepted,
     HistoryEnded,
+    JobCompleted,
+    JobFailed,
     Kind,
     RealtimeAccepted,
     SlotOffered,
@@ -98,8 +101,38 @@ def test_any_frames_at_all_leave_the_broker_running(sent: list[bytes]) -> None:
             event = door.event_of(PEER, [frames.VERSION, body], float(moment), START)
         except BadFrame:
             continue
-        for command in [*state.handle(event), *state.handle(ClockTicked(moment + 0.5, START + 2_000 * MINUTE))]:
-            gatherer.add(command)
+        gatherer.add(state.handle(event))
+        gatherer.add(state.handle(ClockTicked(moment + 0.5, START + 2_000 * MINUTE)))
+
+
+job_ids = st.one_of(
+    st.text("0123456789abcdef", min_size=JOB_ID_LENGTH, max_size=JOB_ID_LENGTH),
+    st.text(min_size=JOB_ID_LENGTH - 1, max_size=JOB_ID_LENGTH + 1),
+)
+
+
+@given(job_ids, st.booleans(), st.binary(max_size=2))
+def test_the_short_way_of_a_success_reads_what_the_decoder_reads(job_id: str, is_success: bool, tail: bytes) -> None:
+    body = frames.encode_body(ing.WorkComplete(job_id=job_id, success=is_success)) + tail
+    try:
+        message = frames.decode_body(body)
+    except BadFrame:
+        with pytest.raises(BadFrame):
+            door.event_of(PEER, [frames.VERSION, body], 1.0, START)
+        return
+    assert isinstance(message, ing.WorkComplete)
+    event = door.event_of(PEER, [frames.VERSION, body], 1.0, START)
+    if message.success:
+        assert event == JobCompleted(PEER, message.job_id, 1.0)
+    else:
+        assert isinstance(event, JobFailed)
+        assert event.job_id == message.job_id
+
+
+def test_a_job_id_that_is_no_text_is_a_bad_frame() -> None:
+    good = frames.encode_body(ing.WorkComplete(job_id="0" * JOB_ID_LENGTH, success=True))
+    with pytest.raises(BadFrame):
+        door.event_of(PEER, [frames.VERSION, good.replace(b"00", b"\xff\xfe")], 1.0, START)
 
 
 @pytest.mark.parametrize(
