@@ -16,7 +16,7 @@ from core.errors import BusError, OffsetOutOfRange
 from core.log import get_logger
 from relay import metrics, topics
 from relay.notifier import Batch
-from relay.numbered import numbered
+from relay.numbered import Numbered, numbered
 from relay.recent_events import RecentEvents
 from relay.register import Register
 from relay.settings import RelayLimits
@@ -24,6 +24,8 @@ from relay.trigger_store import READER
 
 _TOPIC = bus_topics.TRIGGER_EVENTS
 _READ_RECORDS = 1_000
+#: Records of one partition that are looked at together with those of the others.
+_PER_PARTITION = 5_000
 _WAIT_SECONDS = 0.05
 _RETRY_SECONDS = 0.2
 _SAVE_SECONDS = 1.0
@@ -95,32 +97,52 @@ class TriggerFeed:
 
     def _round(self, stop: threading.Event) -> None:
         after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
-        for _, partition in self._bus.wait(after, _WAIT_SECONDS):
-            records = self._read(partition, self._next[partition])
-            batch = [message for record in records for message in self._messages(record)]
+        if self._bus.wait(after, _WAIT_SECONDS):
+            records = self._gather()
+            events = [event for record in records if (event := numbered(topics.TRIGGERS, record)) is not None]
+            # The tickers of one trigger lie in several partitions.
+            events.sort(key=lambda event: (event.topic, event.first))
+            batch = [message for event in events for message in self._messages(event)]
             if not self._hand_over(batch, stop):
                 return
             if time.monotonic() < (self._recent_until or 0.0):
                 self._recent.add(batch)
-            if records:
-                self._next[partition] = records[-1].offset + 1
+            for record in records:
+                self._next[record.partition] = record.offset + 1
         self._send_again(stop)
         if time.monotonic() >= self._save_at:
             self._save()
 
-    def _read(self, partition: int, offset: int) -> list[StoredRecord]:
+    def _gather(self) -> list[StoredRecord]:
+        """What is new in all partitions, up to one moment: so that of each topic no number is missing in between."""
+        found: list[StoredRecord] = []
+        cut_ms: int | None = None
+        for partition, state in enumerate(self._bus.state(_TOPIC)):
+            offset, read = self._next[partition], 0
+            while offset < state.end and read < _PER_PARTITION:
+                records = self._read(partition, offset, min(_READ_RECORDS, state.end - offset))
+                if not records:
+                    break
+                found += records
+                offset, read = records[-1].offset + 1, read + len(records)
+            if offset < state.end and read:
+                last_ms = found[-1].timestamp_ms
+                cut_ms = last_ms if cut_ms is None else min(cut_ms, last_ms)
+        if cut_ms is None:
+            return found
+        # More than one round takes: everything before the earliest of the places reached is complete.
+        return [record for record in found if record.timestamp_ms < cut_ms] or found
+
+    def _read(self, partition: int, offset: int, max_records: int) -> list[StoredRecord]:
         try:
-            return self._bus.read(_TOPIC, partition, offset, max_records=_READ_RECORDS)
+            return self._bus.read(_TOPIC, partition, offset, max_records=max_records)
         except OffsetOutOfRange as error:
             # Subscribers see it as a gap.
             log.warning("records_trimmed_unread", topic=_TOPIC, partition=partition, offset=offset, first=error.first)
             metrics.BAD_RECORDS.labels(_TOPIC).inc()
-            return self._bus.read(_TOPIC, partition, error.first, max_records=_READ_RECORDS)
+            return self._bus.read(_TOPIC, partition, error.first, max_records=max_records)
 
-    def _messages(self, record: StoredRecord) -> list[tuple[bytes, bytes]]:
-        event = numbered(topics.TRIGGERS, record)
-        if event is None:
-            return []
+    def _messages(self, event: Numbered) -> list[tuple[bytes, bytes]]:
         names = [event.topic]
         callback = self._callback_of(event.topic.removeprefix(topics.TRIGGERS.prefix))
         if callback:

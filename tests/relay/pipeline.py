@@ -40,10 +40,14 @@ def report_all(bus: Bus, controls_end: int | None = None) -> None:
         report(bus, partition, end)
 
 
-def fire(bus: Bus, trigger_id: str, number: int) -> None:
+def fire(bus: Bus, trigger_id: str, number: int, ticker: str = "") -> None:
+    """One event, in the partition of its ticker."""
     event = ing.CEPTriggerEvent(trigger_id=trigger_id, timestamp=number, context={"event_id": f"e{number}"})
     stamp = SequenceStamp(f"TRIGGER:{trigger_id}", context_tag=_CONTEXT_TAG)
-    bus.publish(bus_topics.TRIGGER_EVENTS, [Record(event.SerializeToString(), key=trigger_id.encode(), sequence=stamp)])
+    key = trigger_id.encode()
+    place = ticker.encode() or key
+    record = Record(event.SerializeToString(), key=key, partition_key=place, sequence=stamp)
+    bus.publish(bus_topics.TRIGGER_EVENTS, [record])
 
 
 @contextmanager

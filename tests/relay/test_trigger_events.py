@@ -1,18 +1,24 @@
 """What fired, on its topic and on its callback's: live, after a restart, and again on demand."""
 
+import threading
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from bus import topics as bus_topics
 from bus.api import Record
+from bus.memory_bus import MemoryBus
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import ON_TOPIC, decode_body
+from relay.notifier import Batch
 from relay.recent_events import RecentEvents
+from relay.register import Register
 from relay.settings import RelayLimits
+from relay.trigger_feed import TriggerFeed
 from tests.relay import pipeline
 from tests.relay.conftest import Start
-from tests.relay.harness import Platform, Subscriber
+from tests.relay.harness import Platform, Subscriber, config
 from tests.relay.test_live import eventually
 from tests.relay.test_triggers import trigger
 
@@ -132,6 +138,45 @@ def test_a_gap_is_filled_by_a_replay(start_relay: Start) -> None:
     assert [dict(event.context) for event in events] == [  # type: ignore[attr-defined]
         {"event_id": f"e{number - 1}", "sequence": str(number)} for number in (5, 6, 7, 8)
     ]
+
+
+def test_events_of_many_tickers_keep_their_order_live_and_replayed(start_relay: Start) -> None:
+    """They lie in all partitions of the bus."""
+    platform = start_relay()
+    registered(platform)
+    subscriber = platform.ready_subscriber("TRIGGER:t")
+    randomly = Random(1)
+    for number in range(3_000):
+        pipeline.fire(platform.bus, "t", number, f"C{randomly.randrange(20)}/USDT.BINANCE")
+        pipeline.fire(platform.bus, "other", number, f"C{randomly.randrange(20)}/USDT.BINANCE")
+    assert all(state.end > 100 for state in platform.bus.state(bus_topics.TRIGGER_EVENTS))
+    assert numbers(subscriber, 3_000) == [("TRIGGER:t", number) for number in range(1, 3_001)]
+    client = platform.client()
+    records = [client.ask(cw.TopicReplay(topic="TRIGGER:t", from_sequence=100))]
+    while not records[-1].is_final:
+        records.append(client.answer())
+    assert [record.sequence for record in records] == list(range(100, 3_001))
+
+
+def test_a_backlog_of_several_rounds_keeps_its_order() -> None:
+    bus = MemoryBus()
+    register = Register(bus, config())
+    register.prepare()
+    randomly = Random(2)
+    for number in range(30_000):
+        pipeline.fire(bus, "t", number, f"C{randomly.randrange(20)}/USDT.BINANCE")
+    published: list[int] = []
+    stop = threading.Event()
+
+    def publish(batch: Batch, timeout_seconds: float) -> bool:
+        events = [decode_body(body, ON_TOPIC) for _, body in batch]
+        published.extend(int(event.context["sequence"]) for event in events)  # type: ignore[attr-defined]
+        if len(published) == 30_000:
+            stop.set()
+        return True
+
+    TriggerFeed(bus, register, RelayLimits(), lambda trigger_id: "", publish).run(stop)
+    assert published == list(range(1, 30_001))
 
 
 def test_a_record_that_is_no_event_stops_nothing(start_relay: Start) -> None:

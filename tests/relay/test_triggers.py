@@ -59,7 +59,7 @@ def state_of(client: Client, trigger_id: str = "t") -> list[tuple[str, str]]:
 def test_a_trigger_is_registered_once_every_partition_has_passed_its_control(start_relay: Start) -> None:
     platform = start_relay()
     client = platform.client()
-    send(client, trigger(tickers=[BTC], parameters={"min": "1"}, callback_id="c"))
+    send(client, trigger(sql="price > :min", tickers=[BTC], parameters={"min": "1"}, callback_id="c"))
     entry = stored(platform.bus)
     assert entry.control_offset == 0
     assert state_of(platform.client()) == [("starting", "")]
@@ -72,7 +72,7 @@ def test_a_trigger_is_registered_once_every_partition_has_passed_its_control(sta
     assert state_of(client) == [("active", "")]
     [control] = pipeline.controls(platform.bus)
     assert control.register == entry.registration
-    assert (control.register.sql, list(control.register.tickers)) == ("price > 1", [BTC])
+    assert (control.register.sql, list(control.register.tickers)) == ("price > :min", [BTC])
     assert (dict(control.register.parameters), control.register.callback_id) == ({"min": "1"}, "c")
 
 
