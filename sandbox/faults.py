@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
 RestKind = Literal["status", "html", "truncate", "empty", "short", "none", "repeat", "delay", "hang", "reset"]
-StreamKind = Literal["close", "abort", "freeze", "duplicate", "swap", "drop"]
+StreamKind = Literal["close", "abort", "freeze", "duplicate", "swap", "late", "drop"]
 REST_KINDS: frozenset[str] = frozenset(get_args(RestKind))
 STREAM_KINDS: frozenset[str] = frozenset(get_args(StreamKind))
 _ONCE = frozenset({"close", "abort", "freeze"})
@@ -26,7 +26,8 @@ class Fault:
     - short: only the first `rows` rows (half of them by default); none: `[]`; repeat: the previous reply once more
     - delay: answer after `seconds`; hang: never answer; reset: cut the connection
     - close: websocket close with `code`; abort: cut without a close frame; freeze: silence for `seconds` (0: for ever)
-    - duplicate: send the trade twice; swap: send it after the next one; drop: do not send it
+    - duplicate: send the trade twice; swap: send it after the next one; late: send it `seconds` later than the others;
+      drop: do not send it
     """
 
     kind: RestKind | StreamKind

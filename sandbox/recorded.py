@@ -1,8 +1,8 @@
 """Other venues on one loopback port: recorded replies where there are recordings, true to the venue's form elsewhere.
 
-Kraken: recorded asset pairs, candles and trades. OKX: recorded instruments. Coinbase (both APIs): recorded products.
-Bybit: instruments written from its documented form. Candles of OKX, Bybit and Coinbase come from generated markets.
-All paths differ between the venues, so that one base URL serves them all.
+Kraken: recorded asset pairs, candles and trades, the latter also over its websocket. OKX: recorded instruments.
+Coinbase (both APIs): recorded products. Bybit: instruments written from its documented form. Candles of OKX, Bybit and
+Coinbase come from generated markets. All paths differ between the venues, so that one base URL serves them all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sandbox.clock import ExchangeClock, http_date
 from sandbox.faults import Fault
 from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument
+from sandbox.kraken_socket import KrakenSocket, is_visible
 from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.state import ExchangeState, Refuse, RequestArrived
@@ -85,6 +86,7 @@ class RecordedVenues:
         self._last_bodies: dict[str, bytes] = {}
         self._runner: web.AppRunner | None = None
         self._stopping = asyncio.Event()
+        self._sockets: set[KrakenSocket] = set()
         self._routes: dict[str, Callable[[Parameters], Reply]] = {
             "/0/public/Time": self._kraken_time,
             "/0/public/Assets": self._kraken_assets,
@@ -113,6 +115,11 @@ class RecordedVenues:
         """The base URL of every venue."""
         return f"http://{self._host}:{self._port}"
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether somebody is subscribed to trades."""
+        return any(socket.is_subscribed for socket in self._sockets)
+
     def add_fault(self, fault: Fault) -> int:
         """Put a fault rule in force; returns its id."""
         return self.state.faults.add(fault)
@@ -120,6 +127,7 @@ class RecordedVenues:
     async def start(self) -> None:
         """Listen."""
         app = web.Application()
+        app.router.add_get("/v2", self._serve_kraken_stream)
         app.router.add_get("/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -129,6 +137,7 @@ class RecordedVenues:
     async def stop(self) -> None:
         """Close the port."""
         self._stopping.set()
+        await asyncio.gather(*(socket.close() for socket in tuple(self._sockets)))
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -139,6 +148,14 @@ class RecordedVenues:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         await self.stop()
+
+    async def _serve_kraken_stream(self, request: web.Request) -> web.StreamResponse:
+        socket = KrakenSocket("BTC/USDT", self._kraken_recorded_trades(), self.clock, self.state.faults)
+        self._sockets.add(socket)
+        try:
+            return await socket.serve(request)
+        finally:
+            self._sockets.discard(socket)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         verdict = self.state.handle(RequestArrived(request.path, None, 1, time.monotonic()))
@@ -207,19 +224,24 @@ class RecordedVenues:
         recorded = self._recordings.reply("kraken/xbtusdt_ohlc_1m_rest.json")["result"]
         since = int(parameters.get("since", 0))
         newest = recorded["XBTUSDT"][-_KRAKEN_DEPTH - 1 :]
-        rows = [row for row in newest if row[0] > since]
+        rows = [row for row in newest if row[0] > since and row[0] * 1000 <= self.clock.now()]
         return {"error": [], "result": {"XBTUSDT": rows, "last": recorded["last"]}}
 
     def _kraken_trades(self, parameters: Parameters) -> Reply:
         if parameters.get("pair") != "XBTUSDT":
             return {"error": ["EQuery:Unknown asset pair"]}
-        recorded = self._recordings.reply("kraken/xbtusdt_trades_rest.json")["result"]["XBTUSDT"]
+        recorded = self._kraken_recorded_trades()
         text = parameters.get("since", "0")
         since = int(text) if len(text) > 12 else int(float(text) * 1_000_000_000)
         count = min(int(parameters.get("count", 1000)), 1000)
-        rows = [row for row in recorded if round(row[2] * 1_000_000_000) > since][:count]
+        now = self.clock.now()
+        rows = [row for row in recorded if round(row[2] * 1_000_000_000) > since and is_visible(row, now)][:count]
         last = round(rows[-1][2] * 1_000_000_000) if rows else since
         return {"error": [], "result": {"XBTUSDT": rows, "last": str(last)}}
+
+    def _kraken_recorded_trades(self) -> list[list[Any]]:
+        rows: list[list[Any]] = self._recordings.reply("kraken/xbtusdt_trades_rest.json")["result"]["XBTUSDT"]
+        return rows
 
     # OKX
 

@@ -46,6 +46,7 @@ class StreamConnection:
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._held: dict[str, Outgoing] = {}
+        self._late: set[asyncio.Task[None]] = set()
         self._socket = web.WebSocketResponse(autoping=False, compress=False, max_msg_size=1 << 16)
         self._request: web.BaseRequest | None = None
         self._last_pong = time.monotonic()
@@ -61,6 +62,7 @@ class StreamConnection:
             await self._read()
         finally:
             off()
+            tasks += self._late
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -166,6 +168,11 @@ class StreamConnection:
                 return
             elif fault.kind == "duplicate":
                 await self._send(event)
+            elif fault.kind == "late":
+                task = asyncio.create_task(self._send_later(event, fault.seconds))
+                self._late.add(task)
+                task.add_done_callback(self._late.discard)
+                return
             elif fault.kind == "swap" and event.stream not in self._held:
                 self._held[event.stream] = event
                 return
@@ -178,6 +185,11 @@ class StreamConnection:
         self._counters["sent"] += 1
         text = f'{{"stream":"{event.stream}","data":{event.text}}}' if self._combined else event.text
         await self._socket.send_str(text)
+
+    async def _send_later(self, event: Outgoing, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        with suppress(ConnectionError):
+            await self._send(event)
 
     async def _cut(self, fault: Fault) -> None:
         if fault.kind == "close" and fault.code != 1006:  # 1006 is what a client sees when no close frame came

@@ -7,8 +7,9 @@ from bus.topics import TICKS
 from core.errors import BadFrame, OffsetOutOfRange
 from ingestor.realtime.trade import ORDER, TIME, Trade, trades_of
 
-#: How far back to read: late trades may have been published after the newest one, and venues resend some.
-TAIL_TRADES = 200
+#: How far back to read: late trades may have been published after the newest one. Where ids are no numbers these trades
+#: are all that tells repeats: as many as a venue's longest page, or what it resends on subscribe.
+TAIL_TRADES = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,203 @@
+"""Recorded trades through every process, with the faults of real connections and with parts that are killed: bars equal
+those of the file, and each trade is once on the bus and in the table.
+
+`LIVE_KILL_ROUNDS` and `LIVE_KILL_SEED` in the environment make longer or repeated runs.
+"""
+# ruff: noqa: T201
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import candlewright as cw
+from bus import Bus
+from bus.redis_bus import RedisBus
+from candlewright.supervisor.parts import bus_url_of
+from sandbox.faults import Fault
+from sandbox.files import Trade
+from sandbox.server import Sandbox
+from tests.faults.harness import Platform, until
+from tests.faults.replay import (
+    Replay,
+    Tape,
+    bars_of,
+    expected_ticks,
+    gaining_a_digit,
+    moved,
+    published_bars,
+    recorded_trades,
+    tick_rows,
+)
+
+ROUNDS = int(os.environ.get("LIVE_KILL_ROUNDS", "20"))
+SEED = int(os.environ.get("LIVE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+#: Of twenty victims four are Spark, which takes longest to come back.
+VICTIMS = (
+    ["flink_replacement_spark"] * 4 + ["relay"] * 3 + ["broker", "redis"] * 4 + ["ingestor-1", "ingestor-2"] * 2
+    + ["ingestor-3"]
+)  # fmt: skip
+DAY_MS, MINUTE_MS = 86_400_000, 60_000
+PERIODS = (1, 60, 300)
+
+Markets = dict[str, list[Trade]]
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_data: Path) -> list[Trade]:
+    return recorded_trades(shared_data)
+
+
+@pytest.fixture(scope="module")
+def bus(platform: Platform) -> Iterator[Bus]:
+    bus = RedisBus(bus_url_of(platform.up.settings), retry_seconds=0.2)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def past(platform: Platform) -> Iterator[None]:
+    """Afterwards it is now again, and nothing is disturbed."""
+    yield
+    platform.exchange.clear_faults()
+    platform.exchange.call(lambda sandbox: sandbox.clock.set(round(time.time() * 1_000), 1.0))
+
+
+def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack) -> Replay:
+    """Markets are listed, the clock stands before their first trade, and a client has asked for all of them."""
+    start = min(trades[0][3] for trades in markets.values()) - 1
+
+    def list_markets(sandbox: Sandbox) -> None:
+        for pair, trades in markets.items():
+            sandbox.add_trades(pair, trades, drive=False)
+        sandbox.clock.set(start, 0.0)
+
+    platform.exchange.call(list_markets)
+    client = stack.enter_context(cw.connect(settings=platform.up.settings, timeout=60.0))
+    for pair in markets:
+        stack.enter_context(client.realtime(f"{pair}.BINANCE", ohlc_periods=PERIODS))
+
+    def advance(milliseconds: int) -> None:
+        platform.exchange.call(lambda sandbox: sandbox.clock.advance(milliseconds))
+
+    tapes = [Tape(f"{p}.BINANCE", [trade[3] for trade in trades], advance, start) for p, trades in markets.items()]
+    return Replay(bus, tapes)
+
+
+def streamed(platform: Platform) -> set[str]:
+    """Symbols whose trades somebody is subscribed to."""
+    names = platform.exchange.call(
+        lambda sandbox: [name for each in sandbox.connections for name in each.session.names]
+    )
+    return {name.partition("@")[0].upper() for name in names}
+
+
+def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> None:
+    ticker = f"{pair}.BINANCE"
+    expected = {period: bars_of(trades, period) for period in PERIODS}
+    count = sum(map(len, expected.values()))
+
+    def newest() -> int:
+        return platform.table("ohlc", ticker=ticker).num_rows
+
+    until(lambda: newest() == count, 180, f"{count} bars of {ticker} in the table, {newest()} are there")
+    until(lambda: platform.table("ticks", ticker=ticker).num_rows >= len(trades), 60, f"all ticks of {ticker}")
+    assert tick_rows(platform.table("ticks", ticker=ticker)) == expected_ticks(trades)
+    assert bus.last_sequence(f"TICKS:{ticker}") == len(trades), "some trades are on the bus twice"
+    assert platform.table("gaps", ticker=ticker).num_rows == 0
+
+    def stored() -> bool:
+        return all(platform.all_rows(ticker, period) == rows for period, rows in expected.items())
+
+    # A bar that was closed by the clock may still be revised by a trade that came late.
+    until(stored, 60, f"the right bars of {ticker} in the table")
+    # Nobody knows what the exchange, which starts with the recording, had before the minute in which it was asked.
+    since = trades[0][3] - trades[0][3] % MINUTE_MS
+    said = published_bars(bus, ticker)
+    for period, rows in expected.items():
+        assert [row for (own, _), row in said.items() if own == period] == [(*row, row[0] >= since) for row in rows]
+    found = platform.table("ohlc", ticker=ticker)
+    assert sum(found["complete"].to_pylist()) == sum(row[0] >= since for rows in expected.values() for row in rows)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("past")
+def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bus, recorded: list[Trade]) -> None:
+    """Each market has a fault of its own; closed and frozen connections strike all of them."""
+    markets = {"LATE/USDT": gaining_a_digit(recorded), "TWICE/USDT": recorded, "SWAP/USDT": moved(recorded, ids=7)}
+    # Of the faults that strike a trade the first one counts: what ends a connection goes before what disturbs order.
+    closes = [
+        Fault("close", code=code, symbol="LATEUSDT", after=3_000 * place + 2_000)
+        for place, code in enumerate((1000, 1001, 1006))
+    ]
+    faults = [
+        *closes,
+        Fault("abort", symbol="SWAPUSDT", after=12_000),
+        Fault("freeze", symbol="TWICEUSDT", after=14_000),
+        *(Fault("late", symbol="LATEUSDT", seconds=0.8, after=after, count=30) for after in (500, 5_000, 15_000)),
+        Fault("duplicate", symbol="TWICEUSDT"),
+        Fault("swap", symbol="SWAPUSDT", count=4_000, probability=0.4),
+    ]
+    platform.wait_until_well()
+    with ExitStack() as stack:
+        playing = replay(platform, bus, markets, stack)
+        for fault in faults:
+            platform.exchange.add_fault(fault)
+        until(lambda: {pair.replace("/", "") for pair in markets} <= streamed(platform), 60, "all are streamed")
+        playing.play(len(recorded))
+        playing.finish()
+        playing.pass_time(6 * MINUTE_MS)
+        struck = platform.exchange.call(lambda sandbox: dict(sandbox.stream_counters))
+        for pair, trades in markets.items():
+            check(platform, bus, pair, trades)
+    assert struck["late"] == 90 and struck["duplicate"] > 19_000 and struck["swap"] > 1_000
+    assert (struck["close"], struck["abort"], struck["freeze"]) == (3, 1, 1)
+
+
+@pytest.mark.timeout(300 + 30 * ROUNDS)
+@pytest.mark.usefixtures("past")
+def test_killed_parts_cost_no_trade_and_no_bar(platform: Platform, bus: Bus, recorded: list[Trade]) -> None:
+    print(f"LIVE_KILL_SEED={SEED} LIVE_KILL_ROUNDS={ROUNDS}")
+    choice = random.Random(SEED)
+    victims = VICTIMS * (ROUNDS // len(VICTIMS)) + choice.sample(VICTIMS, ROUNDS % len(VICTIMS))
+    choice.shuffle(victims)
+    # A day later than what was played before: the clock goes forwards only.
+    markets = {f"KILL{number}/USDT": moved(recorded, ids=number, milliseconds=DAY_MS) for number in range(3)}
+    platform.wait_until_well()
+    with ExitStack() as stack:
+        playing = replay(platform, bus, markets, stack)
+        until(lambda: {pair.replace("/", "") for pair in markets} <= streamed(platform), 60, "all are streamed")
+        problems: list[BaseException] = []
+
+        def play(count: int) -> None:
+            try:
+                playing.play(count)
+            except BaseException as error:
+                problems.append(error)
+
+        for number, victim in enumerate(victims, 1):
+            thread = threading.Thread(target=play, args=(len(recorded) * number // len(victims),))
+            thread.start()
+            try:
+                pause = choice.uniform(0.0, 1.0)
+                print(
+                    f"{time.strftime('%H:%M:%S')} after {pause:.2f} s: kill -9 {victim}; {playing.tapes[0].shown} shown"
+                )
+                time.sleep(pause)
+                platform.kill(victim)
+                if choice.random() < 0.7:
+                    # Else the next part dies while this one is still coming back.
+                    platform.wait_until_well()
+            finally:
+                thread.join()
+            assert not problems, problems
+        playing.finish()
+        playing.pass_time(6 * MINUTE_MS)
+        platform.wait_until_well(240)
+        for pair, trades in markets.items():
+            check(platform, bus, pair, trades)
