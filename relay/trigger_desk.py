@@ -164,8 +164,8 @@ class TriggerDesk:
 
     def _take(self, timeout_seconds: float | None = None) -> list[Event]:
         if timeout_seconds is None:
-            is_quiet = self._state.is_settled and not self._awaited
-            timeout_seconds = _IDLE_SECONDS if is_quiet else _WATCH_SECONDS
+            is_watched = self._state.waiting or self._awaited
+            timeout_seconds = _WATCH_SECONDS if is_watched else _IDLE_SECONDS
         events: list[Event] = []
         try:
             first = self._inbox.get(timeout=timeout_seconds)

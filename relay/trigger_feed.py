@@ -29,6 +29,7 @@ _PER_PARTITION = 5_000
 _WAIT_SECONDS = 0.05
 _RETRY_SECONDS = 0.2
 _SAVE_SECONDS = 1.0
+_AGAIN_SECONDS = 0.25
 _MAX_RETURNING = 100_000
 log = get_logger()
 
@@ -50,6 +51,7 @@ class TriggerFeed:
         self._recent = RecentEvents(limits.max_recent, limits.max_recent_bytes)
         self._recent_until: float | None = None
         self._returning: deque[bytes] = deque(maxlen=_MAX_RETURNING)
+        self._again_at = 0.0
         self._next: dict[int, int] = {}
         #: Where it stood at the last save, which is what is saved next.
         self._sent: dict[int, int] = {}
@@ -150,10 +152,14 @@ class TriggerFeed:
         return [(name.encode(), event.body) for name in names]
 
     def _send_again(self, stop: threading.Event) -> None:
-        while self._returning:
-            batch = self._recent.under(self._returning.popleft())
-            if self._hand_over(batch, stop):
-                metrics.REPEATED_EVENTS.inc(len(batch))
+        if self._returning and time.monotonic() >= self._again_at:
+            self._again_at = time.monotonic() + _AGAIN_SECONDS
+            # Many that come back for the same are served together, however often they say so.
+            topics_again = {self._returning.popleft(): None for _ in range(len(self._returning))}
+            for topic in topics_again:
+                batch = self._recent.under(topic)
+                if self._hand_over(batch, stop):
+                    metrics.REPEATED_EVENTS.inc(len(batch))
         if time.monotonic() >= (self._recent_until or 0.0):
             self._recent.clear()
 
