@@ -195,12 +195,12 @@ def _scopes(text: str, words: Sequence[_Word], place: int) -> Iterator[str]:
 
 def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
     depth = words[level].depth
-    begin = next((i for i in range(level, place) if words[i].upper == "WITH" and words[i].depth == depth), None)
+    begin = next((i for i in range(level, place) if _begins_definitions(words, i, depth)), None)
     if begin is None:
         return ""
     end, index = None, begin + 1
     while index < place:
-        if words[index].upper != "AS" or words[index].depth != depth:
+        if words[index].upper != "AS" or words[index].depth != depth or words[index + 1].text != "(":
             index += 1
             continue
         close = _closing(words, index + 1)
@@ -210,6 +210,12 @@ def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
         if index >= place or words[index].text != ",":
             break
     return "" if end is None else text[words[begin].start : words[end].end]
+
+
+def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
+    """WITH, and not that of GROUP BY ... WITH ROLLUP."""
+    word = words[index]
+    return word.upper == "WITH" and word.depth == depth and words[index + 1].upper not in ("ROLLUP", "CUBE")
 
 
 # -- WHERE ------------------------------------------------------------------------------------------------------------

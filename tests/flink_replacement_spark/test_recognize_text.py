@@ -76,6 +76,11 @@ def test_a_clause_sees_what_with_defines_before_it() -> None:
     assert behind.scopes == ("WITH a AS (SELECT 1), b (x, y) AS (SELECT (2))",)
 
 
+def test_with_rollup_defines_nothing() -> None:
+    text = f"SELECT a AS x FROM t GROUP BY a WITH ROLLUP UNION ALL SELECT stack(1, 2) AS (y) FROM u {_BODY}"
+    assert _clause(text).scopes == ()
+
+
 @pytest.mark.parametrize(
     ("behind", "wanted"),
     [

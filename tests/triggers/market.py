@@ -115,7 +115,11 @@ def table_of(rows: Sequence[Row], input_name: str) -> pa.Table:
 
 
 def streamed(
-    texts: Mapping[str, Text], records: Sequence[tuple[str, bytes]], chance: random.Random, restarts: bool = False
+    texts: Mapping[str, Text],
+    records: Sequence[tuple[str, bytes]],
+    chance: random.Random,
+    restarts: bool = False,
+    sizes: Sequence[int] = (1, 2, 5, 50, 400),
 ) -> tuple[list[CEPTriggerEvent], list[CEPTriggerEvent]]:
     """The events of all texts while the records come in random micro-batches, and those of the end of all tickers."""
     partition = TriggerPartition(RULES)
@@ -125,7 +129,7 @@ def streamed(
     live: list[CEPTriggerEvent] = []
     place = 0
     while place < len(records):
-        batch = records[place : place + chance.choice((1, 2, 5, 50, 400))]
+        batch = records[place : place + chance.choice(sizes)]
         place += len(batch)
         ticks, ohlc = ([value for name, value in batch if name == wanted] for wanted in ("ticks", "ohlc"))
         output = partition.process(ticks, ohlc, now_ns=_NOW)

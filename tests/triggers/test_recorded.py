@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,8 +57,10 @@ ON_BARS = {name: example.text for name, example in guide.examples().items() if e
 del ON_BARS["Spread of two tickers"]
 
 
-def _agree(texts: dict[str, Text], own: list[Row], input_name: str, seed: int) -> None:
-    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), restarts=True)
+def _agree(
+    texts: dict[str, Text], own: list[Row], input_name: str, seed: int, sizes: Sequence[int] = (1, 5, 50, 400)
+) -> None:
+    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), True, sizes)
     for name, text in texts.items():
         found = [row for event in [*live, *end] if event.trigger_id == name for row in rows(event)]
         wanted = market.as_rows(evaluate(text.sql, market.table_of(own, input_name), input_name, text.parameters))
@@ -103,7 +106,7 @@ def test_hundreds_of_trades_of_one_millisecond_are_taken_together(shared_data: P
         for name, sql in ON_TICKS.items()
         if name in ("condition", "shape", "minutes", "mean", "quiet")
     }
-    _agree(texts, own, "ticks", 2)
+    _agree(texts, own, "ticks", 2, sizes=(1, 300, 3_000))
 
 
 def test_recorded_bars_give_the_same_rows_on_a_stream(shared_data: Path) -> None:
@@ -113,6 +116,6 @@ def test_recorded_bars_give_the_same_rows_on_a_stream(shared_data: Path) -> None
             time = datetime.fromisoformat(line.pop("timestamp")).replace(tzinfo=UTC)
             values = {name: float(value) for name, value in line.items()}
             own.append({"ticker": TICKER, "time": round(time.timestamp()) * 10**9} | values)
-            if len(own) == 6_000:
+            if len(own) == 3_000:
                 break
     _agree(ON_BARS, own, "ohlc", 3)
