@@ -18,8 +18,11 @@ import zmq
 from bus import topics as bus_topics
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
 from protobuf.frames import encode
+from tests.relay import pipeline
 from tests.relay.harness import Client, Subscriber, finish, submit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,6 +155,78 @@ def test_without_its_bus_the_relay_says_so_and_recovers(installation: Installati
         assert answer.status in (Status.QUEUED, Status.DUPLICATE)
         finish(installation.bus, "before")
         assert subscriber.next()[0] == "HISTORY_READY:before"
+
+
+def trigger(number: int, round_number: int = 0, **fields: str) -> ing.CEPTriggerRequest:
+    text = f"price > {round_number}"
+    return ing.CEPTriggerRequest(
+        trigger_id=f"t{number}", sql_pattern=text, tickers=["BTC/USDT.BINANCE"], callback_id=fields.get("callback_id")
+    )
+
+
+def test_triggers_survive_kills_of_the_relay_while_they_are_registered_and_removed(installation: Installation) -> None:
+    bus, count = installation.bus, 300
+    with pipeline.running(bus):
+        for round_number, answers in enumerate((0, 1, 40, 150)):
+            with installation.relay() as relay:
+                client = installation.client()
+                for number in range(count):
+                    client.socket.send_multipart(encode(trigger(number, round_number)))
+                for number in range(0, count, 3):
+                    client.socket.send_multipart(encode(cw.TriggerRemove(trigger_id=f"t{number}")))
+                for _ in range(answers):
+                    client.answer()
+                relay.kill()
+                relay.wait()
+        with installation.relay():
+            client = installation.client()
+            acks = [client.ask(trigger(number, 99)).status for number in range(5)]
+            assert acks == [ing.CEPTriggerAck.REGISTERED] * 5
+            for number in range(5, count):
+                client.socket.send_multipart(encode(trigger(number, 3)))
+            answered = {client.answer().trigger_id for _ in range(5, count)}
+            assert answered == {f"t{number}" for number in range(5, count)}
+            entries = pipeline.entries(bus)
+            newest: dict[str, rec.TriggerControl] = {}
+            for control in pipeline.controls(bus):
+                newest[control.register.trigger_id or control.remove.trigger_id] = control
+            assert set(entries) == {f"t{number}" for number in range(count)}
+            for name, entry in entries.items():
+                assert newest[name].register == entry.registration
+            found = client.ask(cw.TriggerQuery()).triggers
+            assert [info.state for info in found] == ["active"] * count
+    versions: dict[str, int] = {}
+    for name, version in pipeline.registrations(bus):
+        assert version >= versions.get(name, 0)
+        versions[name] = version
+
+
+def test_a_subscriber_that_stays_gets_every_trigger_event_across_kills_of_the_relay(installation: Installation) -> None:
+    subscriber = installation.subscriber("RESPONSE:stays", "TRIGGER:t0")
+    bus, fired = installation.bus, 0
+    seen: set[tuple[str, int]] = set()
+    tickers = [f"C{number}/USDT.BINANCE" for number in range(10)]
+    with pipeline.running(bus), installation.relay():
+        request = trigger(0, callback_id="stays")
+        assert installation.client().ask(request).status == ing.CEPTriggerAck.REGISTERED
+    for _ in range(3):
+        with installation.relay() as relay:
+            for _ in range(50):
+                fired += 1
+                pipeline.fire(bus, "t0", fired, tickers[fired % 10])
+            while len(seen) < fired:
+                topic, event = subscriber.next()
+                seen.add((topic, int(event.context["sequence"])))
+            relay.kill()
+            relay.wait()
+        for _ in range(50):
+            fired += 1
+            pipeline.fire(bus, "t0", fired, tickers[fired % 10])
+    with installation.relay():
+        while len(seen) < 2 * fired:
+            topic, event = subscriber.next()
+            seen.add((topic, int(event.context["sequence"])))
+    assert seen == {(topic, number) for topic in ("RESPONSE:stays", "TRIGGER:t0") for number in range(1, fired + 1)}
 
 
 def test_the_relay_ends_in_order_and_refuses_a_taken_address(installation: Installation) -> None:
