@@ -8,8 +8,8 @@ Settings: `shared` - one text, each trigger over one ticker; `distinct` - each t
 three kinds of trigger), each over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000 distinct
 triggers in micro-batches of 100 ticks; `memory` - a pattern with WITHIN over a long run. One JSON line a measurement:
 {"name", "rows", "seconds", "rows_per_second", "rows_per_cpu_second", "result_rows", "ratio" (of CPU time to the first
-count), "batch_milliseconds", "save_milliseconds" (CPU, of a micro-batch), "state_bytes", "changed_bytes" (the parts of the
-state that a micro-batch has changed), ...}.
+count), "batch_milliseconds", "save_milliseconds" (CPU, of a micro-batch), "state_bytes", "changed_bytes" (the parts of
+the state that a micro-batch has changed), ...}.
 """
 
 import argparse
