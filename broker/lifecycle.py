@@ -151,12 +151,18 @@ class Lifecycle:
 
     def oldest_offsets(self) -> tuple[int | None, int | None]:
         """Offset in `requests` of the oldest unfinished request, and of the oldest unfinished historical one."""
-        unfinished = [request for request in self._desk.requests.values() if request.offset >= 0]
-        historical = [request.offset for request in unfinished if isinstance(request, HistoricalRequest)]
-        historical.extend(self.decided.values())
-        oldest = min(historical, default=None)
-        others = [request.offset for request in unfinished]
-        return min(others if oldest is None else [*others, oldest], default=None), oldest
+        oldest = min(self.decided.values(), default=None)
+        oldest_of_all = oldest
+        # They stand in the order of their offsets, so that the first ones are enough; realtime ones have none.
+        for request in self._desk.requests.values():
+            if request.offset < 0:
+                continue
+            if oldest_of_all is None or request.offset < oldest_of_all:
+                oldest_of_all = request.offset
+            if isinstance(request, HistoricalRequest):
+                oldest = request.offset if oldest is None else min(oldest, request.offset)
+                break
+        return oldest_of_all, oldest
 
 
 def _has_deadline(request: Request) -> bool:

@@ -145,3 +145,21 @@ def test_deadlines_of_ended_requests_are_not_kept() -> None:
         story.tell(CancelAsked(f"r{number}"), FinalSeen(f"r{number}"))
         story.commands.clear()
     assert len(story.state.lifecycle.deadlines) < 11_000
+
+
+def test_the_journal_is_held_at_the_oldest_request_that_has_not_ended() -> None:
+    story = Story()
+    assert story.state.oldest_offsets() == (None, None)
+    story.tell(live("live"), SnapshotAccepted("s", "A/B.TEST", "TEST", "", NOW * 2, 3))
+    assert story.state.oldest_offsets() == (3, None)
+    story.submit("r4", offset=4)
+    story.submit("r5", offset=5)
+    assert story.state.oldest_offsets() == (3, 4)
+    story.tell(CancelAsked("s"))
+    assert story.state.oldest_offsets() == (4, 4)
+    story.tell(CancelAsked("r5"), CancelAsked("r4"), FinalSeen("r4"))
+    assert story.state.oldest_offsets() == (5, 5)
+    story.submit("r6", offset=6)
+    assert story.state.oldest_offsets() == (5, 5)
+    story.tell(FinalSeen("r5"))
+    assert story.state.oldest_offsets() == (6, 6)
