@@ -7,7 +7,7 @@ import pytest
 from cep import evaluate
 from protobuf.ingestor_pb2 import CEPTriggerRequest
 from tests.triggers import guide, market
-from tests.triggers.trigger_records import register, rows
+from tests.triggers.trigger_records import T0, TICKER, batch, clock, prices, register, rows
 from triggers.check import check_trigger
 from triggers.partition import TriggerPartition
 from venues.grid import SECOND
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.timeout(60)
 EXAMPLES = guide.examples()
 #: What a silence is, no row can tell.
 BY_ROWS = {name: example for name, example in EXAMPLES.items() if name != "Dead-man"}
-_WARNED = "accepts every row and there is no WITHIN"
 _TICKERS = ("BTC/USDT.BINANCE", "BTC/USDT.KRAKEN", "ETH/USDT.BINANCE")
 
 
@@ -58,6 +57,19 @@ def test_the_dead_man_gives_its_event_when_the_time_has_passed() -> None:
     assert partition.process([], now_ns=last + 30 * SECOND - 1).events == []
     (event,) = partition.process([], now_ns=last + 30 * SECOND).events
     assert rows(event) == [example.event]
+
+
+def test_a_silence_by_event_time_is_seen_by_the_exchanges_clock() -> None:
+    (text,) = (text for text in guide.texts() if "WITH TIMEOUT ROWS" in text.sql)
+    partition = TriggerPartition()
+    partition.process([], controls=[register("q", text.sql)])
+    output = partition.process([prices(1, 5, 6)])
+    assert output.events == []
+    assert partition.process([], marks=[clock(31.9, 2)]).events == []
+    (event,) = partition.process([], marks=[clock(32, 2)]).events
+    assert rows(event) == [{"ticker": TICKER, "last_trade": T0 + 2 * SECOND, "next_trade": None}]
+    assert event.context["timed_out"] == event.context["partial"] == "true"
+    assert partition.process([batch(3, (40, "3", 7), (41, "4", 8))], marks=[clock(50, 4)]).events == []
 
 
 @pytest.mark.parametrize("seed", range(3))
