@@ -1,10 +1,10 @@
 """From the syntax of a query to a plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cep.binder import Binder, Field, Parameters, closest, lookup
-from cep.expressions import Apply, Column, Constant, Expression, rewrite, walk
+from cep.expressions import Apply, Column, Constant, Expression, conjuncts, rewrite, walk
 from cep.limits import Limits
 from cep.over import Over
 from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort, Union
@@ -157,7 +157,7 @@ class Planner:
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
                 raise node.where.at.reject("a window function is not possible in WHERE", "filter an outer SELECT")
-            source = Filter(source, condition)
+            source = Filter(_with_keys_of(source, condition), condition)
         grouped = (
             bool(node.group_by) or node.having is not None
             or any(has_aggregate(item.expression) for item in node.items)
@@ -509,6 +509,16 @@ def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:
 
 def _converted(column: Column, kind: object) -> Expression:
     return column if column.type == kind else Apply("CAST", (column,), kind)  # type: ignore[arg-type]
+
+
+def _with_keys_of(source: Plan, condition: Expression) -> Plan:
+    """FROM a, b WHERE a.x = b.x is a join on x."""
+    if not isinstance(source, Join) or source.kind not in ("CROSS", "INNER"):
+        return source
+    width = len(source.left.fields)
+    found = (_key_pair(part, width) for part in conjuncts(condition))
+    keys = (*source.keys, *(pair for pair in found if pair is not None))
+    return replace(source, kind="INNER" if keys else source.kind, keys=keys)
 
 
 def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:

@@ -245,3 +245,17 @@ def test_subquery_in_parentheses_with_set_operation() -> None:
 def test_ambiguous_columns_are_refused() -> None:
     with pytest.raises(TriggerRejected, match="ambiguous"):
         evaluate("SELECT v FROM ticks a JOIN ticks b ON a.ts = b.ts", TABLE)
+
+
+def test_an_equality_in_where_joins_like_one_in_on() -> None:
+    table = pa.table({"k": ["a", "a", "b", None], "t": [1, 2, 1, 1], "v": [10, 20, 30, 40]})
+    select = "SELECT x.v AS one, y.v AS other FROM ticks x"
+    rest = "x.k = 'a' AND y.v > 20"
+    wanted = evaluate(f"{select} JOIN ticks y ON x.t = y.t WHERE {rest}", table).to_pylist()
+    assert wanted == [{"one": 10, "other": 30}, {"one": 10, "other": 40}]
+    for text in (
+        f"{select}, ticks y WHERE x.t = y.t AND {rest}",
+        f"{select} CROSS JOIN ticks y WHERE {rest} AND y.t = x.t",
+        f"{select} JOIN ticks y ON x.v < y.v WHERE y.t = x.t AND {rest}",
+    ):
+        assert evaluate(text, table).to_pylist() == wanted

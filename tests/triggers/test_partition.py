@@ -425,3 +425,29 @@ def test_the_place_of_a_removed_trigger_is_taken_without_what_it_left(partition:
     partition.process([], controls=[register("b", window.format(1), TICKER), register("w", V_SHAPE, TICKER)])
     output = partition.process([prices(4, 4, 5, 6, 6)], marks=[clock(200, 7)])
     assert [(event.trigger_id, rows(event)[0].get("n")) for event in output.events] == [("b", 4)]
+
+
+def test_a_spread_of_two_tickers_bars_and_a_pattern_over_it(partition: TriggerPartition) -> None:
+    spread = (
+        "SELECT a.open_time AS t, a.close - b.close AS spread FROM ohlc a, ohlc b WHERE a.open_time = b.open_time "
+        f"AND a.ticker = '{TICKER}' AND b.ticker = '{OTHER}'"
+    )
+    pattern = (
+        f"SELECT * FROM ({spread}) MATCH_RECOGNIZE (ORDER BY t MEASURES MAX(spread) AS widest, FIRST(t) AS since "
+        "PATTERN (A B{2,} C) DEFINE B AS spread > PREV(spread), C AS spread < PREV(spread)) AS m"
+    )
+    texts = {"s": f"{spread} AND a.close - b.close > 2", "m": pattern}
+    partition.process(
+        [], controls=[register(name, sql, TICKER, OTHER, period_seconds="60") for name, sql in texts.items()]
+    )
+    found: list[tuple[int, str, dict[str, Any]]] = []
+    for minute, close in enumerate([5, 6, 7, 8, 4, 5]):
+        bars = [[bar(minute, close)], [bar(minute, 5, ticker=OTHER)]]
+        for one in bars if minute % 2 else reversed(bars):
+            events = partition.process([], bars=one).events
+            found += [(minute, event.trigger_id, rows(event)[0]) for event in events]
+        partition = TriggerPartition.load(partition.save())
+    assert found == [
+        (3, "s", {"t": T0 + 180 * SECOND, "spread": 3.0}),
+        (4, "m", {"widest": 3.0, "since": T0}),
+    ]
