@@ -231,25 +231,33 @@ class Operations:
     # ---- triggers
     def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
         """Active once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
-        answer, _ = yield from self._acknowledged(request, timeout_seconds)
-        if answer.status == ing.CEPTriggerAck.INVALID_SQL:
-            raise InvalidTrigger.parse(request.sql_pattern, answer.error_message)
-        if answer.status not in _REGISTERED:
-            raise PlatformRefused("ERROR", answer.error_message, request.trigger_id)
-        warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
-        return Registration(request.trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
+        trigger_id = request.trigger_id
+        give_up = self._session.now + timeout_seconds
+        while True:
+            answer, _ = yield from self._acknowledged(request, give_up - self._session.now)
+            if answer.status == ing.CEPTriggerAck.INVALID_SQL:
+                raise InvalidTrigger.parse(request.sql_pattern, answer.error_message)
+            if answer.status in _REGISTERED:
+                warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
+                return Registration(trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
+            found = yield from self.triggers(trigger_id)
+            if not found or found[0].state != "starting":
+                raise PlatformRefused("ERROR", answer.error_message, trigger_id)
+            # It is stored, and the platform tired of waiting for the pipeline before the caller did: the same again.
+            if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
+                raise PlatformRefused("ERROR", f"trigger {trigger_id}: {answer.error_message}", trigger_id)
 
     def remove_trigger(self, trigger_id: str, timeout_seconds: float) -> Operation[None]:
         """Raises TriggerNotFound, PlatformRefused, PlatformUnreachable."""
+        was_there = yield from self.triggers(trigger_id)
         answer, sent = yield from self._acknowledged(cw.TriggerRemove(trigger_id=trigger_id), timeout_seconds)
         if answer.status in _REGISTERED:
             return
-        if not (yield from self.triggers(trigger_id)):
-            if sent > 1:
-                # The answer to the first question was lost, what it asked for was done.
-                return
+        if not was_there:
             raise TriggerNotFound(trigger_id)
-        raise PlatformRefused("ERROR", answer.error_message, trigger_id)
+        # Where the answer to the first question was lost, what it asked for may have been done.
+        if sent == 1 or (yield from self.triggers(trigger_id)):
+            raise PlatformRefused("ERROR", answer.error_message, trigger_id)
 
     def trigger(self, trigger_id: str) -> Operation[TriggerInfo]:
         """Raises TriggerNotFound."""

@@ -333,23 +333,43 @@ def test_an_answer_that_comes_between_two_questions_belongs_to_the_first() -> No
     assert second.is_done
 
 
+THERE = pb.TriggerList(triggers=[pb.TriggerInfo(trigger_id="t", state="active")])
+STARTING = pb.TriggerList(triggers=[pb.TriggerInfo(trigger_id="t", state="starting")])
+
+
 def test_a_removal_whose_answer_was_lost_is_a_removal() -> None:
     talk = Conversation()
     ticket = talk.remove()
+    talk.reply(THERE)
     talk.pass_time(TRIGGER_RESEND_SECONDS)
-    talk.reply(Ack(trigger_id="t", status=Ack.ERROR, error_message="unknown"))
-    talk.reply(pb.TriggerList())
+    talk.reply(Ack(trigger_id="t", status=Ack.ERROR, error_message="unknown"), pb.TriggerList())
     assert ticket.is_done
     ticket.result()
 
 
-def test_a_removal_that_failed_is_said_to_have_failed() -> None:
+@pytest.mark.parametrize("after", [THERE, pb.TriggerList()])
+def test_a_removal_that_failed_is_said_to_have_failed(after: pb.TriggerList) -> None:
     talk = Conversation()
     ticket = talk.remove()
-    talk.reply(Ack(trigger_id="t", status=Ack.ERROR, error_message="the bus is away"))
-    talk.reply(pb.TriggerList(triggers=[pb.TriggerInfo(trigger_id="t")]))
-    with pytest.raises(cw.PlatformRefused, match="the bus is away"):
+    talk.reply(THERE, Ack(trigger_id="t", status=Ack.ERROR, error_message="stops later"), after)
+    with pytest.raises(cw.PlatformRefused, match="stops later"):
         ticket.result()
+
+
+def test_a_registration_that_takes_long_is_waited_for_until_the_callers_own_time_is_over() -> None:
+    talk = Conversation()
+    ticket = talk.add()
+    late = Ack(trigger_id="t", status=Ack.ERROR, error_message="starts later")
+    talk.reply(late, STARTING)
+    assert not ticket.is_done
+    talk.reply(Ack(trigger_id="t"))
+    assert ticket.is_done
+    second = talk.add()
+    for _ in range(28):
+        talk.pass_time(1.0)
+    talk.reply(late, STARTING)
+    with pytest.raises(cw.PlatformRefused, match="trigger t: starts later"):
+        second.result()
 
 
 def test_an_error_that_names_the_trigger_ends_the_question() -> None:
