@@ -68,6 +68,10 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         [(False, 1, None), (False, 2, 3), (False, None, 6)],
     ),
     "cross join": ("SELECT COUNT(*) FROM ticks a, ticks b WHERE a.v < b.v", [(28,)]),
+    "comma join that WHERE equates": (
+        "SELECT a.v, b.v FROM ticks a, ticks b WHERE a.ts = b.ts AND a.sym = 'A' AND b.sym = 'B' AND b.v > 3",
+        [(4, 5)],
+    ),
     "inequality join": ("SELECT COUNT(*) FROM ticks a JOIN ticks b ON a.v + 6 < b.v", [(1,)]),
     "null keys do not join": ("SELECT COUNT(*) FROM ticks a JOIN ticks b ON a.sym = b.sym", [(25,)]),
     "union all": ("SELECT v FROM ticks WHERE v = 1 UNION ALL SELECT p FROM ticks WHERE v = 1", [(1.0,), (1.0,)]),
@@ -259,3 +263,10 @@ def test_an_equality_in_where_joins_like_one_in_on() -> None:
         f"{select} JOIN ticks y ON x.v < y.v WHERE y.t = x.t AND {rest}",
     ):
         assert evaluate(text, table).to_pylist() == wanted
+
+
+def test_a_comma_join_is_not_every_row_beside_every_other() -> None:
+    count = 20_000
+    table = pa.table({"k": pa.array(range(count), pa.int64()), "x": pa.array([1.0] * count)})
+    sql = "SELECT COUNT(*) AS n FROM ticks AS a, ticks AS b WHERE a.k = b.k AND a.x = b.x"
+    assert evaluate(sql, table).to_pylist() == [{"n": count}]

@@ -58,11 +58,19 @@ def test_a_pattern_without_bound_is_taken_with_a_warning() -> None:
         ("price > 1", {"cooldown_seconds": "-1"}, "number of seconds"),
         ("price > 1", {"deadman_seconds": "soon"}, "number of seconds"),
         ("price > 1", {"revisions": "maybe"}, "revisions"),
+        ("price > 1", {"lookback_seconds": "60"}, "look back"),
     ],
 )
 def test_what_cannot_run_is_refused_with_a_place_and_a_reason(sql: str, parameters: dict[str, str], said: str) -> None:
     with pytest.raises(TriggerRejected, match=said):
         check_trigger(_request(sql, **parameters))
+
+
+def test_a_join_on_time_may_be_written_with_a_comma() -> None:
+    sql = "SELECT a.price - b.price AS s FROM ticks a, ticks b WHERE a.ticker = 'x' AND b.ticker = 'y' AND a.ts = b.ts"
+    check_trigger(_request(sql, "x", "y"))
+    with pytest.raises(TriggerRejected, match="on equal event times"):
+        check_trigger(_request(sql.replace("a.ts = b.ts", "a.ts < b.ts"), "x", "y"))
 
 
 def test_an_end_anchor_needs_partitions_that_close() -> None:
