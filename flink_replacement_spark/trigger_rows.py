@@ -14,8 +14,8 @@ from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from flink_replacement_spark.bus_source import read_range
-from flink_replacement_spark.live_state import StateStore
 from flink_replacement_spark.trigger_source import Span, TriggerPlan
+from flink_replacement_spark.trigger_state import PartStore, Stored
 from protobuf import records_pb2 as records
 from protobuf.ingestor_pb2 import CEPTriggerEvent
 from triggers.check import TriggerRules
@@ -26,7 +26,6 @@ __all__ = ["RESULT", "RESULT_SCHEMA", "process"]
 #: `name`: of a counter, with its `value`; or, with `reason`, the id of a suspended trigger.
 RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string())])
 RESULT_SCHEMA = "name string, value bigint, reason string"
-STATE_PREFIX = "trigger_state"
 
 #: Field 5 of CEPTriggerEvent, a map.
 _CONTEXT_TAG = b"\x2a"
@@ -58,18 +57,18 @@ def _bus(url: str) -> Bus:
     return RedisBus(url)
 
 
-#: The states of this worker's partitions, with the batch that they stand after.
-_CACHE: dict[tuple[str, int], tuple[int, TriggerPartition]] = {}
+#: The states of this worker's partitions, and what is stored of them.
+_CACHE: dict[tuple[str, int], tuple[Stored, TriggerPartition]] = {}
 
 
 def _run(bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan) -> pa.RecordBatch:
-    store = StateStore(bus, query_id, STATE_PREFIX)
+    store = PartStore(bus, query_id)
     base = store.base_of(plan.owner, batch_id)
     reports: list[TriggerReport] = []
     if base < 0:
-        live = _first(bus, rules, plan, reports)
+        stored, live = Stored(), _first(bus, rules, plan, reports)
     else:
-        live = _resume(store, query_id, plan.owner, base, rules)
+        stored, live = _resume(store, query_id, plan.owner, base, rules)
     before = live.duplicates, live.bad_records
     controls = _values(bus, [plan.controls])
     if live.is_active:
@@ -90,9 +89,8 @@ def _run(bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: Trig
     if output.is_changed or base < 0:
         if not live.triggers:
             live = TriggerPartition(rules, plan.owner)
-        store.save(plan.owner, batch_id, live.save())
-        base = batch_id
-    _CACHE[query_id, plan.owner] = (base, live)
+        stored = store.save(plan.owner, batch_id, stored, live.segments())
+    _CACHE[query_id, plan.owner] = (stored, live)
     return found
 
 
@@ -123,13 +121,15 @@ def _registered(bus: Bus, before: int) -> list[bytes]:
     return found
 
 
-def _resume(store: StateStore, query_id: str, owner: int, base: int, rules: TriggerRules) -> TriggerPartition:
+def _resume(
+    store: PartStore, query_id: str, owner: int, base: int, rules: TriggerRules
+) -> tuple[Stored, TriggerPartition]:
     # Taken out: a state that a failed batch has changed must not be met again.
     cached = _CACHE.pop((query_id, owner), None)
-    if cached is not None and cached[0] == base:
-        return cached[1]
+    if cached is not None and cached[0].base == base:
+        return cached
     stored = store.load(owner, base)
-    return TriggerPartition(rules, owner) if stored is None else TriggerPartition.load(stored, rules, owner)
+    return stored, TriggerPartition.of(stored.parts, rules, owner)
 
 
 def _values(bus: Bus, spans: Sequence[Span]) -> list[bytes]:

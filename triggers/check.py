@@ -107,6 +107,11 @@ class TriggerOptions:
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "TriggerOptions":
         """Raises TriggerRejected for values that are none."""
+        if "lookback_seconds" in parameters:
+            raise TriggerRejected(
+                "a running trigger cannot look back yet: it sees nothing from before its registration",
+                hint="leave lookback_seconds out, and run the text over the past with trigger try",
+            )
         period = _seconds(parameters, "period_seconds")
         if period != int(period):
             raise TriggerRejected("the parameter period_seconds is not a whole number")

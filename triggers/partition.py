@@ -517,16 +517,26 @@ class TriggerPartition:
 
         Raises ValueError for other bytes.
         """
-        partition = cls(rules, number)
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                partition._restore(archive)
-        except (KeyError, zipfile.BadZipFile) as error:
+                parts = {name: archive.read(name) for name in archive.namelist()}
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"not the state of a trigger partition: {error}") from error
+        return cls.of(parts, rules, number)
+
+    @classmethod
+    def of(
+        cls, segments: Mapping[str, bytes], rules: TriggerRules | None = None, number: int = 0
+    ) -> "TriggerPartition":
+        """`load` from what `segments` gave."""
+        partition = cls(rules, number)
+        try:
+            partition._restore(dict(segments))
+        except KeyError as error:
             raise ValueError(f"not the state of a trigger partition: {error}") from error
         return partition
 
-    def _restore(self, archive: zipfile.ZipFile) -> None:
-        parts = {name: archive.read(name) for name in archive.namelist()}
+    def _restore(self, parts: dict[str, bytes]) -> None:
         meta = json.loads(unsqueezed(parts.pop("meta")))
         self.triggers = {
             trigger.trigger_id: trigger for trigger in _read(json.loads(unsqueezed(parts.pop("triggers"))))

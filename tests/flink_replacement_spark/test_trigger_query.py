@@ -1,11 +1,9 @@
 """Triggers through real Spark, Redis and tables."""
 
 import json
-import random
 import threading
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from bus import topics as bus_topics
@@ -17,38 +15,16 @@ from iceberg.filters import equal
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
-from tests.triggers.trigger_records import T0, V_SHAPE, rows
-from triggers.check import INPUTS
-from venues.grid import SECOND
+from tests.flink_replacement_spark.trigger_walks import table_of, walk
+from tests.triggers.trigger_records import V_SHAPE, rows
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def table_of(ticker: str, first_id: int, prices: list[float]) -> pa.Table:
-    """The trades of `trigger_feed.trades` as the table `ticks`."""
-    ids = range(first_id, first_id + len(prices))
-    times = [T0 + number * SECOND for number in ids]
-    columns = {
-        "ticker": [ticker] * len(prices), "trade_id": [str(number) for number in ids], "ts": times, "ts_ns": times,
-        "price": prices, "size": [0.5] * len(prices), "side": ["buy"] * len(prices), "received_at": times,
-    }  # fmt: skip
-    schema = INPUTS["ticks"].schema
-    return pa.table([pa.array(columns[name], schema.field(name).type) for name in schema.names], schema=schema)
 
 
 def stored(platform: Platform, trigger_id: str) -> list[dict[str, object]]:
     table = load_table(open_catalog(platform.settings), TRIGGER_EVENTS)
     found = table.scan(row_filter=equal("trigger_id", trigger_id)).to_arrow()
     return list(found.sort_by("fired_at").to_pylist())
-
-
-def walk(seed: int, count: int) -> list[float]:
-    chance = random.Random(seed)
-    price, found = 100.0, []
-    for _ in range(count):
-        price += chance.choice((-1.0, -0.5, 0.0, 0.5, 1.0))
-        found.append(price)
-    return found
 
 
 def test_a_pattern_on_the_stream_gives_what_it_gives_over_the_same_rows(platform: Platform) -> None:

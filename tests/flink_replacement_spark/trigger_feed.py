@@ -29,14 +29,14 @@ def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, **parameters: s
     offset = control(bus, records.TriggerControl(register=registration))
     entry = records.TriggerEntry(registration=registration, control_offset=offset)
     bus.put(bus_topics.TABLE_TRIGGERS, {trigger_id: entry.SerializeToString()})
-    wait_for(lambda: is_carried_out(bus, offset) or None, 120)
+    wait_for(lambda: is_carried_out(bus, offset) or None, 200)
     return version
 
 
 def remove(bus: Bus, trigger_id: str) -> None:
     bus.delete(bus_topics.TABLE_TRIGGERS, [trigger_id])
     offset = control(bus, records.TriggerControl(remove=TriggerRemove(trigger_id=trigger_id)))
-    wait_for(lambda: is_carried_out(bus, offset) or None, 120)
+    wait_for(lambda: is_carried_out(bus, offset) or None, 200)
 
 
 def control(bus: Bus, body: records.TriggerControl) -> int:
