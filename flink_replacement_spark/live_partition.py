@@ -53,6 +53,11 @@ class _Wishes:
     periods: frozenset[int] = frozenset()
 
 
+_NOTHING = _Wishes()
+#: A ticker of which nothing came for so long, and for the time of revisions, is let go of: all its bars have ended.
+_IDLE_NS = PERIODS[-1] * SECOND
+
+
 class LivePartition:
     """Call `process` with each micro-batch's records; `save` after it and `LivePartition.load` before its next."""
 
@@ -67,6 +72,7 @@ class LivePartition:
         self._text_floors: dict[str, int] = {}
         self._text_orders: dict[str, int] = {}
         self._stored: dict[str, SeenIds] = {}
+        self._touched: dict[str, int] = {}
 
     @property
     def duplicates(self) -> int:
@@ -76,13 +82,16 @@ class LivePartition:
     def too_late(self) -> int:
         return self.makers[0].too_late
 
-    def process(self, batches: Sequence[bytes], marks: Sequence[bytes]) -> LiveOutput:
+    def process(self, batches: Sequence[bytes], marks: Sequence[bytes], now_ns: int = 0) -> LiveOutput:
         """`batches`: serialised TickBatch or Tick; `marks`: serialised TickMark; both in the order of the bus.
+        `now_ns`: the bus's clock when the newest of them came; 0 lets go of no ticker.
 
         A mark applies between the trades that were published before it and those after it, however early it is read.
         """
         output = LiveOutput()
+        touched = set()
         for mark in _decode_marks(marks, output):
+            touched.add(mark.ticker)
             if mark.WhichOneof("body") == "wanted":
                 self._want(mark.ticker, mark.wanted)
             else:
@@ -90,14 +99,42 @@ class LivePartition:
         pending: dict[str, deque[TickColumns]] = {}
         for batch in _decode_ticks(batches, output):
             pending.setdefault(batch.ticker, deque()).append(batch)
+        touched |= pending.keys()
         while True:
             self._apply_due(pending, output)
             if not pending:
                 break
             self._add({ticker: self._before_next_mark(ticker, queue) for ticker, queue in pending.items()}, output)
             pending = {ticker: queue for ticker, queue in pending.items() if queue}
+        idle = self._idle(touched, now_ns) if now_ns else []
+        for maker in self.makers:
+            maker.retire(idle)
         self._take(output)
+        self._forget(idle)
         return output
+
+    # ---- tickers that are gone
+    def _idle(self, touched: Iterable[str], now_ns: int) -> list[str]:
+        self._touched |= dict.fromkeys(touched, now_ns)
+        for ticker in self.makers[0].tickers:
+            self._touched.setdefault(ticker, now_ns)
+        since = now_ns - _IDLE_NS - self.makers[0].horizon_ns
+        return [ticker for ticker, at in self._touched.items() if at <= since]
+
+    def _forget(self, tickers: Iterable[str]) -> None:
+        """Keep of these what tells old trades from new ones, in a few numbers."""
+        for maker in self.makers:
+            maker.forget(list(tickers))
+        for ticker in tickers:
+            del self._touched[ticker]
+            self._gaps.pop(ticker, None)
+            if self._wishes.get(ticker, _NOTHING) == _NOTHING:
+                self._wishes.pop(ticker, None)
+            if times := self._text_ids.pop(ticker, {}).values():
+                self._text_floors[ticker] = max(self._text_floors.get(ticker, 0), *times)
+            stored = self._stored.get(ticker)
+            if stored is not None and len(stored.last):
+                self._stored[ticker] = SeenIds(stored.limit, int(stored.last[-1]))
 
     def _take(self, output: LiveOutput) -> None:
         due, self._clocks = self._clocks, {}
@@ -278,6 +315,7 @@ class LivePartition:
                 t: [[text.decode("latin-1"), time] for text, time in ids.items()] for t, ids in self._text_ids.items()
             },
             "gaps": self._gaps,
+            "touched": self._touched,
         }
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as archive:
@@ -306,6 +344,7 @@ class LivePartition:
             t: {text.encode("latin-1"): time for text, time in ids} for t, ids in meta["text_ids"].items()
         }
         partition._text_floors = meta["text_floors"]
+        partition._touched = meta.get("touched", {})
         partition._gaps = {t: [(a, b, c, d) for a, b, c, d in gaps] for t, gaps in meta["gaps"].items()}
         return partition
 

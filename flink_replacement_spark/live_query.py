@@ -1,11 +1,15 @@
 """The one streaming query over live trades: bars, stored ticks and gaps of all tickers."""
 
+from contextlib import closing
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bus import topics as bus_topics
+from bus.connect import connect
 from core.settings import Settings
 from flink_replacement_spark.live_rows import RESULT_SCHEMA, process
+from flink_replacement_spark.live_state import drop_outdated
 from flink_replacement_spark.live_writer import LiveWriter
 from flink_replacement_spark.session import STREAMS_POOL
 from venues.grid import SECOND
@@ -13,6 +17,7 @@ from venues.grid import SECOND
 __all__ = ["LIVE_QUERY", "start_live_query"]
 
 LIVE_QUERY = "live"
+_RETRY_SECONDS = 2.0
 
 
 def start_live_query(session: SparkSession, settings: Settings, writer: LiveWriter, checkpoint: str) -> StreamingQuery:
@@ -32,10 +37,13 @@ def start_live_query(session: SparkSession, settings: Settings, writer: LiveWrit
         .option("reader", bus_topics.READER_BAR_MAKER)
         .load()
     )
-    return (
+    query = (
         trades.writeStream.queryName(LIVE_QUERY)
         .foreachBatch(write_batch)
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
         .start()
     )
+    with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
+        drop_outdated(bus, str(query.id))
+    return query

@@ -53,6 +53,7 @@ RESULT_SCHEMA = ", ".join(f"{field.name} {_NAMES.get(str(field.type), 'binary')}
 #: Field 13 of OHLCV, as a varint.
 _SEQUENCE_TAG = b"\x68"
 _PUBLISH_RECORDS = 5_000
+_MILLISECOND_NS = 1_000_000
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -67,12 +68,12 @@ def process(
         if not ranges:
             return
         partition = ranges[0].column("partition")[0].as_py()
-        ticks, marks = (_values(url, ranges, tag) for tag in range(2))
+        (ticks, tick_ms), (marks, mark_ms) = (_values(url, ranges, tag) for tag in range(2))
         bus = worker_bus(url)
         store = StateStore(bus, query_id)
         live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
         before = live.duplicates, live.too_late
-        output = live.process(ticks, marks)
+        output = live.process(ticks, marks, max(tick_ms, mark_ms) * _MILLISECOND_NS)
         _publish(bus, f"{query_id}:{partition}", batch_id, output)
         store.save(partition, batch_id, live.save())
         _CACHE[query_id, partition] = (batch_id, live)
@@ -97,8 +98,14 @@ def _resume(
     return LivePartition(lateness_ns, horizon_ns) if stored is None else LivePartition.load(stored)
 
 
-def _values(url: str, ranges: Sequence[pa.RecordBatch], tag: int) -> list[bytes]:
-    return [record.value for found in records_of(url, ranges, tag) for record in found]
+def _values(url: str, ranges: Sequence[pa.RecordBatch], tag: int) -> tuple[list[bytes], int]:
+    """The values of a topic's records, and the bus's time (ms) of the newest of them, 0 for none."""
+    values: list[bytes] = []
+    newest_ms = 0
+    for found in records_of(url, ranges, tag):
+        values += [record.value for record in found]
+        newest_ms = found[-1].timestamp_ms
+    return values, newest_ms
 
 
 def _rows(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,12 @@ the next batch, so that a micro-batch can run again whatever was killed when.
 import json
 
 from bus import Bus
+from core.errors import CandlewrightError
+from core.log import get_logger
 
-__all__ = ["StateStore"]
+__all__ = ["StateStore", "drop_outdated"]
+
+log = get_logger()
 
 
 class StateStore:
@@ -50,3 +54,21 @@ class StateStore:
     def _base(pointer: list[int], batch_id: int) -> int:
         newest, before = pointer
         return newest if newest < batch_id else before
+
+
+def drop_outdated(bus: Bus, query_id: str, prefix: str = "live_state") -> None:
+    """Drop the states of earlier queries, whose checkpoints were lost, once `query_id` is the only one that runs.
+
+    There is one live query a bus, so that any other is of the past. A failure leaves them to the next start.
+    """
+    registry = f"{prefix}_queries"
+    try:
+        outdated = bus.items(registry).keys() - {query_id}
+        bus.put(registry, {query_id: b""})
+        for old in outdated:
+            table = f"{prefix}:{old}"
+            bus.delete(table, list(bus.items(table)))
+            bus.delete(registry, [old])
+            log.info("state_dropped", query_id=old, table=table)
+    except CandlewrightError as error:
+        log.warning("state_not_dropped", prefix=prefix, error=str(error))

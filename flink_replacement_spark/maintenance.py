@@ -1,4 +1,4 @@
-"""Keeps the tables quick: compaction, snapshot expiry, orphan files. The only owner of these tasks.
+"""Keeps the tables quick: retention of ticks, compaction, snapshot expiry, orphan files. The only owner of these tasks.
 
 Each step takes the driver's table lock for itself, so that the history writer waits for one step at most.
 """
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 from core import metrics
 from core.errors import CandlewrightError
 from core.log import get_logger
-from iceberg import SPARK_CATALOG, TABLES, TableDefinition, drop_old_snapshots, load_table
+from iceberg import SPARK_CATALOG, TABLES, TICKS, TableDefinition, drop_old_snapshots, load_table
 
 log = get_logger()
 
@@ -39,13 +40,14 @@ _STEPS = metrics.Counter(
 
 @dataclass
 class Maintenance:
-    """`minutes` 0 switches all but the trimming of snapshots off."""
+    """`minutes` 0 switches all but the trimming of snapshots off; `ticks_retention_days` 0 keeps all ticks."""
 
     session: SparkSession
     catalog: Catalog
     table_lock: threading.Lock
     minutes: float
     min_snapshot_age_seconds: float = MIN_SNAPSHOT_AGE_SECONDS
+    ticks_retention_days: int = 0
     last_run_at: float = field(default_factory=time.monotonic)
     last_problem: str = ""
 
@@ -58,6 +60,8 @@ class Maintenance:
 
     def run_all(self, stopping: threading.Event) -> None:
         """Every step on every table; a step that fails is counted and told, the others go on."""
+        if self.ticks_retention_days:
+            self._guarded("drop_old_ticks", self.drop_old_ticks, TICKS.name)
         for definition in TABLES:
             for step in (self.compact, self.expire, self.remove_orphans):
                 if stopping.is_set():
@@ -83,6 +87,17 @@ class Maintenance:
             table = load_table(self.catalog, definition)
             if len(table.metadata.snapshots) > MANY_SNAPSHOTS:
                 drop_old_snapshots(table, keep=KEPT_SNAPSHOTS, min_age_seconds=self.min_snapshot_age_seconds)
+
+    def drop_old_ticks(self) -> None:
+        """Delete the days (UTC) of `market.ticks` whose last trade is older than the retention.
+
+        A day is a partition, so that this drops files and rewrites none. They go with the snapshots that name them.
+        """
+        first_kept = datetime.now(UTC).date() - timedelta(days=self.ticks_retention_days)
+        table = f"{SPARK_CATALOG}.{'.'.join(TICKS.identifier)}"
+        old = f"SELECT 1 FROM {table}.partitions WHERE partition.ts_day < DATE '{first_kept}' LIMIT 1"
+        if self.session.sql(old).toArrow().num_rows:
+            self.session.sql(f"DELETE FROM {table} WHERE ts < TIMESTAMP '{first_kept} 00:00:00+00:00'")
 
     def compact(self, definition: TableDefinition) -> None:
         """Merge small files into few sorted ones."""

@@ -124,7 +124,14 @@ class Driver:
         # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
         triggers.start()
         self._is_warm = True
-        self._maintenance = Maintenance(session, catalog, self.table_lock, settings.iceberg.maintenance_minutes)
+        tables = settings.iceberg
+        self._maintenance = Maintenance(
+            session,
+            catalog,
+            self.table_lock,
+            tables.maintenance_minutes,
+            ticks_retention_days=tables.ticks_retention_days,
+        )
         self._start_thread("maintenance", lambda: self._maintain())
         self._start_thread("bus-check", self._check_bus)
         events = self._event_table = EventTable(bus, catalog, self.table_lock, self._stopping)

@@ -1,0 +1,42 @@
+"""One-minute bars computed from the input directly, by Arrow alone, to compare a benchmark's bars with."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+__all__ = ["expected_bars", "wrong_rows"]
+
+MINUTE_NS = 60_000_000_000
+_KEYS = ["symbol", "open_time"]
+_VALUES = ["open", "high", "low", "close", "volume", "trade_count"]
+#: Sizes and prices of the input have fewer decimals.
+_SCALE = 9
+
+
+def expected_bars(input_file: Path) -> pa.Table:
+    """Columns of OUT (`symbol`, `open_time` in ns, prices, `volume`, `trade_count`), in order of symbol and time.
+
+    The input's trades have distinct times; a volume is a sum of decimals, rounded once.
+    """
+    ticks = pq.read_table(input_file, columns=["ts_ns", "symbol", "price", "size"]).sort_by("ts_ns")
+    minute = pc.multiply(pc.divide(ticks["ts_ns"], MINUTE_NS), MINUTE_NS)
+    exact = pc.round(ticks["size"], _SCALE).cast(pa.decimal128(28, _SCALE))
+    rows = pa.table({"symbol": ticks["symbol"], "open_time": minute, "price": ticks["price"], "size": exact})
+    functions = [("price", "first"), ("price", "max"), ("price", "min"), ("price", "last"), ("size", "sum")]
+    made = rows.group_by(_KEYS, use_threads=False).aggregate([*functions, ("price", "count")])
+    columns = [made[name] for name in (*_KEYS, *(f"{name}_{function}" for name, function in functions), "price_count")]
+    columns[-2] = columns[-2].cast(pa.float64())
+    return pa.table(columns, names=[*_KEYS, *_VALUES]).sort_by([(name, "ascending") for name in _KEYS])
+
+
+def wrong_rows(input_file: Path, bars: pa.Table) -> int:
+    """How many of `bars` (columns and order of `expected_bars`) differ in any column, are missing or too many."""
+    expected = expected_bars(input_file)
+    if expected.num_rows != bars.num_rows:
+        return max(1, abs(int(expected.num_rows) - int(bars.num_rows)))
+    same = pa.array([True] * bars.num_rows)
+    for name in (*_KEYS, *_VALUES):
+        same = pc.and_(same, pc.equal(bars[name].combine_chunks(), expected[name].combine_chunks()))
+    return int(pc.sum(pc.invert(same)).as_py() or 0)

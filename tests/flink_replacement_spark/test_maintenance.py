@@ -1,0 +1,64 @@
+"""Retention of ticks over a real table."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from flink_replacement_spark.maintenance import Maintenance
+from iceberg import TICKS, append_or_find, load_table, open_catalog
+from tests.flink_replacement_spark.driver import Platform
+
+pytestmark = pytest.mark.timeout(300)
+
+TICKERS = ["OLD/USDT.BINANCE", "OLDER/USDT.KRAKEN"]
+
+
+def _rows(times: list[datetime]) -> pa.Table:
+    rows = [
+        {
+            "ticker": ticker,
+            "trade_id": str(number),
+            "ts": time,
+            "ts_ns": int(time.timestamp()) * 10**9,
+            "price": 1.0,
+            "size": 1.0,
+            "side": "buy",
+            "received_at": time,
+        }
+        for ticker in TICKERS
+        for number, time in enumerate(times)
+    ]
+    return pa.Table.from_pylist(rows, schema=TICKS.arrow_schema)
+
+
+def test_whole_days_past_the_retention_go_and_no_younger_trade_does(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flink_replacement_spark.maintenance.TABLES", ())
+    catalog = open_catalog(platform.settings)
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first_kept = midnight - timedelta(days=3)
+    second = timedelta(seconds=1)
+    old = [first_kept - timedelta(days=400), first_kept - timedelta(days=1), first_kept - second]
+    young = [first_kept, first_kept + second, midnight]
+    append_or_find(load_table(catalog, TICKS), _rows(old + young), {"candlewright.batch-id": "retention"})
+    maintenance = Maintenance(
+        platform.driver.session, catalog, platform.driver.table_lock, minutes=1, ticks_retention_days=3
+    )
+
+    def kept() -> list[datetime]:
+        found = load_table(catalog, TICKS).scan().to_arrow().to_pylist()
+        return sorted(row["ts"] for row in found if row["ticker"] in TICKERS)
+
+    maintenance.run_all(threading.Event())
+    assert maintenance.last_problem == ""
+    assert kept() == sorted(young * 2)
+    snapshot = load_table(catalog, TICKS).current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    # Files were dropped, none was written anew.
+    assert snapshot.summary["deleted-data-files"] is not None
+    assert snapshot.summary["added-data-files"] is None
+    maintenance.drop_old_ticks()
+    assert load_table(catalog, TICKS).current_snapshot() == snapshot

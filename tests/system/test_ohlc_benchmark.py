@@ -1,0 +1,50 @@
+"""The benchmark of live bars makes the bars that a direct computation makes, and notices when one differs."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import ohlc
+from benchmarks.ohlc_check import expected_bars, wrong_rows
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def input_file(tmp_path: Path) -> Path:
+    random = np.random.default_rng(3)
+    rows = 30_000
+    time_ms = 1_704_067_200_000 + np.cumsum(random.integers(1, 72, rows))
+    ticks = {
+        "ts_ns": time_ms * 1_000_000,
+        "symbol": np.array(["A/USDT.SIM", "B/USDT.SIM", "C/USDT.SIM"])[random.integers(0, 3, rows)],
+        "price": np.round(100 + np.cumsum(random.integers(-5, 6, rows)) / 100, 2),
+        "size": np.round(random.exponential(2.0, rows) + 0.001, 3),
+        "side": np.array(["buy", "sell"])[random.integers(0, 2, rows)],
+    }
+    file = tmp_path / "ticks.parquet"
+    pq.write_table(pa.table(ticks), file)
+    return file
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_all_bars_are_those_of_the_input(input_file: Path, tmp_path: Path) -> None:
+    result = ohlc.run(input_file, tmp_path / "rows.parquet")
+    assert result["rows"] == 30_000
+    assert result["wrong_rows"] == 0 and result["duplicates"] == 0
+    assert result["result_rows"] == expected_bars(input_file).num_rows > 50
+    assert pq.read_table(tmp_path / "rows.parquet").num_rows == result["result_rows"]
+
+
+@pytest.mark.parametrize("column", ["open", "close", "volume", "trade_count"])
+def test_a_wrong_bar_is_counted(input_file: Path, column: str) -> None:
+    bars = expected_bars(input_file)
+    values = bars[column].to_pylist()
+    values[7] += 1
+    place = bars.column_names.index(column)
+    assert wrong_rows(input_file, bars.set_column(place, column, pa.array(values))) == 1
+    assert wrong_rows(input_file, bars.slice(1)) == 1
+    assert wrong_rows(input_file, bars) == 0
