@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 UNKNOWN_TRIES = 3
 #: Exchanges of which ccxt never looks at its raw market records again; they are most of a market list's memory.
 WITHOUT_RAW_MARKETS = ("binance", "kraken", "okx", "bybit", "coinbase", "coinbaseexchange")
+#: Requests under way at once; others wait, and do not count that as the exchange's time.
+MAX_REQUESTS = 20
 #: How old a look at the exchange's clock may be where it decides nothing.
 CLOCK_SECONDS = 5.0
 
@@ -54,6 +56,8 @@ class VenueClient:
         self.markets: Mapping[str, Market] = {}
         self.periods: Mapping[int, str] = native_periods(exchange.timeframes)
         self.one_at_a_time = asyncio.Lock()
+        self._requests = asyncio.Semaphore(MAX_REQUESTS)
+        self._clock_turn = asyncio.Lock()
         self._request_timeout = request_timeout
         self._patience = patience
         self._loaded_at = float("-inf")
@@ -115,10 +119,15 @@ class VenueClient:
 
     async def clock(self, progress: Progress, *, newer_than: float = CLOCK_SECONDS) -> int:
         """A time (ns) that the exchange's clock had reached, read at most `newer_than` seconds ago."""
-        if time.monotonic() - self._clock_read_at > newer_than:
-            self._clock_ns = await self._read_clock(progress)
-            self._clock_read_at = time.monotonic()
-            metrics.CLOCK_SKEW.labels(self.venue).set(self._clock_ns / 1e9 - time.time())
+        if time.monotonic() - self._clock_read_at <= newer_than:
+            return self._clock_ns
+        asked_at = time.monotonic()
+        async with progress.turn(self._clock_turn):
+            # Of many jobs that ask at once one reads it for all.
+            if self._clock_read_at < asked_at:
+                self._clock_ns = await self._read_clock(progress)
+                self._clock_read_at = time.monotonic()
+                metrics.CLOCK_SKEW.labels(self.venue).set(self._clock_ns / 1e9 - time.time())
         return self._clock_ns
 
     async def _read_clock(self, progress: Progress) -> int:
@@ -175,12 +184,16 @@ class VenueClient:
     async def attempt(self, kind: Call, ask: Callable[[], Awaitable[Any]], progress: Progress, scale: float = 1) -> Any:
         """One try. `scale`: how many requests ccxt makes for it at most."""
         await self.budget.take(kind, progress)
-        progress.expect(self._request_timeout * scale + SLACK_SECONDS)
-        metrics.REQUESTS.labels(self.venue).inc()
-        try:
-            result = await ask()
-        except Exception as error:
-            raise await self._translated(error, progress) from error
+        failure: Exception | None = None
+        async with progress.turn(self._requests):
+            progress.expect(self._request_timeout * scale + SLACK_SECONDS)
+            metrics.REQUESTS.labels(self.venue).inc()
+            try:
+                result = await ask()
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise await self._translated(failure, progress) from failure
         reply = last_reply()
         self._note_date(reply)
         await self.budget.learn(reply, progress)

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 
 class Progress:
@@ -20,6 +21,25 @@ class Progress:
         self.expect(seconds + SLACK_SECONDS)
         await asyncio.sleep(seconds)
 
+    @asynccontextmanager
+    async def turn(self, gate: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
+        """Inside `gate`, however long that takes: a queue that moves is a sign of life."""
+        waiter = asyncio.ensure_future(gate.acquire())
+        try:
+            while not waiter.done():
+                self.expect(TURN_SECONDS + SLACK_SECONDS)
+                await asyncio.wait([waiter], timeout=TURN_SECONDS)
+        except asyncio.CancelledError:
+            if not waiter.cancel():
+                gate.release()
+            raise
+        try:
+            yield
+        finally:
+            gate.release()
 
+
+#: How often a job that waits for its turn says that it lives.
+TURN_SECONDS = 1.0
 #: What a busy event loop may add to any wait.
 SLACK_SECONDS = 3.0

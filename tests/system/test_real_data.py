@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 import candlewright as cw
+from bus.redis_bus import RedisBus
+from candlewright.supervisor.parts import bus_url_of
 from candlewright.supervisor.private import PrivatePlatform
 from core.settings import IngestorSettings
 from iceberg.coverage import read_coverage
@@ -24,6 +26,7 @@ from sandbox.faults import Fault
 from sandbox.instruments import utc_ms
 from sandbox.recorded import RecordedVenues
 from tests.faults.harness import Platform, until
+from tests.faults.replay import Replay, Tape, ids_of, published_bars
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -34,11 +37,29 @@ WEEK_SECONDS = 604_800
 LONG, HOURLY = "FTXBTC/USD", "BTC/USDT"
 
 
+class RecordedThread:
+    """Recorded venues in a thread of their own."""
+
+    def __init__(self, venues: RecordedVenues, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = venues.url
+        self._venues = venues
+        self._loop = loop
+
+    def call(self, function: Callable[[RecordedVenues], Any]) -> Any:
+        """The result of the function in that thread."""
+
+        async def run() -> Any:
+            return function(self._venues)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+
+
 @dataclass
 class Venues:
     """One platform over Binance's wire format and over Kraken's recorded replies."""
 
     platform: Platform
+    kraken: RecordedThread
     kraken_rows: list[list[Any]]
 
     def connect(self) -> cw.Client:
@@ -51,15 +72,13 @@ class Venues:
 
 
 @contextmanager
-def recorded_venues(directory: Path) -> Iterator[str]:
-    """Their URL; they live in a thread."""
-    started, loop_of, over = threading.Event(), list[asyncio.AbstractEventLoop](), asyncio.Event()
-    url = list[str]()
+def recorded_venues(directory: Path) -> Iterator[RecordedThread]:
+    started, over = threading.Event(), asyncio.Event()
+    found = list[RecordedThread]()
 
     async def run() -> None:
         async with RecordedVenues(directory) as venues:
-            url.append(venues.url)
-            loop_of.append(asyncio.get_running_loop())
+            found.append(RecordedThread(venues, asyncio.get_running_loop()))
             started.set()
             await over.wait()
 
@@ -67,9 +86,9 @@ def recorded_venues(directory: Path) -> Iterator[str]:
     thread.start()
     assert started.wait(30)
     try:
-        yield url[0]
+        yield found[0]
     finally:
-        loop_of[0].call_soon_threadsafe(over.set)
+        found[0]._loop.call_soon_threadsafe(over.set)
         thread.join(10)
 
 
@@ -102,12 +121,12 @@ def venues(
     reply = json.loads((shared_data / "kraken" / "xbtusdt_ohlc_1m_rest.json").read_text())
     with (
         SandboxThread(seed=11, rate_limit=False, candles=[f"{LONG}:1m={long_file}"]) as binance,
-        recorded_venues(shared_data) as kraken_url,
+        recorded_venues(shared_data) as kraken,
     ):
         binance.call(lambda sandbox: sandbox.add_candles(HOURLY, "1h", hours))
         up = PrivatePlatform(
             tmp_path_factory.mktemp("recorded"),
-            ("--exchange-url", f"BINANCE={binance.url}", "--exchange-url", f"KRAKEN={kraken_url}", "--ingestors", "3"),
+            ("--exchange-url", f"BINANCE={binance.url}", "--exchange-url", f"KRAKEN={kraken.url}", "--ingestors", "3"),
             {
                 "INGESTOR__VENUES": '["BINANCE", "KRAKEN"]',
                 "INGESTOR__RATE_LIMIT": "false",
@@ -120,7 +139,7 @@ def venues(
         )
         try:
             up.start(300)
-            yield Venues(Platform(up, binance, told), reply["result"]["XBTUSDT"])
+            yield Venues(Platform(up, binance, told), kraken, reply["result"]["XBTUSDT"])
         finally:
             code = up.stop()
         assert code == 0, told[-40:]
@@ -203,6 +222,56 @@ def test_quiet_minutes_are_kept_and_the_unfinished_candle_is_absent(venues: Venu
     ]
     covered = venues.coverage("kraken")
     assert (covered["expected"], covered["got"], covered["holes"], covered["status"]) == (720, 720, [], "OK")
+
+
+def test_live_trades_make_the_exchanges_own_candles(venues: Venues, shared_data: Path) -> None:
+    """Through its websocket, which is cut three times and resends its newest trades on each subscribe."""
+    reply = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())
+    trades = reply["result"]["XBTUSDT"]
+    ticker, times = "BTC/USDT.KRAKEN", [-int(-trade[2] * 1_000 // 1) for trade in trades]
+    end = venues.kraken.call(lambda recorded: recorded.clock.now())
+    start = times[0] - 1
+    venues.kraken.call(lambda recorded: recorded.clock.set(start))
+    for code, after in ((1000, 200), (1001, 450), (1006, 700)):
+        venues.kraken.call(lambda recorded: recorded.add_fault(Fault("close", path="/v2", code=code, after=after)))  # noqa: B023
+    bus = RedisBus(bus_url_of(venues.platform.up.settings))
+
+    def advance(milliseconds: int) -> None:
+        venues.kraken.call(lambda recorded: recorded.clock.advance(milliseconds))
+
+    replay = Replay(bus, [Tape(ticker, times, advance, start)])
+    try:
+        with venues.connect() as client, client.realtime(ticker, ohlc_periods=["1m"]):
+            until(lambda: venues.kraken.call(lambda recorded: recorded.is_streaming), 60, "a subscription")
+            replay.play(len(times), step=5)
+            replay.finish()
+            replay.pass_time(end - replay.tapes[0].now)
+            theirs = {
+                row[0] * 1_000: (*map(float, row[1:5]), float(row[6]), row[7])
+                for row in venues.kraken_rows
+                if times[0] < row[0] * 1_000 < times[-1] - MINUTE_MS
+            }
+            assert len(theirs) == 409
+            with_trades = {opened for opened, row in theirs.items() if row[-1]}
+
+            def closed() -> bool:
+                return with_trades <= {opened for period, opened in published_bars(bus, ticker) if period == 60}
+
+            until(closed, 90, "all bars")
+            said = {opened: row for (period, opened), row in published_bars(bus, ticker).items() if period == 60}
+    finally:
+        venues.kraken.call(lambda recorded: recorded.clock.set(end))
+        bus.close()
+    # Quiet minutes have no bar.
+    assert {opened for opened in theirs if opened in said} == with_trades
+    assert {opened: (*said[opened][1:6], said[opened][7]) for opened in with_trades} == {
+        opened: theirs[opened] for opened in with_trades
+    }
+    assert all(said[opened][-1] for opened in with_trades)
+    platform = venues.platform
+    until(lambda: platform.table("ticks", ticker=ticker).num_rows >= len(trades), 60, "all ticks in the table")
+    assert ids_of(platform.table("ticks", ticker=ticker)) == [trade[6] for trade in trades]
+    assert venues.platform.table("gaps", ticker=ticker).num_rows == 0
 
 
 def test_a_range_that_the_exchange_no_longer_serves_is_an_error_with_the_reason(venues: Venues) -> None:

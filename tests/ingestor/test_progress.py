@@ -1,0 +1,59 @@
+"""Waiting for one's turn is a sign of life, and costs no turn when it is given up."""
+
+import asyncio
+
+import pytest
+
+from ingestor import progress
+from ingestor.progress import Progress
+
+
+async def test_a_job_that_waits_for_its_turn_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "TURN_SECONDS", 0.01)
+    said: list[float] = []
+    gate = asyncio.Lock()
+    await gate.acquire()
+
+    async def wait() -> bool:
+        async with Progress(said.append).turn(gate):
+            return gate.locked()
+
+    waiting = asyncio.create_task(wait())
+    while len(said) < 3:
+        await asyncio.sleep(0.01)
+    assert not waiting.done()
+    gate.release()
+    assert await waiting
+    assert not gate.locked()
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+async def test_a_job_that_is_stopped_while_it_waits_keeps_no_turn(is_free: bool) -> None:
+    gate = asyncio.Semaphore(1)
+    await gate.acquire()
+
+    async def wait() -> None:
+        async with Progress().turn(gate):
+            raise AssertionError("it was stopped")
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if is_free:
+        # Its turn has come in the same instant.
+        gate.release()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    if not is_free:
+        gate.release()
+    async with asyncio.timeout(5):
+        await gate.acquire()
+
+
+async def test_a_failure_inside_gives_the_turn_back() -> None:
+    gate = asyncio.Semaphore(1)
+    with pytest.raises(ValueError, match="inside"):
+        async with Progress().turn(gate):
+            raise ValueError("inside")
+    assert not gate.locked()
