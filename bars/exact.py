@@ -37,9 +37,11 @@ class Scaled:
     def at_scale(self, scale: int) -> Integers:
         """The integers for a larger `scale`."""
         factor = 10 ** (scale - self.scale)
-        if factor == 1:
+        bound = _bound(self.integers)
+        if factor == 1 or bound == 0:
+            # Zeros, or none: the factor alone may be past 64 bits.
             return self.integers
-        if self.integers.dtype == object or _bound(self.integers) * factor >= _LIMIT:
+        if self.integers.dtype == object or bound * factor >= _LIMIT:
             widened: Integers = self.integers.astype(object) * factor
             return widened
         return self.integers * np.int64(factor)

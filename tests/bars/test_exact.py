@@ -51,3 +51,8 @@ def test_single_values_survive(value: float) -> None:
 def test_ten_tenths_are_one() -> None:
     tenths = exact.from_doubles(np.full(10, 0.1))
     assert exact.to_doubles(exact.segment_sums(tenths, np.array([0]))).tolist() == [1.0]
+
+
+def test_zeros_and_no_numbers_take_any_scale() -> None:
+    for integers in (np.zeros(2, np.int64), np.empty(0, np.int64)):
+        assert exact.Scaled(integers, 0).at_scale(40).tolist() == integers.tolist()
