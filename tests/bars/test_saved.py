@@ -13,7 +13,7 @@ def test_a_maker_that_never_saw_a_trade_comes_back() -> None:
     assert (maker.periods, maker.lateness_ns, maker.horizon_ns, maker.tickers) == ([60, 300], 5, 7, [])
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["A/B.X", "C/D.X"]), st.integers(0, 900), st.floats(1e-9, 1e17)),
