@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import ccxt.async_support
 import pytest
 
@@ -77,6 +78,32 @@ async def test_kraken_trades_are_paged_by_cursor(make: Make) -> None:
     second = (await kraken.publicGetTrades({"pair": "XBTUSDT", "since": first["last"]}))["result"]
     ids = [row[6] for row in first["XBTUSDT"] + second["XBTUSDT"]]
     assert ids == list(range(10218208, 10219208))
+
+
+async def test_kraken_streams_trades_and_resends_the_newest_on_each_subscribe(venues: RecordedVenues) -> None:
+    first, last = 10218208, 10219207
+    venues.add_fault(Fault("close", path="/v2", code=1001, after=500))
+    ids: list[int] = []
+    async with aiohttp.ClientSession() as client:
+        for number in range(2):
+            if number == 0:
+                venues.clock.set(1762795433000)
+            async with client.ws_connect(f"{venues.url}/v2") as socket:
+                assert (await socket.receive_json(timeout=5))["channel"] == "status"
+                await socket.send_json(
+                    {"method": "subscribe", "params": {"channel": "trade", "symbol": ["BTC/USDT"]}, "req_id": 7}
+                )
+                assert (await socket.receive_json(timeout=5))["success"] is True
+                if number == 0:
+                    venues.clock.set(1762820250000)
+                while not ids or ids[-1] < last:
+                    message = await socket.receive(timeout=5)
+                    if message.type != aiohttp.WSMsgType.TEXT:
+                        break
+                    frame = message.json()
+                    if frame["channel"] == "trade":
+                        ids += [row["trade_id"] for row in frame["data"]]
+    assert ids == [*range(first, first + 500), *range(last - 49, last + 1)]
 
 
 @pytest.mark.parametrize(("name", "symbol"), [("okx", "BTC/USDT"), ("bybit", "BTC/USDT")])

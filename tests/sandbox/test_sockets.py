@@ -119,6 +119,19 @@ async def test_duplicated_swapped_and_dropped_trades(sandbox: Sandbox, client: a
     }
 
 
+async def test_late_trades_come_after_those_that_followed_them(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
+    first = sandbox.markets["BTCUSDT"].fill_at(sandbox.clock.now() + 1)
+    sandbox.add_fault(Fault("late", after=1, count=3, seconds=0.2))
+    async with await connected(sandbox, client) as socket:
+        sandbox.clock.advance(10_000)
+        ids = [number - first for number in await trades(socket, 2)]
+        while not {1, 2, 3} <= set(ids):
+            ids += [number - first for number in await trades(socket, 1)]
+    assert ids[:2] == [0, 4]
+    assert [number for number in ids if number in (1, 2, 3)] == [1, 2, 3]
+    assert sandbox.stream_counters["late"] == 3
+
+
 @pytest.mark.parametrize("code", [1000, 1001, 1012])
 async def test_close_with_a_code_comes_after_so_many_trades(
     sandbox: Sandbox, client: aiohttp.ClientSession, code: int
