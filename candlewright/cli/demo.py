@@ -30,7 +30,7 @@ V_SHAPE = """\
 SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts
   MEASURES S.price AS top, LAST(D.price) AS bottom, LAST(U.price) AS back, COUNT(*) AS trades
-  PATTERN (S D{2,} U{2,})
+  PATTERN (S D+ U+)
   DEFINE D AS price < PREV(price), U AS price > PREV(price)
 ) AS v"""
 
