@@ -37,7 +37,14 @@ def query(pattern: str, define: str, measures: str = MEASURES) -> str:
     )
 
 
+#: The V shape that engines without a greedy last variable can run too: a row that does not rise ends it.
+ENDED = (
+    "MEASURES FIRST(ts_ns) AS t0, LAST(U.ts_ns) AS t1, FIRST(price) AS first_price, LAST(D.price) AS bottom, "
+    "LAST(U.price) AS top"
+)
+
 BATCH = {
+    "local, a match in 116 rows, with an end": query("S D{3,} U{3,} E", f"{LOCAL}, E AS price <= PREV(price)", ENDED),
     "local, a match in 7 rows": query("S D+ U+", LOCAL),
     "local, a match in 115 rows": query("S D{3,} U{3,}", LOCAL),
     "path": query("S D+ U+", PATH),

@@ -118,6 +118,10 @@ class Automaton:
         self._accepting: dict[tuple[bool, bool], int] = {}
         self.everything = self.state((1 << len(self._places)) - 1)
 
+    @property
+    def places(self) -> int:
+        return len(self._places)
+
     def _lay_out(self, at: Position) -> None:
         for place in range(len(self._places)):
             self.layout(place, False, False, at=at)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from cep.bulk import find_in_bulk
 from cep.conditions import Conditions
 from cep.evaluation import Bounds, RowValues
 from cep.measures import Mapping, MeasureValues, Outputs
 from cep.recognize import RecognizePlan
 from cep.search import Found, PartitionSearch, StepLimit, Trial, WorkLimit
-from cep.vector import Index, Vector
+from cep.vector import Array, Index, Vector
 
 Columns = Callable[[int], Vector]
 
@@ -30,6 +31,12 @@ class MatchRows:
 
 def masks(conditions: Conditions, values: RowValues, length: int) -> list[int]:
     """Per row the bits of the variables whose local condition is met."""
+    found = mask_array(conditions, values, length)
+    return list(found.tobytes()) if found.dtype == np.uint8 else found.tolist()
+
+
+def mask_array(conditions: Conditions, values: RowValues, length: int) -> Array:
+    """The same as an array of 8 or 64 bits a row."""
     count = len(conditions.local)
     kind: Any = np.uint8 if count <= 8 else np.int64
     always = sum(1 << number for number, node in enumerate(conditions.local) if node is None)
@@ -37,7 +44,7 @@ def masks(conditions: Conditions, values: RowValues, length: int) -> list[int]:
     for number, node in enumerate(conditions.local):
         if node is not None:
             found |= values.value(node).true().astype(kind) << kind(number)
-    return list(found.tobytes()) if count <= 8 else found.tolist()
+    return found
 
 
 def trials(conditions: Conditions, values: RowValues, base: int) -> Sequence[Trial | None]:
@@ -50,7 +57,7 @@ def trials(conditions: Conditions, values: RowValues, base: int) -> Sequence[Tri
 def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> Found:
     """All matches of a sorted input. Raises SkipFailed; TriggerRejected when the work passes a limit."""
     values = RowValues(column, length, bounds)
-    row_masks = masks(plan.conditions, values, length)
+    mask_values = mask_array(plan.conditions, values, length)
     tests = trials(plan.conditions, values, 0)
     times: list[int] = []
     if plan.time_column is not None:
@@ -59,6 +66,9 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> F
     is_linear = not tests and plan.search.is_linear
     limit = plan.search.limits
     try:
+        if not tests and (together := find_in_bulk(plan.search, mask_values, bounds)) is not None:
+            return together
+        row_masks: list[int] = mask_values.tolist()
         for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
             search = PartitionSearch(plan.search, start)
             search.trials = tests

@@ -1,11 +1,12 @@
 """The library against the slow matcher, over random patterns, conditions, measures and data."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from cep import SkipFailed, evaluate
+from cep import SkipFailed, bulk, evaluate
 from tests.cep.random_matches import Case, cases
 from tests.cep.reference import Reference
 
@@ -55,3 +56,10 @@ def test_matches_are_those_of_the_slow_matcher(case: Case) -> None:
 @given(cases(within=True))
 def test_matches_with_within_are_those_of_the_slow_matcher(case: Case) -> None:
     check(case)
+
+
+@_SETTINGS
+@given(cases())
+def test_matches_found_in_bulk_are_those_of_the_slow_matcher(case: Case) -> None:
+    with patch.object(bulk, "FEWEST_ROWS", 0):
+        check(case)

@@ -1,0 +1,68 @@
+"""Large inputs, whose matches are found in blocks of rows, against the search row by row."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cep import TriggerRejected, bulk, evaluate
+from cep.bulk import find_in_bulk
+from cep.evaluation import Bounds
+from cep.limits import Limits
+from cep.search import Found, SearchPlan
+from cep.vector import Array
+
+pytestmark = pytest.mark.timeout(120)
+
+_ROWS = 30_000
+
+
+def _table() -> pa.Table:
+    random = np.random.default_rng(3)
+    symbols = np.array(["A", "B", "C", "D"])[np.searchsorted([0.6, 0.9, 0.9999], random.random(_ROWS))]
+    price = np.round(100 + np.cumsum(random.integers(-3, 4, _ROWS)) / 10, 1)
+    return pa.table({"symbol": symbols, "n": np.arange(_ROWS), "price": price})
+
+
+TABLE = _table()
+PATTERNS = {
+    "V": ("S D+ U+", "D AS price < PREV(price), U AS price > PREV(price)"),
+    "longer V": ("S D{3,} U{3,} E", "D AS price < PREV(price), U AS price > PREV(price), E AS price <= PREV(price)"),
+    "gives back": ("S A* D U{3,}", "D AS price < PREV(price), U AS price > PREV(price)"),
+    "reluctant": ("(A | B)*? U{2}", "A AS n % 3 = 0, B AS n % 2 = 0, U AS price > PREV(price)"),
+    "empty": ("A*", "A AS price > PREV(price)"),
+    "nested": ("((A? B){2,} C | PERMUTE(A, C))", "A AS n % 2 = 0, B AS price > PREV(price), C AS price < PREV(price)"),
+    "end": ("A B* $", "B AS price <> PREV(price)"),
+    "many": (" ".join(f"V{i}?" for i in range(12)) + " Z", ", ".join(f"V{i} AS n % {i + 2} = 0" for i in range(12))),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_blocks_give_what_the_search_row_by_row_gives(name: str) -> None:
+    pattern, define = PATTERNS[name]
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY n MEASURES MATCH_NUMBER() AS m, "
+        f"CLASSIFIER() AS c, COUNT(*) AS k ALL ROWS PER MATCH PATTERN ({pattern}) DEFINE {define}) AS r"
+    )
+    taken = []
+
+    def spied(plan: SearchPlan, masks: Array, bounds: Bounds) -> Found | None:
+        taken.append(find_in_bulk(plan, masks, bounds))
+        return taken[-1]
+
+    with patch("cep.matching.find_in_bulk", spied):
+        found = evaluate(sql, TABLE)
+    # Patterns with too many states are left to the search row by row.
+    assert [one is not None for one in taken] == [name != "many"]
+    with patch.object(bulk, "FEWEST_ROWS", _ROWS + 1):
+        assert found.equals(evaluate(sql, TABLE))
+    assert found.num_rows > 0
+
+
+def test_the_limit_of_mapped_rows_holds() -> None:
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY n PATTERN (A B) DEFINE A AS price > 0) AS r"
+    )
+    with pytest.raises(TriggerRejected, match="mapped rows"):
+        evaluate(sql, TABLE, limits=Limits(mapped_rows=1_000))
