@@ -11,23 +11,23 @@ __all__ = ["expected_bars", "wrong_rows"]
 MINUTE_NS = 60_000_000_000
 _KEYS = ["symbol", "open_time"]
 _VALUES = ["open", "high", "low", "close", "volume", "trade_count"]
-#: Sizes and prices of the input have fewer decimals.
-_SCALE = 9
+#: Sizes of the input have no more decimals, and volumes in such units are exact as doubles.
+_UNITS = 1_000_000
 
 
 def expected_bars(input_file: Path) -> pa.Table:
     """Columns of OUT (`symbol`, `open_time` in ns, prices, `volume`, `trade_count`), in order of symbol and time.
 
-    The input's trades have distinct times; a volume is a sum of decimals, rounded once.
+    The input's trades have distinct times; a volume is a sum of whole units, divided once.
     """
     ticks = pq.read_table(input_file, columns=["ts_ns", "symbol", "price", "size"]).sort_by("ts_ns")
     minute = pc.multiply(pc.divide(ticks["ts_ns"], MINUTE_NS), MINUTE_NS)
-    exact = pc.round(ticks["size"], _SCALE).cast(pa.decimal128(28, _SCALE))
-    rows = pa.table({"symbol": ticks["symbol"], "open_time": minute, "price": ticks["price"], "size": exact})
+    units = pc.round(pc.multiply(ticks["size"], _UNITS)).cast(pa.int64())
+    rows = pa.table({"symbol": ticks["symbol"], "open_time": minute, "price": ticks["price"], "size": units})
     functions = [("price", "first"), ("price", "max"), ("price", "min"), ("price", "last"), ("size", "sum")]
     made = rows.group_by(_KEYS, use_threads=False).aggregate([*functions, ("price", "count")])
     columns = [made[name] for name in (*_KEYS, *(f"{name}_{function}" for name, function in functions), "price_count")]
-    columns[-2] = columns[-2].cast(pa.float64())
+    columns[-2] = pc.divide(columns[-2].cast(pa.float64()), float(_UNITS))
     return pa.table(columns, names=[*_KEYS, *_VALUES]).sort_by([(name, "ascending") for name in _KEYS])
 
 
