@@ -24,7 +24,7 @@ from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.events import Firing, firings, schema_of, silence
 from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, ticker_of
-from triggers.streams import Common, Moved, Saved, Shard, Trigger, squeezed, unsqueezed
+from triggers.streams import Common, Moved, Saved, Shard, Text, Trigger, squeezed, unsqueezed
 from venues.grid import SECOND
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
@@ -511,6 +511,13 @@ class TriggerPartition:
             found |= {f"{number}/{part}": content for part, content in shard.save().items()}
         return found
 
+    def _common(self, text: Text, is_alone: bool = False) -> Common:
+        sql, parameters = text
+        return Common.of(compile_trigger(sql, dict(parameters), self.rules), text, is_alone)
+
+    def _common_of(self, trigger_id: str) -> Common:
+        return self._common(self.triggers[trigger_id].text)
+
     @classmethod
     def load(cls, data: bytes, rules: TriggerRules | None = None, number: int = 0) -> "TriggerPartition":
         """Triggers whose text or state this version does not take any more are suspended; the next `process` says so.
@@ -561,8 +568,8 @@ class TriggerPartition:
             self._next_shard = number
             saved = Saved.of(own)
             try:
-                compiled = compile_trigger(saved.text[0], dict(saved.text[1]), self.rules)
-                self._keep_shard(Shard.load(Common.of(compiled, saved.text, bool(saved.sole)), saved))
+                common = self._common(saved.text, bool(saved.sole))
+                self._keep_shard(Shard.load(common, saved, self._common_of))
             except (TriggerRejected, ValueError) as error:
                 for trigger_id in saved.trigger_ids:
                     trigger = self.triggers[trigger_id]

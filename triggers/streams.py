@@ -3,7 +3,7 @@ cost what one costs."""
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -268,13 +268,21 @@ class Shard:
         self._saved[label] = state
 
     @classmethod
-    def load(cls, common: Common, saved: "Saved") -> "Shard":
-        """`common`: of its text, compiled now. Raises ValueError for a state that another version has written."""
-        if common.key != saved.meta["key"]:
-            raise ValueError("the state belongs to another version of the language")
+    def load(cls, common: Common, saved: "Saved", common_of: Callable[[str], Common]) -> "Shard":
+        """`common`: of its text, compiled now; `common_of`: of the trigger with some id.
+
+        Raises ValueError for a state of another version, and for triggers that this version keeps apart.
+        """
         shard = cls(common.prepared(), common.key, common.text, saved.sole)
         shard.owners = dict(saved.meta["owners"])
-        shard.numbers.update(saved.meta["numbers"])
+        if common.key == saved.meta["key"]:
+            shard.numbers.update(saved.meta["numbers"])
+        else:
+            # Another version took the numbers out in its own way.
+            own = {trigger_id: common_of(trigger_id) for trigger_id in saved.trigger_ids}
+            if any(other.key != common.key for other in own.values()):
+                raise ValueError("triggers ran together that no longer do; register this one again")
+            shard.numbers.update({ticker: own[owner].numbers for ticker, owner in shard.owners.items()})
         shard._first = dict(saved.meta["first"])
         shard._every = saved.meta["every"]
         for label, state in saved.states.items():

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from bus.api import partition_of
-from cep import TriggerStream
+from cep import TriggerStream, slots
 from protobuf.candlewright_pb2 import Tick
 from tests.triggers.trigger_records import (
     OTHER,
@@ -451,3 +451,22 @@ def test_a_spread_of_two_tickers_bars_and_a_pattern_over_it(partition: TriggerPa
         (3, "s", {"t": T0 + 180 * SECOND, "spread": 3.0}),
         (4, "m", {"widest": 3.0, "since": T0}),
     ]
+
+
+def test_a_state_whose_numbers_another_version_took_out_is_read_again(
+    partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = "SELECT COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE) HAVING COUNT(*) > {}"
+    controls = [register("a", window.format(1), TICKER), register("b", window.format(2), OTHER)]
+    with monkeypatch.context() as older:
+        older.setattr(slots, "_written_once", lambda part: f"older {part!r}")
+        partition.process([], controls=controls)
+        partition.process([prices(1, 5, 6), prices(1, 5, 6, ticker=OTHER)])
+        state = partition.save()
+    partition = TriggerPartition.load(state)
+    assert partition.shards == 1
+    output = partition.process([prices(3, 7, ticker=OTHER)], marks=[clock(200, 2), clock(200, 3, OTHER)])
+    assert not output.reports
+    assert sorted(fired(output, "n")) == [("a", 2), ("b", 3)]
+    partition.process([], controls=[register("c", window.format(0), "SOL/USDT.BINANCE")])
+    assert partition.shards == 1
