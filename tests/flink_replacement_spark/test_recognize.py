@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from core.errors import InvalidRequest, TriggerRejected
 from flink_replacement_spark.recognize import frame_of
 from flink_replacement_spark.session import connect_url
 from flink_replacement_spark.sql import run_sql
-from iceberg import read_ohlc
-from protobuf import records_pb2 as records
+from iceberg import OHLC, load_table, open_catalog, read_ohlc
 from tests.flink_replacement_spark.driver import Platform
-from tests.flink_replacement_spark.harness import MINUTE, page
+from tests.flink_replacement_spark.harness import MINUTE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,25 +35,26 @@ _CLAUSE = """MATCH_RECOGNIZE (
 _OURS = "lake.market.ohlc"
 
 
-def _page(job_id: str, ticker: str, seed: int) -> records.HistoryPage:
+def _bars(ticker: str, seed: int, schema: pa.Schema) -> pa.Table:
     chance = random.Random(seed)
-    found = page(job_id, range(300), ticker)
-    found.close[:] = [float(chance.randint(1, 9)) for _ in range(300)]
-    return found
+    minutes = range(300)
+    columns = {
+        "ticker": [ticker] * len(minutes),
+        "period_seconds": [60] * len(minutes),
+        "open_time": [minute * MINUTE // 1_000 for minute in minutes],
+        "close": [float(chance.randint(1, 9)) for _ in minutes],
+    }
+    empty = [None] * len(minutes)
+    return pa.table([pa.array(columns.get(part.name, empty), part.type) for part in schema], schema.names)
 
 
 @pytest.fixture(scope="module")
-def rows(platform: Platform) -> Iterator[pa.Table]:
+def rows(platform: Platform) -> pa.Table:
     """The bars of all tickers as pyiceberg reads them."""
-    for seed, ticker in enumerate(_TICKERS):
-        feed = platform.feed(ticker)
-        feed.piece(f"match-{seed}", range(300), pages=[_page(f"match-{seed}-job", ticker, seed)])
-        feed.done(f"match-{seed}", 300)
-        feed.send()
-    for seed in range(len(_TICKERS)):
-        platform.final(f"match-{seed}")
-    parts = [read_ohlc(platform.settings, ticker, 60, 0, 10**6 * MINUTE) for ticker in _TICKERS]
-    yield pa.concat_tables(parts)
+    table = load_table(open_catalog(platform.settings), OHLC)
+    schema = table.schema().as_arrow()
+    table.append(pa.concat_tables([_bars(ticker, seed, schema) for seed, ticker in enumerate(_TICKERS)]))
+    return pa.concat_tables([read_ohlc(platform.settings, ticker, 60, 0, 10**6 * MINUTE) for ticker in _TICKERS])
 
 
 def _sorted(table: pa.Table) -> list[dict[str, Any]]:
