@@ -187,8 +187,10 @@ class MatchStream:
         if self.plan.time_column is not None:
             times = together.relation.column(self.plan.time_column).expand().values.tolist()
         ready = Found()
+        watches_time = bool(clock.closed) or self.plan.search.within_ns is not None
         for part, start in zip(parts, bounds.starts.tolist(), strict=True):
-            watermark = self._watermark(part, clock)
+            # Without deadlines and ended tickers nothing depends on how far time is known.
+            watermark = self._watermark(part, clock) if watches_time else None
             shift = start - part.first_row
             if path is not None:
                 part.search.trials = path.make(lists, -shift)
@@ -237,8 +239,25 @@ class MatchStream:
         part.tested = end
 
     def _search(self, part: Partition, ready: Found, shift: int) -> None:
-        found = Found(steps=ready.steps)
+        if part.pending or self._measures_ahead:
+            found = Found(steps=ready.steps)
+            self._run(part, found)
+            ready.steps = found.steps
+            self._wait(part, found)
+            ready.unmatched.extend(row + shift for row in found.unmatched)
+            self._ready(part, ready, shift)
+            return
+        matches, unmatched = len(ready.starts), len(ready.unmatched)
+        self._run(part, ready)
+        for index in range(matches, len(ready.starts)):
+            ready.starts[index] += shift
+        for index in range(unmatched, len(ready.unmatched)):
+            ready.unmatched[index] += shift
+
+    def _run(self, part: Partition, found: Found) -> None:
+        """As far as the rows allow, giving up old starts past the limit of retained rows."""
         search = part.search
+        dropped, degraded = found.dropped, found.degraded
         while True:
             try:
                 search.run(found)
@@ -259,16 +278,16 @@ class MatchStream:
             search.next_start = max(search.oldest_needed + 1, search.end - kept)
             search.attempt = None
             found.dropped += 1
-        ready.steps = found.steps
-        self.reports.dropped_starts += found.dropped
-        self.reports.degraded_skips += found.degraded
+        self.reports.dropped_starts += found.dropped - dropped
+        self.reports.degraded_skips += found.degraded - degraded
+
+    @staticmethod
+    def _wait(part: Partition, found: Found) -> None:
         first = 0
         for index, (start, size, number) in enumerate(zip(found.starts, found.lengths, found.numbers, strict=True)):
             labels = found.labels[first : first + size]
             first += size
             part.pending.append(Pending(start, labels, number, index in found.timed_out, index in found.partial))
-        ready.unmatched.extend(row + shift for row in found.unmatched)
-        self._ready(part, ready, shift)
 
     def _ready(self, part: Partition, ready: Found, shift: int) -> None:
         count = 0
