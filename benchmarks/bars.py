@@ -10,14 +10,13 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from benchmarks import live_floor
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
@@ -58,7 +57,7 @@ def run(rounds: int = 30) -> dict[str, Any]:
         passed = threading.Event()
 
         def pass_over(frame: DataFrame, _: int) -> None:
-            if frame.mapInArrow(_count, "n bigint").toArrow().num_rows:
+            if frame.mapInArrow(live_floor.pass_over(redis.url), live_floor.RESULT_SCHEMA).toArrow().num_rows:
                 passed.set()
 
         try:
@@ -133,10 +132,6 @@ class _Trades:
             if sum(ends) > seen and sum(ends) >= self._count - 1:
                 return sum(ends)
             self._bus.wait({(bus_topics.OHLC, p): end for p, end in enumerate(ends)}, 120)
-
-
-def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
 
 
 def main() -> None:
