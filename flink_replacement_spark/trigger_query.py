@@ -1,6 +1,7 @@
 """The one streaming query over live data for all registered triggers."""
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -8,17 +9,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bus import topics as bus_topics
+from bus.connect import connect
 from core import metrics
 from core.log import get_logger
 from core.settings import Settings
+from flink_replacement_spark.live_state import drop_outdated
 from flink_replacement_spark.session import STREAMS_POOL
 from flink_replacement_spark.trigger_rows import RESULT_SCHEMA, process
 from flink_replacement_spark.trigger_source import SOURCE
+from flink_replacement_spark.trigger_state import STATE_PREFIX
 from triggers.check import TriggerRules
 
 __all__ = ["TRIGGERS_QUERY", "TriggerHealth", "start_trigger_query"]
 
 TRIGGERS_QUERY = "triggers"
+_RETRY_SECONDS = 2.0
 
 log = get_logger()
 
@@ -84,10 +89,13 @@ def start_trigger_query(
         .option("tasks", str(min(partitions + 1, session.sparkContext.defaultParallelism)))
         .load()
     )
-    return (
+    query = (
         plans.writeStream.queryName(TRIGGERS_QUERY)
         .foreachBatch(run_batch)
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
         .start()
     )
+    with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
+        drop_outdated(bus, str(query.id), STATE_PREFIX)
+    return query

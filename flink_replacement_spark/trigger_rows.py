@@ -5,15 +5,13 @@ publishes nothing twice; so does what the relay must know. What is left for the 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
-from flink_replacement_spark.bus_source import read_range
+from flink_replacement_spark.bus_source import read_range, worker_bus
 from flink_replacement_spark.trigger_source import Span, TriggerPlan
 from flink_replacement_spark.trigger_state import PartStore, Stored
 from protobuf import records_pb2 as records
@@ -46,15 +44,9 @@ def process(
         for batch in batches:
             for row in batch.to_pylist():
                 plan = TriggerPlan.from_json(row["owner"], row["plan"])
-                yield _run(_bus(url), query_id, batch_id, rules, plan)
+                yield _run(worker_bus(url), query_id, batch_id, rules, plan)
 
     return run
-
-
-@lru_cache(maxsize=4)
-def _bus(url: str) -> Bus:
-    """One connection a Python worker, which Spark uses for many tasks."""
-    return RedisBus(url)
 
 
 #: The states of this worker's partitions, and what is stored of them.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from bus import Bus
 from flink_replacement_spark.live_state import StateStore
 
-__all__ = ["PartStore", "Stored"]
+__all__ = ["STATE_PREFIX", "PartStore", "Stored"]
 
-_PREFIX = "trigger_state"
+STATE_PREFIX = "trigger_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class PartStore:
 
     def __init__(self, bus: Bus, query_id: str) -> None:
         self._bus = bus
-        self._table = f"{_PREFIX}:{query_id}"
-        self._lists = StateStore(bus, query_id, _PREFIX)
+        self._table = f"{STATE_PREFIX}:{query_id}"
+        self._lists = StateStore(bus, query_id, STATE_PREFIX)
 
     def base_of(self, partition: int, batch_id: int) -> int:
         """The batch whose state batch `batch_id` goes on from; -1 for none."""

@@ -59,7 +59,6 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
 def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
     bus = RedisBus(redis.url)
     bus._store.call("FLUSHALL")
-    trigger_rows._bus.cache_clear()
     for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS):
         bus.create_topic(topic, PARTITIONS)
     for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
