@@ -149,7 +149,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TriggerInfo:
-    """A registered trigger. `state` is active or suspended, with the `reason`; `events` counts what it gave so far."""
+    """A registered trigger. `state` is starting (stored, and the pipeline has not said yet that it runs),
+    active, or suspended with the `reason`; `events` counts what it gave so far.
+    """
 
     trigger_id: str
     sql: str

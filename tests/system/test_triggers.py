@@ -94,7 +94,7 @@ def test_a_trigger_fires_and_every_reader_sees_its_event_once(system: System, cl
 
     again = client.triggers.add(V_SHAPE, tickers=[TICKER], trigger_id="v-shape")
     assert not again.is_new
-    replaced = client.triggers.add(V_SHAPE.replace("D+", "D{2,}"), tickers=[TICKER], trigger_id="v-shape")
+    replaced = client.triggers.add(V_SHAPE.replace("U+)", "U)"), tickers=[TICKER], trigger_id="v-shape")
     assert replaced.is_new
     fresh = replaced.events().next(timeout=PATIENCE_SECONDS)
     while fresh.match_number != 1:
