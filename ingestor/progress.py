@@ -30,7 +30,8 @@ class Progress:
                 self.expect(TURN_SECONDS + SLACK_SECONDS)
                 await asyncio.wait([waiter], timeout=TURN_SECONDS)
         except asyncio.CancelledError:
-            if not waiter.cancel():
+            # The end of a whole process cancels the waiter as well.
+            if not waiter.cancel() and not waiter.cancelled():
                 gate.release()
             raise
         try:

@@ -51,6 +51,24 @@ async def test_a_job_that_is_stopped_while_it_waits_keeps_no_turn(is_free: bool)
         await gate.acquire()
 
 
+async def test_when_everything_is_stopped_at_once_nothing_is_given_back_that_was_not_had() -> None:
+    gate = asyncio.Lock()
+    await gate.acquire()
+
+    async def wait() -> None:
+        async with Progress().turn(gate):
+            raise AssertionError("it was stopped")
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert gate.locked()
+
+
 async def test_a_failure_inside_gives_the_turn_back() -> None:
     gate = asyncio.Semaphore(1)
     with pytest.raises(ValueError, match="inside"):

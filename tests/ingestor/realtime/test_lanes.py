@@ -74,6 +74,24 @@ async def test_marks_say_after_which_trade_they_hold_those_of_an_earlier_run_inc
     ]  # fmt: skip
 
 
+async def test_behind_a_slow_bus_trades_gather_around_the_newest_clock() -> None:
+    bus = StubbornBus()
+    publisher, lane, _ = await lane_on(bus)
+    bus.refusals = 3
+    publisher.publish(lane, trades(1, 1))
+    for number in range(1, 6):
+        publisher.mark(lane, records.TickMark(ticker=TICKER, clock=records.Clock(exchange_time=number)))
+        publisher.publish(lane, trades(number + 1, 1))
+    publisher.mark(lane, records.TickMark(ticker=TICKER, gap=records.Gap(gap_id="g")))
+    publisher.mark(lane, records.TickMark(ticker=TICKER, clock=records.Clock(exchange_time=9)))
+    await publisher.drained(lane)
+    publisher.close()
+    assert ids(bus, TICKER) == list(range(1, 7))
+    clocks = marks(bus, TICKER, "clock")
+    assert len(clocks) < 4 and (clocks[-1].exchange_time, clocks[-1].sequence) == (9, 6)
+    assert [gap.gap_id for gap in marks(bus, TICKER, "gap")] == ["g"]
+
+
 async def test_a_full_bus_is_waited_for_and_nothing_is_lost() -> None:
     bus = StubbornBus()
     publisher, lane, _ = await lane_on(bus)
