@@ -37,11 +37,10 @@ from tests.faults.replay import (
 
 ROUNDS = int(os.environ.get("LIVE_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("LIVE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-#: Of twenty victims four are Spark, which takes longest to come back.
+#: Of twenty victims two are Spark, which takes longest to come back.
 VICTIMS = (
-    ["flink_replacement_spark"] * 4 + ["relay"] * 3 + ["broker", "redis"] * 4 + ["ingestor-1", "ingestor-2"] * 2
-    + ["ingestor-3"]
-)  # fmt: skip
+    ["flink_replacement_spark"] * 2 + ["relay", "broker", "redis"] * 4 + ["ingestor-1", "ingestor-2", "ingestor-3"] * 2
+)
 DAY_MS, MINUTE_MS = 86_400_000, 60_000
 PERIODS = (1, 60, 300)
 
