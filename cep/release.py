@@ -63,10 +63,13 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Rows whose turn has come, ordered by (ticker, time, sequence); and rows that came behind their watermark."""
+    """`rows`: those whose turn has come, ordered by (ticker, time, sequence). Of those that were pushed, `late` came
+    behind their watermark and `fresh` did not.
+    """
 
     rows: pa.Table
     late: pa.Table
+    fresh: pa.Table
 
 
 SEQUENCE = "_sequence"
@@ -100,7 +103,8 @@ class ReleaseBuffer:
         self.late_rows += int(late.sum())
         self._observe(fresh)
         held = fresh if self._held is None else pa.concat_tables([self._held, fresh])
-        return Released(self._release(held), table.filter(pa.array(late)) if late.any() else table.slice(0, 0))
+        behind = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
+        return Released(self._release(held), behind, fresh)
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
         """Watermarks from elsewhere (a clock, the venue): the rows that they release."""

@@ -175,6 +175,9 @@ class TriggerPartition:
         if rows.num_rows:
             self._arrived(TICKS, rows, "ts_ns", now_ns)
             released = self._buffer.push(rows)
+            if any(shard.compiled.is_stateless for shard in self._shards.values()):
+                # A row that decides alone needs no order, and so no watermark.
+                self._feed(TICKS, _moved(released.fresh, set(), clock), None, output, is_ordered=False)
             parts.append(released.rows)
             for ticker in released.late.column("ticker").to_pylist():
                 output.late_rows[ticker] = output.late_rows.get(ticker, 0) + 1
@@ -268,7 +271,12 @@ class TriggerPartition:
             self._feed(period, _moved(run, moved, clock), True, output)
 
     # ---- triggers
-    def _feed(self, label: int, moved: Moved, revisions: bool | None, output: TriggerOutput) -> None:
+    def _feed(
+        self, label: int, moved: Moved, revisions: bool | None, output: TriggerOutput, *, is_ordered: bool = True
+    ) -> None:
+        """`revisions`: whether the rows are all revisions of bars; None for trades. `is_ordered`: trades in the order
+        of event time, for triggers that look at more than a row; those that do not take trades as they come.
+        """
         if not moved.tickers:
             return
         output.is_changed = True
@@ -282,7 +290,11 @@ class TriggerPartition:
             shard = self._shards.get(number)
             if shard is None or not shard.takes(label) or not shard.is_concerned(moved):
                 continue
-            if revisions is None or shard.compiled.options.revisions == revisions:
+            if revisions is not None:
+                takes = shard.compiled.options.revisions == revisions
+            else:
+                takes = shard.compiled.is_stateless != is_ordered
+            if takes:
                 self._feed_shard(number, shard, label, moved, output)
 
     def _feed_shard(self, number: int, shard: Shard, label: int, moved: Moved, output: TriggerOutput) -> None:

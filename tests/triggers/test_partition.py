@@ -6,6 +6,7 @@ from bus.api import partition_of
 from cep import TriggerStream, slots
 from protobuf.candlewright_pb2 import Tick
 from tests.triggers.trigger_records import (
+    IN_ORDER,
     OTHER,
     T0,
     TICKER,
@@ -71,14 +72,21 @@ def test_all_rows_of_a_match_are_one_event(partition: TriggerPartition) -> None:
 
 
 def test_rows_at_the_watermark_wait_for_the_exchanges_clock(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0")])
+    partition.process([], controls=[register("a", IN_ORDER)])
     assert partition.process([prices(1, 5)]).events == []
     assert partition.process([], marks=[clock(2, 2)]).events == []  # speaks of a trade that has not come
     assert fired(partition.process([], marks=[clock(2, 1)])) == [("a", 5)]
 
 
+def test_a_trade_that_decides_alone_fires_as_it_comes_unless_it_is_late() -> None:
+    partition = TriggerPartition(TriggerRules(watermark_delay_ns=3 * SECOND))
+    partition.process([], controls=[register("a", "price > 1")])
+    assert fired(partition.process([batch(1, (5, "1", 2), (3, "2", 3), (1, "3", 4))])) == [("a", 2), ("a", 3)]
+    assert partition.process([], marks=[clock(60, 3)]).events == []
+
+
 def test_a_trade_behind_the_watermark_is_reported_and_ties_are_not_late(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0")])
+    partition.process([], controls=[register("a", IN_ORDER)])
     partition.process([batch(1, (5, "1", 1))])
     output = partition.process([batch(2, (5, "2", 2), (4, "3", 3), (6, "4", 4))])
     assert fired(output) == [("a", 1), ("a", 2)]
@@ -87,13 +95,13 @@ def test_a_trade_behind_the_watermark_is_reported_and_ties_are_not_late(partitio
 
 def test_a_delay_puts_trades_in_order() -> None:
     partition = TriggerPartition(TriggerRules(watermark_delay_ns=3 * SECOND))
-    partition.process([], controls=[register("a", "price > 0")])
+    partition.process([], controls=[register("a", IN_ORDER)])
     output = partition.process([batch(1, (5, "1", 1), (4, "2", 2), (9, "3", 3))])
     assert fired(output) == [("a", 2), ("a", 1)]
 
 
 def test_a_trade_that_comes_twice_counts_once(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0")])
+    partition.process([], controls=[register("a", IN_ORDER)])
     partition.process([prices(1, 1, 2), batch(3, (3, "x-1", 3))])
     tick = Tick(ticker=TICKER, trade_id="x-1", timestamp=T0 + 3 * SECOND, price=3, size=1).SerializeToString()
     output = partition.process([prices(1, 1, 2), tick, batch(4, (9, "9", 4))])
@@ -102,20 +110,20 @@ def test_a_trade_that_comes_twice_counts_once(partition: TriggerPartition) -> No
 
 
 def test_broken_records_are_counted_and_cost_nothing_else(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0"), b"\xff"])
+    partition.process([], controls=[register("a", IN_ORDER), b"\xff"])
     output = partition.process([b"\xff\xff", prices(1, 1, float("nan"), 3)], bars=[b"\xff"], marks=[b"\xff"])
     assert fired(output) == [("a", 1)]
     assert partition.bad_records == 5
 
 
 def test_a_trigger_sees_nothing_from_before_its_registration(partition: TriggerPartition) -> None:
-    partition.process([prices(1, 5, 4)], controls=[register("late", "price > 0"), register("v", V_SHAPE)])
+    partition.process([prices(1, 5, 4)], controls=[register("late", IN_ORDER), register("v", V_SHAPE)])
     output = partition.process([prices(3, 6, 5, 5)])
     assert fired(output) == [("late", 6), ("late", 5)]
 
 
 def test_only_named_tickers_are_seen(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0", TICKER), register("b", "price > 0", OTHER)])
+    partition.process([], controls=[register("a", IN_ORDER, TICKER), register("b", IN_ORDER, OTHER)])
     output = partition.process([prices(1, 1, 2), prices(1, 3, 4, ticker=OTHER)])
     assert fired(output) == [("a", 1), ("b", 3)]
 
@@ -155,7 +163,7 @@ def test_a_larger_version_starts_afresh_and_a_repeated_one_changes_nothing(parti
 
 
 def test_a_refused_text_is_suspended_and_the_others_go_on(partition: TriggerPartition) -> None:
-    output = partition.process([], controls=[register("bad", "prise > 0"), register("good", "price > 0")])
+    output = partition.process([], controls=[register("bad", "prise > 0"), register("good", IN_ORDER)])
     assert states(output) == [("bad", "suspended"), ("good", "active")]
     assert "INVALID_SQL 1:1" in output.reports[0].reason
     assert fired(partition.process([prices(1, 1, 2)])) == [("good", 1)]
@@ -199,7 +207,7 @@ def test_results_that_cannot_be_written_suspend_their_trigger_alone(
 
 
 def test_a_cool_down_keeps_events_apart_for_each_ticker(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0", cooldown_seconds="3")])
+    partition.process([], controls=[register("a", IN_ORDER, cooldown_seconds="3")])
     output = partition.process([prices(1, 1, 2, 3, 4, 5, 6), prices(1, 11, 12, ticker=OTHER)])
     assert fired(output) == [("a", 1), ("a", 4), ("a", 11)]
     assert partition.triggers["a"].suppressed == 3
@@ -244,8 +252,8 @@ def test_a_trigger_runs_where_its_tickers_lie() -> None:
     assert home != other
     found = _partitions(
         5,
-        register("one", "price > 0", TICKER),
-        register("two", "price > 0", TICKER, OTHER),
+        register("one", IN_ORDER, TICKER),
+        register("two", IN_ORDER, TICKER, OTHER),
         register("all", V_SHAPE),
         register("apart", spread, TICKER, OTHER),
         register("together", spread, TICKER),
@@ -263,14 +271,14 @@ def test_a_trigger_runs_where_its_tickers_lie() -> None:
     assert not found[5].process([prices(1, 5, 6, 7), prices(1, 1, ticker=OTHER)]).events
     output = found[5].process([prices(2, 1, 1, ticker=OTHER)])
     assert sorted(fired(output, "s")) == [("any", 4), ("any", 5), ("apart", 4), ("apart", 5)]
-    found[5].process([], controls=[register("apart", "price > 0", TICKER, version=2)])
+    found[5].process([], controls=[register("apart", IN_ORDER, TICKER, version=2)])
     assert "apart" not in found[5].triggers
 
 
 def test_tickers_that_nobody_is_on_are_passed_over_and_known_later(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0", TICKER)])
+    partition.process([], controls=[register("a", IN_ORDER, TICKER)])
     assert partition.process([prices(1, 1, 2), prices(1, 8, 9, ticker=OTHER)]).events != []
-    partition.process([], controls=[register("b", "price > 0", OTHER)])
+    partition.process([], controls=[register("b", IN_ORDER, OTHER)])
     output = partition.process([prices(1, 8, 9, 10, 11, ticker=OTHER)])
     assert fired(output) == [("b", 10)]
     assert partition.duplicates == 2
@@ -278,7 +286,7 @@ def test_tickers_that_nobody_is_on_are_passed_over_and_known_later(partition: Tr
 
 def test_what_came_while_no_trigger_ran_is_known_by_its_last_records(partition: TriggerPartition) -> None:
     assert not partition.is_active
-    partition.process([], controls=[register("a", "price > 0", TICKER)])
+    partition.process([], controls=[register("a", IN_ORDER, TICKER)])
     partition.prime([prices(1, 1, 2)], 5)
     assert partition.is_active
     output = partition.process([prices(1, 1, 2), prices(3, 3, 4), batch(5, (1, "x", 7))])
@@ -298,7 +306,7 @@ def test_a_clock_of_trades_from_before_the_first_record_is_true(partition: Trigg
 
 
 def test_nothing_new_is_no_other_state(partition: TriggerPartition) -> None:
-    partition.process([], controls=[register("a", "price > 0", TICKER)], now_ns=1)
+    partition.process([], controls=[register("a", IN_ORDER, TICKER)], now_ns=1)
     assert partition.process([prices(1, 1)], now_ns=2).is_changed
     assert not partition.process([], now_ns=3).is_changed
 
@@ -306,7 +314,7 @@ def test_nothing_new_is_no_other_state(partition: TriggerPartition) -> None:
 def test_a_text_that_is_not_taken_any_more_is_suspended_when_its_state_is_read() -> None:
     before = TriggerPartition(TriggerRules(idle_ns=SECOND))
     ends = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A $) DEFINE A AS price > 1)"
-    before.process([], controls=[register("bad", ends), register("good", "price > 0")])
+    before.process([], controls=[register("bad", ends), register("good", IN_ORDER)])
     after = TriggerPartition.load(before.save())
     output = after.process([prices(1, 1, 2)])
     assert states(output) == [("bad", "suspended")]
@@ -413,7 +421,7 @@ def test_triggers_that_differ_in_numbers_share_a_stream_and_keep_their_own(parti
     partition = TriggerPartition.load(partition.save())
     output = partition.process([prices(1, 9, 11, 12, 8), prices(1, 3, 4, 12, 1, ticker=OTHER)])
     assert sorted(fired(output)) == [
-        ("a", 11), ("a", 12), ("b", 4), ("b", 12), ("c", 12), ("c", 12), ("d", 9), ("d", 11), ("d", 12),
+        ("a", 11), ("a", 12), ("b", 4), ("b", 12), ("c", 12), ("c", 12), ("d", 8), ("d", 9), ("d", 11), ("d", 12),
     ]  # fmt: skip
 
 

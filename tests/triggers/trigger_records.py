@@ -11,6 +11,8 @@ T0 = 1_700_000_100 * SECOND
 TICKER = "BTC/USDT.BINANCE"
 OTHER = "ETH/USDT.BINANCE"
 
+#: Every trade, once its turn in event time has come.
+IN_ORDER = "SELECT price, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks"
 V_SHAPE = """
 SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts
