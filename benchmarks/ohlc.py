@@ -8,7 +8,6 @@ bars that are computed from the input directly, in all columns.
 
 import argparse
 import json
-import multiprocessing
 import tempfile
 import threading
 import time
@@ -16,7 +15,6 @@ from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,13 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import live_floor
+from benchmarks.gate import Gate
 from benchmarks.ohlc_check import wrong_rows
 from benchmarks.process_tree import ProcessTree
-from bus import Bus, Record, SequenceStamp
+from benchmarks.tick_feed import MAX_BYTES, publish_apart
+from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
 from candlewright.supervisor.ports import free_port
 from core.log import configure_logging
 from core.settings import Settings
@@ -41,16 +40,9 @@ from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.server import prepare_topics
 from flink_replacement_spark.session import start_session
 from iceberg import OHLC, create_tables, load_table, open_catalog
-from protobuf import records_pb2 as records
-from protobuf import tick_columns
 
-MINUTE_NS = 60_000_000_000
-#: Rows of the input that travel together: a TickBatch holds those of one ticker.
-WINDOW = 50_000
 #: Published and made to bars before anything is timed.
 WARM_ROWS = 100_000
-#: The input lies on the bus as a whole.
-MAX_BYTES = 16 << 30
 TIMEOUT_SECONDS = 1_800.0
 
 
@@ -71,17 +63,17 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
         create_tables(catalog)
         session = start_session(settings)
         checkpoint = f"file://{folder}/checkpoints"
-        gates = _Gate(), _Gate()
+        gates = Gate(), Gate()
         try:
             session.dataSource.register(LiveSource)
-            _publish_apart(redis.url, input_file, "WARM.", WARM_ROWS)
+            publish_apart(redis.url, input_file, "WARM.", WARM_ROWS)
             floor = _Paused(gates[0], _start_floor(session, settings, gates[0], f"{checkpoint}/floor"))
             merger = SparkMerger(session, catalog, redis.url)
             writer = _PausingWriter(catalog, merger, threading.Lock(), threading.Event())
             writer.gate = gates[1]
             live = _Paused(gates[1], start_live_query(session, settings, writer, f"{checkpoint}/live"))
             warm_batches = writer.health.batches
-            _publish_apart(redis.url, input_file, "", rows)
+            publish_apart(redis.url, input_file, "", rows)
             floor_seconds = floor.timed(bus)
             with ProcessTree() as tree:
                 seconds = live.timed(bus)
@@ -111,84 +103,10 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
             bus.close()
 
 
-def _publish_apart(url: str, input_file: Path, prefix: str, rows: int) -> None:
-    """`_publish` in a process of its own, so that the input takes no memory of the driver's."""
-    publisher = multiprocessing.get_context("spawn").Process(target=_publish, args=(url, input_file, prefix, rows))
-    publisher.start()
-    publisher.join()
-    if publisher.exitcode != 0:
-        raise RuntimeError(f"the input could not be published: exit code {publisher.exitcode}")
-
-
-def _publish(url: str, input_file: Path, prefix: str, rows: int) -> None:
-    """The first `rows` in the order of the input, and marks that close every bar at the end."""
-    bus = RedisBus(url, max_bytes=MAX_BYTES)
-    counts: dict[str, int] = {}
-    newest_ns = 0
-    left = rows
-    file = pq.ParquetFile(input_file)
-    for window in file.iter_batches(WINDOW, columns=["ts_ns", "symbol", "price", "size", "side"]):
-        ticks = window.slice(0, left)
-        left -= ticks.num_rows
-        if ticks.num_rows:
-            newest_ns = max(newest_ns, pc.max(ticks["ts_ns"]).as_py())
-            _publish_window(bus, ticks, prefix, counts)
-    end = newest_ns // MINUTE_NS * MINUTE_NS + MINUTE_NS
-    clocks = [
-        _mark(name, clock=records.Clock(exchange_time=end, sequence=bus.last_sequence(f"TICKS:{name}")))
-        for name in counts
-    ]
-    bus.publish(bus_topics.TICK_MARKS, clocks)
-    bus.close()
-
-
-def _publish_window(bus: Bus, ticks: pa.RecordBatch, prefix: str, counts: dict[str, int]) -> None:
-    """`counts`: trades of each ticker so far, which are their ids."""
-    symbols = ticks["symbol"].dictionary_encode()
-    names = [f"{prefix}{name}" for name in symbols.dictionary.to_pylist()]
-    code = symbols.indices.to_numpy()
-    time_ns, price, size = (ticks[name].to_numpy() for name in ("ts_ns", "price", "size"))
-    side = np.where(ticks["side"].to_numpy(zero_copy_only=False) == "buy", 1, 2).astype(np.uint8)
-    new = [_mark(name, covered=records.Covered(job_id="bench", from_time=0)) for name in names if name not in counts]
-    bus.publish(bus_topics.TICK_MARKS, new)
-    order = np.argsort(code, kind="stable")
-    batch = []
-    for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-        name = names[int(code[part[0]])]
-        first = counts.get(name, 0)
-        ids = np.arange(first, first + len(part)).astype("S")
-        counts[name] = first + len(part)
-        columns = tick_columns.TickColumns(
-            name, 0, time_ns[part], price[part], size[part], side[part], ids, time_ns[part]
-        )
-        stamp = SequenceStamp(f"TICKS:{name}", len(part), b"\x10")
-        batch.append(Record(tick_columns.encode(columns), key=name.encode(), sequence=stamp))
-    bus.publish(bus_topics.TICKS, batch)
-
-
-def _mark(ticker: str, **body: Any) -> Record:
-    return Record(records.TickMark(ticker=ticker, **body).SerializeToString(), key=ticker.encode())
-
-
-class _Gate:
-    """Holds a query between its first micro-batch and the next."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self._opened = threading.Event()
-
-    def open(self) -> None:
-        self._opened.set()
-
-    def wait(self) -> None:
-        self.reached.set()
-        self._opened.wait()
-
-
 class _Paused:
     """A query that has carried out a first micro-batch, over the warm rows, and waits before the next."""
 
-    def __init__(self, gate: _Gate, query: StreamingQuery) -> None:
+    def __init__(self, gate: Gate, query: StreamingQuery) -> None:
         self._gate = gate
         self._query = query
         if not self._gate.reached.wait(TIMEOUT_SECONDS):
@@ -205,7 +123,7 @@ class _Paused:
 
 
 class _PausingWriter(LiveWriter):
-    gate: _Gate | None = None
+    gate: Gate | None = None
 
     def write(self, query_id: str, batch_id: int, results: pa.Table) -> None:
         super().write(query_id, batch_id, results)
@@ -213,7 +131,7 @@ class _PausingWriter(LiveWriter):
             self.gate.wait()
 
 
-def _start_floor(session: SparkSession, settings: Settings, gate: _Gate, checkpoint: str) -> StreamingQuery:
+def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoint: str) -> StreamingQuery:
     """The same read as the live query's, its batches passed over."""
 
     def pass_over(frame: DataFrame, _: int) -> None:

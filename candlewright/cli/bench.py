@@ -12,11 +12,11 @@ from candlewright.cli.output import say
 
 
 def names() -> list[str]:
-    """The benchmarks that there are."""
+    """The benchmarks that there are; a module `trigger_latency` is the benchmark `trigger-latency`."""
     found = find_spec("benchmarks")
     folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
     return sorted(
-        file.stem
+        file.stem.replace("_", "-")
         for folder in folders
         for file in folder.glob("*.py")
         if not file.stem.startswith("_") and "def main(" in file.read_text()
@@ -25,9 +25,10 @@ def names() -> list[str]:
 
 def run(name: str | None, arguments: Sequence[str]) -> None:
     known = names()
+    name = name and name.replace("_", "-")
     if name in (None, "--help", "-h"):
         say(f"usage: candlewright bench NAME [options]; NAME is one of: {', '.join(known) or '(none here)'}")
         raise typer.Exit(0 if name else 2)
     if name not in known:
         raise typer.BadParameter(f"no benchmark {name}; there are: {', '.join(known) or 'none here'}")
-    raise typer.Exit(subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *arguments]))
+    raise typer.Exit(subprocess.call([sys.executable, "-m", f"benchmarks.{name.replace('-', '_')}", *arguments]))

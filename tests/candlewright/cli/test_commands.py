@@ -257,11 +257,14 @@ def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, 
     folder.mkdir()
     (folder / "echo.py").write_text("import sys\ndef main(): print(sys.argv[1:])\nif __name__ == '__main__': main()\n")
     (folder / "_common.py").write_text("def main(): pass\n")
+    (folder / "slow_echo.py").write_text("def main(): pass\n")
     monkeypatch.setattr(
         bench_command, "find_spec", lambda name: type("Spec", (), {"submodule_search_locations": [folder]})
     )
     called: list[list[str]] = []
     monkeypatch.setattr(bench_command.subprocess, "call", lambda command: called.append(command) or 0)
-    assert bench_command.names() == ["echo"]
+    assert bench_command.names() == ["echo", "slow-echo"]
     assert run("bench", "echo", "--rows", "5", "--output", "json").exit_code == 0
     assert called == [[sys.executable, "-m", "benchmarks.echo", "--rows", "5", "--output", "json"]]
+    assert run("bench", "slow-echo").exit_code == 0
+    assert called[1] == [sys.executable, "-m", "benchmarks.slow_echo"]

@@ -1,0 +1,83 @@
+"""A file of ticks onto the bus, as an ingestor leaves them: a batch for each ticker, marks, and a clock at the end."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bus import Bus, Record, SequenceStamp
+from bus import topics as bus_topics
+from bus.redis_bus import RedisBus
+from protobuf import records_pb2 as records
+from protobuf import tick_columns
+
+__all__ = ["MAX_BYTES", "publish_apart"]
+
+#: The input lies on the bus as a whole.
+MAX_BYTES = 16 << 30
+#: Rows of the input that travel together: a TickBatch holds those of one ticker.
+WINDOW = 50_000
+MINUTE_NS = 60_000_000_000
+
+
+def publish_apart(url: str, input_file: Path, prefix: str, rows: int) -> None:
+    """`_publish` in a process of its own, so that the input takes no memory of the driver's."""
+    publisher = multiprocessing.get_context("spawn").Process(target=_publish, args=(url, input_file, prefix, rows))
+    publisher.start()
+    publisher.join()
+    if publisher.exitcode != 0:
+        raise RuntimeError(f"the input could not be published: exit code {publisher.exitcode}")
+
+
+def _publish(url: str, input_file: Path, prefix: str, rows: int) -> None:
+    """The first `rows` in the order of the input, and marks that close every bar at the end."""
+    bus = RedisBus(url, max_bytes=MAX_BYTES)
+    counts: dict[str, int] = {}
+    newest_ns = 0
+    left = rows
+    file = pq.ParquetFile(input_file)
+    for window in file.iter_batches(WINDOW, columns=["ts_ns", "symbol", "price", "size", "side"]):
+        ticks = window.slice(0, left)
+        left -= ticks.num_rows
+        if ticks.num_rows:
+            newest_ns = max(newest_ns, pc.max(ticks["ts_ns"]).as_py())
+            _publish_window(bus, ticks, prefix, counts)
+    end = newest_ns // MINUTE_NS * MINUTE_NS + MINUTE_NS
+    clocks = [
+        _mark(name, clock=records.Clock(exchange_time=end, sequence=bus.last_sequence(f"TICKS:{name}")))
+        for name in counts
+    ]
+    bus.publish(bus_topics.TICK_MARKS, clocks)
+    bus.close()
+
+
+def _publish_window(bus: Bus, ticks: pa.RecordBatch, prefix: str, counts: dict[str, int]) -> None:
+    """`counts`: trades of each ticker so far, which are their ids."""
+    symbols = ticks["symbol"].dictionary_encode()
+    names = [f"{prefix}{name}" for name in symbols.dictionary.to_pylist()]
+    code = symbols.indices.to_numpy()
+    time_ns, price, size = (ticks[name].to_numpy() for name in ("ts_ns", "price", "size"))
+    side = np.where(ticks["side"].to_numpy(zero_copy_only=False) == "buy", 1, 2).astype(np.uint8)
+    new = [_mark(name, covered=records.Covered(job_id="bench", from_time=0)) for name in names if name not in counts]
+    bus.publish(bus_topics.TICK_MARKS, new)
+    order = np.argsort(code, kind="stable")
+    batch = []
+    for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
+        name = names[int(code[part[0]])]
+        first = counts.get(name, 0)
+        ids = np.arange(first, first + len(part)).astype("S")
+        counts[name] = first + len(part)
+        columns = tick_columns.TickColumns(
+            name, 0, time_ns[part], price[part], size[part], side[part], ids, time_ns[part]
+        )
+        stamp = SequenceStamp(f"TICKS:{name}", len(part), b"\x10")
+        batch.append(Record(tick_columns.encode(columns), key=name.encode(), sequence=stamp))
+    bus.publish(bus_topics.TICKS, batch)
+
+
+def _mark(ticker: str, **body: Any) -> Record:
+    return Record(records.TickMark(ticker=ticker, **body).SerializeToString(), key=ticker.encode())

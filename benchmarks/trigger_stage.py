@@ -1,0 +1,177 @@
+"""The real trigger query over a bus of its own, held between two micro-batches until all is there to be timed."""
+
+import time
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.gate import Gate
+from benchmarks.tick_feed import MAX_BYTES
+from bus import Bus, Record
+from bus import topics as bus_topics
+from candlewright.supervisor.ports import free_port
+from core.settings import Settings
+from flink_replacement_spark.bus_source import read_range, worker_bus
+from flink_replacement_spark.trigger_query import TriggerHealth, start_trigger_query
+from flink_replacement_spark.trigger_source import SOURCE, TriggerPlan
+from protobuf import records_pb2 as records
+
+__all__ = ["HeldQuery", "events_on_topic", "register", "settings_of", "start_floor", "start_triggers", "wait_until"]
+
+TIMEOUT_SECONDS = 1_800.0
+_PAUSE_SECONDS = 0.02
+_READ = (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
+
+
+def settings_of(folder: Path, bus_url: str) -> Settings:
+    """Two cores, everything below `folder`."""
+    return Settings.model_validate(
+        {
+            "data_dir": folder,
+            "bus": {"url": bus_url, "max_bytes": MAX_BYTES},
+            "spark": {"connect_bind": f"127.0.0.1:{free_port()}", "master": "local[2]"},
+        }
+    )
+
+
+@dataclass
+class GatedHealth(TriggerHealth):
+    """What the trigger query reports to after each micro-batch."""
+
+    gate: Gate | None = None
+
+    def count(self, results: pa.Table) -> None:
+        super().count(results)
+        if self.gate is not None:
+            self.gate.wait()
+
+
+class HeldQuery:
+    """A streaming query whose micro-batches end at `gate`."""
+
+    def __init__(self, gate: Gate, query: StreamingQuery) -> None:
+        self.gate = gate
+        self.query = query
+
+    def read_all(self, bus: Bus) -> None:
+        """Wait until a finished micro-batch ends where the topics end."""
+        wait_until(lambda: self._has_read(bus), "the query did not read everything")
+
+    def hold(self) -> None:
+        """Returns when the query waits between two micro-batches; the wall clock moves it there without any news."""
+        self.gate.close()
+        wait_until(self._is_held, "the query did not come to its gate")
+
+    def timed(self, bus: Bus) -> float:
+        """Seconds from letting the query go on until it has read everything."""
+        started = time.perf_counter()
+        self.gate.open()
+        self.read_all(bus)
+        return time.perf_counter() - started
+
+    def stop(self) -> None:
+        self.gate.open()
+        self.query.stop()
+
+    def _is_held(self) -> bool:
+        self._check()
+        return self.gate.reached.is_set()
+
+    def _has_read(self, bus: Bus) -> bool:
+        self._check()
+        progress = self.query.lastProgress
+        if progress is None:
+            return False
+        end: Mapping[str, Any] = literal_eval(str(progress["sources"][0]["endOffset"]))
+        ends = {topic: {str(p): state.end for p, state in enumerate(bus.state(topic))} for topic in _READ}
+        return all(end.get(topic) == found for topic, found in ends.items())
+
+    def _check(self) -> None:
+        if (error := self.query.exception()) is not None:
+            raise error
+
+
+def start_triggers(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:
+    """The platform's query, its gate open."""
+    gate = Gate(is_open=True)
+    partitions = bus.partitions(bus_topics.TICKS)
+    return HeldQuery(gate, start_trigger_query(session, settings, GatedHealth(gate=gate), checkpoint, partitions))
+
+
+def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:
+    """The same source and the same reads in as many tasks, and one empty pass over what was read; its gate open."""
+    gate = Gate(is_open=True)
+    partitions = bus.partitions(bus_topics.TICKS)
+    work = _pass_over(settings.bus.url, partitions)
+
+    def pass_over(frame: DataFrame, _: int) -> None:
+        frame.mapInArrow(work, "n bigint").toArrow()
+        gate.wait()
+
+    tasks = min(partitions + 1, session.sparkContext.defaultParallelism)
+    options = {"url": settings.bus.url, "reader": "floor", "tasks": str(tasks)}
+    source = session.readStream.format(SOURCE).options(**options).load()
+    return HeldQuery(gate, source.writeStream.foreachBatch(pass_over).option("checkpointLocation", checkpoint).start())
+
+
+def register(bus: Bus, registrations: Sequence[records.TriggerRegistration]) -> None:
+    """What the relay leaves on the bus for sound triggers; returns when all partitions run them."""
+    controls = [records.TriggerControl(register=each) for each in registrations]
+    placed = bus.publish(bus_topics.TRIGGER_CONTROLS, [Record(c.SerializeToString(), partition=0) for c in controls])
+    entries = {
+        each.trigger_id: records.TriggerEntry(registration=each, control_offset=place.offset).SerializeToString()
+        for each, place in zip(registrations, placed, strict=True)
+    }
+    bus.put(bus_topics.TABLE_TRIGGERS, entries)
+    owners = set(range(bus.partitions(bus_topics.TICKS) + 1))
+    last = max(place.offset for place in placed)
+    wait_until(lambda: _carried_out(bus, last) == owners, "the triggers did not become active")
+
+
+def events_on_topic(bus: Bus) -> int:
+    return sum(state.end for state in bus.state(bus_topics.TRIGGER_EVENTS))
+
+
+def wait_until(is_so: Callable[[], bool], complaint: str) -> None:
+    """Raises TimeoutError with `complaint`."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{complaint} in {TIMEOUT_SECONDS:.0f} s")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _carried_out(bus: Bus, offset: int) -> set[int]:
+    """Owners that have passed the control at `offset`. Raises RuntimeError when one suspended a trigger."""
+    first = bus.state(bus_topics.TRIGGER_PROGRESS)[0].first
+    found = bus.read(bus_topics.TRIGGER_PROGRESS, 0, first, max_records=100_000)
+    said = [records.TriggerProgress.FromString(record.value) for record in found]
+    for progress in said:
+        for suspended in progress.suspended:
+            raise RuntimeError(f"trigger {suspended.trigger_id} was suspended: {suspended.reason}")
+    return {progress.partition for progress in said if progress.controls_end > offset}
+
+
+def _pass_over(url: str, partitions: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow`; the joint owner, which has no trigger here, reads nothing there either."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plans = [TriggerPlan.from_json(row["owner"], row["plan"]) for batch in batches for row in batch.to_pylist()]
+        for plan in plans:
+            own = plan.spans if plan.owner < partitions else ()
+            yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in _batches(url, own))]})
+
+    return run
+
+
+def _batches(url: str, spans: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    for span in spans:
+        for found in read_range(worker_bus(url), span.topic, span.partition, span.first, span.end - 1):
+            values = pa.array([record.value for record in found], pa.binary())
+            yield pa.RecordBatch.from_arrays([values], names=["value"])
