@@ -15,8 +15,8 @@ from flink_replacement_spark.bus_source import read_range, worker_bus
 from flink_replacement_spark.trigger_source import Span, TriggerPlan
 from flink_replacement_spark.trigger_state import PartStore, Stored
 from protobuf import records_pb2 as records
-from protobuf.ingestor_pb2 import CEPTriggerEvent
 from triggers.check import TriggerRules
+from triggers.events import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
 
 __all__ = ["RESULT", "RESULT_SCHEMA", "process"]
@@ -75,7 +75,7 @@ def _run(bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: Trig
             live.prime(_tail(bus, plan, ends=True), plan.now_ns)
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
-    _publish_events(bus, writer, batch_id, output.events)
+    _publish_events(bus, writer, batch_id, output.fired)
     _publish_progress(bus, writer, batch_id, plan, reports, is_new=base < 0)
     found = _result(output, reports, live, before, len(ticks) + len(bars))
     if output.is_changed or base < 0:
@@ -144,22 +144,25 @@ def _tail(bus: Bus, plan: TriggerPlan, *, ends: bool) -> list[bytes]:
     return _values(bus, spans)
 
 
-def _publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[CEPTriggerEvent]) -> None:
+def _publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
     for chunk, part in enumerate(_chunks(events)):
         bus.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
 
 
-def _chunks(events: Sequence[CEPTriggerEvent]) -> Iterator[list[Record]]:
+def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
     part: list[Record] = []
+    stamps: dict[str, SequenceStamp] = {}
     size = 0
     for event in events:
-        value = event.SerializeToString(deterministic=True)
+        value = event.value
         if part and (len(part) >= _PUBLISH_RECORDS or size + len(value) > _PUBLISH_BYTES):
             yield part
             part, size = [], 0
         key = event.trigger_id.encode()
-        place = event.context["ticker"].encode() or key
-        stamp = SequenceStamp(f"TRIGGER:{event.trigger_id}", context_tag=_CONTEXT_TAG)
+        place = event.ticker.encode() or key
+        stamp = stamps.get(event.trigger_id)
+        if stamp is None:
+            stamp = stamps[event.trigger_id] = SequenceStamp(f"TRIGGER:{event.trigger_id}", context_tag=_CONTEXT_TAG)
         part.append(Record(value, key=key, partition_key=place, sequence=stamp))
         size += len(value)
     if part:
@@ -191,7 +194,7 @@ def _result(
 ) -> pa.RecordBatch:
     counts = {
         "records": records_read,
-        "events": len(output.events),
+        "events": len(output.fired),
         "late_rows": sum(output.late_rows.values()),
         "duplicates": live.duplicates - before[0],
         "bad_records": live.bad_records - before[1],

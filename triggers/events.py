@@ -3,65 +3,114 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from cep import Events
 from cep.types import Kind, SqlType, flink_name
-from protobuf.ingestor_pb2 import CEPTriggerEvent, FieldValue, ResultRow, ResultSchema
+from protobuf import value_columns
+from protobuf.ingestor_pb2 import ResultSchema
 
-__all__ = ["MAX_EVENT_BYTES", "Firing", "firings", "schema_of", "silence"]
+__all__ = ["MAX_EVENT_BYTES", "Fired", "Firing", "firings", "schema_of", "silence"]
 
-_NULL = FieldValue().SerializeToString()
 #: Of the rows of one event; an event with more says `truncated` and has the first ones.
 MAX_EVENT_BYTES = 1 << 20
+#: The fields of a CEPTriggerEvent as tags of the wire.
+_TRIGGER_ID, _TIMESTAMP, _SCHEMA, _ROW, _CONTEXT = b"\x0a", b"\x10", 0x1A, 0x22, 0x2A
 
 
-@dataclass(frozen=True, slots=True)
+class Fired(NamedTuple):
+    """An event of a trigger; `value`: the serialised CEPTriggerEvent."""
+
+    trigger_id: str
+    ticker: str
+    value: bytes
+
+
+@dataclass(slots=True)
 class Firing:
     """One event before it belongs to a trigger: a match, or a row that is none.
 
     `identity`: what tells it from all others of its trigger, the same whenever the same rows are evaluated again.
-    `time_ns`: event time of its last row. `rows`: per row the serialised values.
+    `time_ns`: event time of its last row, `stamp` the same as a field. `rows`: serialised ResultRows. `context`:
+    serialised entries; `is_cut`: whether `truncated` is among them.
     """
 
-    identity: tuple[object, ...]
+    identity: str
     ticker: str
     time_ns: int
-    rows: tuple[tuple[bytes, ...], ...]
-    context: dict[str, str]
+    stamp: bytes
+    rows: Sequence[bytes]
+    context: bytes
+    is_cut: bool = False
 
-    def event(self, trigger_id: str, version: int, schema: ResultSchema) -> CEPTriggerEvent:
-        digest = hashlib.blake2b(repr((trigger_id, version, *self.identity)).encode(), digest_size=16)
-        context = self.context | {"event_id": digest.hexdigest(), "ticker": self.ticker}
-        rows = _bounded(self.rows)
-        if len(rows) < len(self.rows):
-            context |= {"truncated": "true", "rows": str(len(self.rows))}
-        return CEPTriggerEvent(
-            trigger_id=trigger_id,
-            timestamp=max(0, self.time_ns),
-            schema=schema,
-            rows=[ResultRow(values=row) for row in rows],
-            context=context,
-        )
+    def event(self, trigger_id: str, version: int, schema: bytes) -> Fired:
+        """`schema`: see `schema_of`."""
+        written = f"({trigger_id!r}, {version}, {self.identity})"
+        event_id = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
+        rows, more = self.rows, b""
+        size = sum(map(len, rows))
+        if size > MAX_EVENT_BYTES:
+            rows = _bounded(rows)
+            more = _entry("rows", b"%d" % len(self.rows))
+            if not self.is_cut:
+                more += _TRUNCATED
+        packed = b"".join([value_columns.entry(_ROW, row) for row in rows])
+        value = b"".join(
+            (
+                _head(trigger_id), self.stamp, schema, packed,
+                _EVENT_ID, event_id.encode(), _named(self.ticker), self.context, more,
+            )
+        )  # fmt: skip
+        return Fired(trigger_id, self.ticker, value)
 
 
-def _bounded(rows: tuple[tuple[bytes, ...], ...]) -> tuple[tuple[bytes, ...], ...]:
+def _bounded(rows: Sequence[bytes]) -> Sequence[bytes]:
     size = 0
     for count, row in enumerate(rows):
-        # Each value and each row has a head of its own on the wire.
-        size += sum(map(len, row)) + 6 * len(row) + 6
+        size += len(row)
         if size > MAX_EVENT_BYTES:
             return rows[:count]
     return rows
 
 
-def schema_of(columns: Sequence[tuple[str, SqlType]]) -> ResultSchema:
-    return ResultSchema(
-        column_names=[name for name, _ in columns], column_types=[flink_name(kind) for _, kind in columns]
-    )
+def _entry(key: str, value: bytes) -> bytes:
+    """An entry of the context."""
+    return value_columns.entry(_CONTEXT, value_columns.entry(0x0A, key.encode()) + value_columns.entry(0x12, value))
+
+
+@lru_cache(maxsize=16_384)
+def _head(trigger_id: str) -> bytes:
+    return value_columns.entry(_TRIGGER_ID[0], trigger_id.encode())
+
+
+@lru_cache(maxsize=16_384)
+def _named(ticker: str) -> bytes:
+    return _entry("ticker", ticker.encode())
+
+
+def _open_entries(key: str, longest: int = 24) -> list[bytes]:
+    """What stands before values of 0, 1, ... bytes."""
+    return [_entry(key, bytes(length))[: -length or None] for length in range(longest + 1)]
+
+
+_EVENT_ID = _open_entries("event_id", 32)[32]
+_NUMBER, _FIRST_TIME, _LAST_TIME = (_open_entries(key) for key in ("match_number", "first_time", "last_time"))
+_TRUNCATED, _TIMED_OUT, _PARTIAL = (_entry(key, b"true") for key in ("truncated", "timed_out", "partial"))
+
+
+def schema_of(columns: Sequence[tuple[str, SqlType]]) -> bytes:
+    """The serialised field `schema`."""
+    return _schema([name for name, _ in columns], [flink_name(kind) for _, kind in columns])
+
+
+def _schema(names: Sequence[str], types: Sequence[str]) -> bytes:
+    return value_columns.entry(_SCHEMA, ResultSchema(column_names=names, column_types=types).SerializeToString())
 
 
 def firings(
@@ -74,113 +123,136 @@ def firings(
     if not count:
         return []
     encoded = [_encoded(events.table.column(place), kind) for place, (_, kind) in enumerate(columns)]
-    rows = list(zip(*encoded, strict=True)) if encoded else [()] * count
+    rows = list(map(b"".join, zip(*encoded, strict=True))) if encoded else [b""] * count
+    matches = _Matches.of(events)
+    stamps = value_columns.varints(np.maximum(matches.last_time, 0), _TIMESTAMP)
+    contexts = matches.contexts(events)
     found: list[Firing] = []
-    repeated: dict[tuple[object, ...], int] = {}
-    for match, places in _matches(events):
-        first = places[0]
-        ticker = events.ticker[first] or ""
-        own = tuple(rows[place] for place in places)
-        identity: tuple[object, ...] = (label, ticker, *match)
-        if not numbers_hold:
-            identity = (label, ticker, match[2], match[3], own)
+    repeated: dict[str, int] = {}
+    for start, end, sequence, number, first, last, stamp, context in zip(
+        matches.starts.tolist(), matches.ends.tolist(), matches.first_sequence.tolist(), matches.number.tolist(),
+        matches.first_time.tolist(), matches.last_time.tolist(), stamps, contexts, strict=True,
+    ):  # fmt: skip
+        ticker = events.ticker[start] or ""
+        if numbers_hold:
+            identity = f"{label}, {ticker!r}, {sequence}, {number}, {first}, {last}"
+        else:
+            own = tuple(tuple(value_columns.bare(column[row]) for column in encoded) for row in range(start, end))
+            identity = f"{label}, {ticker!r}, {first}, {last}, {own!r}"
         # Only rows that no number tells apart repeat, and those always come together.
         again = repeated[identity] = repeated.get(identity, -1) + 1
-        context = _context(events, first)
+        identity = f"{identity}, {again}"
         if is_truncated:
-            context["truncated"] = "true"
-        found.append(Firing((*identity, again), ticker, match[3], own, context))
+            context += _TRUNCATED
+        found.append(
+            Firing(identity, ticker, last, b"" if last <= 0 else stamp, rows[start:end], context, is_truncated)
+        )
     return found
 
 
 def silence(
     label: int, ticker: str, last_row: int, last_ns: int | None, since_ns: int, now_ns: int
-) -> tuple[Firing, ResultSchema]:
-    """The event of a dead-man trigger: nothing came for this ticker since `since_ns` (wall clock).
+) -> tuple[Firing, bytes]:
+    """The event of a dead-man trigger: nothing came for this ticker since `since_ns` (wall clock); and its schema.
 
     `last_row`, `last_ns` (event time): of its newest row; -1 and None when there was none since the registration.
     """
-    values = (
-        FieldValue(string_val=ticker).SerializeToString(),
-        _NULL if last_ns is None else FieldValue(timestamp_val=last_ns).SerializeToString(),
-        FieldValue(double_val=(now_ns - since_ns) / 1e9).SerializeToString(),
+    cells = (
+        *value_columns.texts([ticker]),
+        value_columns.NULL if last_ns is None else value_columns.times(np.array([last_ns]))[0],
+        *value_columns.doubles(np.array([(now_ns - since_ns) / 1e9])),
     )
-    schema = ResultSchema(
-        column_names=["ticker", "last_time", "silent_seconds"],
-        column_types=["STRING", "TIMESTAMP_LTZ(9)", "DOUBLE"],
-    )
+    schema = _schema(["ticker", "last_time", "silent_seconds"], ["STRING", "TIMESTAMP_LTZ(9)", "DOUBLE"])
     # Numbers of rows begin anew where the state of a partition was lost; times do not.
-    identity = (label, ticker, "silence", last_row, since_ns)
+    identity = f"{label}, {ticker!r}, 'silence', {last_row}, {since_ns}"
     time_ns = since_ns if last_ns is None else last_ns
-    return Firing(identity, ticker, time_ns, (values,), {"deadman": "true"}), schema
+    stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
+    return Firing(identity, ticker, time_ns, stamp, (b"".join(cells),), _entry("deadman", b"true")), schema
 
 
-def _matches(events: Events) -> list[tuple[tuple[int, int, int, int], list[int]]]:
-    """(first arrival number, match number, first time, last time) and the rows of each match, or of each row alone."""
-    count = events.table.num_rows
-    sequence, time = events.sequence.tolist(), events.time.tolist()
-    if events.context is None:
-        return [((sequence[row], 0, time[row], time[row]), [row]) for row in range(count)]
-    context = events.context
-    numbers, firsts = context.match_number.tolist(), context.first_sequence.tolist()
-    starts, ends = context.first_time.tolist(), context.last_time.tolist()
-    found: list[tuple[tuple[int, int, int, int], list[int]]] = []
-    keys = [(events.ticker[row], firsts[row], numbers[row], starts[row], ends[row]) for row in range(count)]
-    for key, group in groupby(range(count), key=keys.__getitem__):
-        _, first, number, start, end = key
-        places = list(group)
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """One entry a match, or a row that stands alone: its result rows from `starts` to `ends`, and what tells it."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    first_sequence: NDArray[np.int64]
+    number: NDArray[np.int64]
+    first_time: NDArray[np.int64]
+    last_time: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, events: Events) -> "_Matches":
+        count = events.table.num_rows
+        context = events.context
+        if context is None:
+            rows = np.arange(count)
+            return cls(rows, rows + 1, events.sequence, np.zeros(count, np.int64), events.time, events.time)
+        told = (context.first_sequence, context.match_number, context.first_time, context.last_time)
+        is_first = np.ones(count, np.bool_)
         # Rows outside of any match have number 0 and stand alone.
-        for part in [places] if number else [[place] for place in places]:
-            found.append(((first, number, start, end), part))
-    return found
+        is_first[1:] = context.match_number[1:] == 0
+        for column in told:
+            is_first[1:] |= column[1:] != column[:-1]
+        same = np.flatnonzero(~is_first).tolist()
+        ticker = events.ticker
+        is_first[[row for row in same if ticker[row] != ticker[row - 1]]] = True
+        starts = np.flatnonzero(is_first)
+        return cls(starts, np.append(starts[1:], count), *(column[starts] for column in told))
 
-
-def _context(events: Events, row: int) -> dict[str, str]:
-    context = events.context
-    if context is None:
-        return {}
-    number = int(context.match_number[row])
-    found = {
-        "match_number": str(number),
-        "first_time": str(int(context.first_time[row])),
-        "last_time": str(int(context.last_time[row])),
-    }
-    if context.timed_out[row]:
-        found["timed_out"] = "true"
-    if context.partial[row]:
-        found["partial"] = "true"
-    return found
+    def contexts(self, events: Events) -> list[bytes]:
+        context = events.context
+        if context is None:
+            return [b""] * len(self.starts)
+        found = []
+        for numbers in zip(self.number.tolist(), self.first_time.tolist(), self.last_time.tolist(), strict=True):
+            number, first, last = (b"%d %d %d" % numbers).split()
+            found.append(
+                b"".join((_FIRST_TIME[len(first)], first, _LAST_TIME[len(last)], last, _NUMBER[len(number)], number))
+            )
+        for column, said in ((context.timed_out, _TIMED_OUT), (context.partial, _PARTIAL)):
+            for match in np.flatnonzero(column[self.starts]).tolist():
+                found[match] += said
+        return found
 
 
 def _encoded(column: pa.ChunkedArray, kind: SqlType) -> list[bytes]:
-    """Each value as a serialised FieldValue; NULL has no member set."""
+    """Each value as a cell of a result row (see `value_columns`)."""
     if kind.kind is Kind.TIMESTAMP:
         column = column.cast(pa.timestamp("ns", kind.zone)).cast(pa.int64())
-    elif kind.kind is Kind.INTERVAL:
+    elif kind.kind in (Kind.INTERVAL, Kind.INT):
         column = column.cast(pa.int64())
-    make = _MAKERS.get(kind.kind, _text)
-    return [_NULL if value is None else make(value).SerializeToString() for value in column.to_pylist()]
+    if kind.kind in _ARRAYS:
+        blank = False if kind.kind is Kind.BOOLEAN else 0
+        values = pc.fill_null(column, blank) if column.null_count else column
+        found = _ARRAYS[kind.kind](values.to_numpy())
+        for row in np.flatnonzero(column.is_null().to_numpy()).tolist() if column.null_count else ():
+            found[row] = value_columns.NULL
+        return found
+    if kind.kind is Kind.STRING:
+        return _repeated(column)
+    if kind.kind is Kind.OPAQUE:
+        return [value_columns.NULL if v is None else value_columns.octets([_octets(v)])[0] for v in column.to_pylist()]
+    return [value_columns.NULL if v is None else value_columns.texts([str(v)])[0] for v in column.to_pylist()]
 
 
-def _text(value: Any) -> FieldValue:
-    return FieldValue(string_val=str(value))
+def _repeated(column: pa.ChunkedArray) -> list[bytes]:
+    """Texts, of which few differ: tickers, sides, names of variables."""
+    encoded = column.combine_chunks().dictionary_encode()
+    cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
+    codes = encoded.indices.fill_null(len(cells) - 1).to_pylist()
+    return [cells[code] for code in codes]
 
 
-def _bytes(value: Any) -> FieldValue:
-    return FieldValue(bytes_val=value if isinstance(value, bytes) else str(value).encode())
+def _octets(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _time(value: int) -> FieldValue:
-    # Times before 1970 do not fit the unsigned member.
-    return FieldValue(timestamp_val=value) if value >= 0 else FieldValue(int_val=value)
-
-
-_MAKERS: dict[Kind, Callable[[Any], FieldValue]] = {
-    Kind.BOOLEAN: lambda value: FieldValue(bool_val=value),
-    Kind.INT: lambda value: FieldValue(int_val=value),
-    Kind.BIGINT: lambda value: FieldValue(int_val=value),
-    Kind.INTERVAL: lambda value: FieldValue(int_val=value),
-    Kind.DOUBLE: lambda value: FieldValue(double_val=value),
-    Kind.TIMESTAMP: _time,
-    Kind.OPAQUE: _bytes,
+_ARRAYS: dict[Kind, Callable[[Any], list[bytes]]] = {
+    Kind.BOOLEAN: value_columns.booleans,
+    Kind.INT: value_columns.integers,
+    Kind.BIGINT: value_columns.integers,
+    Kind.INTERVAL: value_columns.integers,
+    Kind.DOUBLE: value_columns.doubles,
+    Kind.TIMESTAMP: value_columns.times,
 }

@@ -20,9 +20,9 @@ from bus.api import partition_of
 from cep import Clock, ReleaseBuffer
 from core.errors import TriggerRejected
 from protobuf import records_pb2 as records
-from protobuf.ingestor_pb2 import CEPTriggerEvent, ResultSchema
+from protobuf.ingestor_pb2 import CEPTriggerEvent
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
-from triggers.events import Firing, firings, schema_of, silence
+from triggers.events import Fired, Firing, firings, schema_of, silence
 from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, ticker_of
 from triggers.streams import Common, Moved, Saved, Shard, Text, Trigger, squeezed, unsqueezed
 from venues.grid import SECOND
@@ -49,10 +49,15 @@ class TriggerReport:
 class TriggerOutput:
     """`late_rows`: per ticker the trades that came behind their watermark. `is_changed`: the state is another now."""
 
-    events: list[CEPTriggerEvent] = field(default_factory=list)
+    fired: list[Fired] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
     late_rows: dict[str, int] = field(default_factory=dict)
     is_changed: bool = False
+
+    @property
+    def events(self) -> list[CEPTriggerEvent]:
+        """What `fired` says."""
+        return [CEPTriggerEvent.FromString(event.value) for event in self.fired]
 
 
 @dataclass(slots=True)
@@ -322,7 +327,7 @@ class TriggerPartition:
         trigger: Trigger,
         label: int,
         firing: Firing,
-        schema: ResultSchema,
+        schema: bytes,
         compiled: CompiledTrigger,
         output: TriggerOutput,
     ) -> None:
@@ -335,7 +340,7 @@ class TriggerPartition:
                 return
             trigger.fired[place] = firing.time_ns
         trigger.events += 1
-        output.events.append(firing.event(trigger.trigger_id, trigger.version, schema))
+        output.fired.append(firing.event(trigger.trigger_id, trigger.version, schema))
 
     def _report_silence(self, now_ns: int, output: TriggerOutput) -> None:
         for shard in self._shards.values():
@@ -371,7 +376,7 @@ class TriggerPartition:
         output.is_changed = True
         since_ns = last.at_ns if last is not None else trigger.registered_ns
         firing, schema = silence(label, ticker, row, last.time_ns if last is not None else None, since_ns, now_ns)
-        output.events.append(firing.event(trigger.trigger_id, trigger.version, schema))
+        output.fired.append(firing.event(trigger.trigger_id, trigger.version, schema))
 
     # ---- registrations
     def _control(self, value: bytes, now_ns: int, output: TriggerOutput) -> None:

@@ -1,0 +1,114 @@
+"""Columns of values as the `values` entries of a serialised ResultRow, without a message object for each.
+
+A cell is one entry as it stands on the wire: the field's tag, a length, a serialised FieldValue. Rows are cells one
+after another. Numbers whose varints have the same widths are rows of one matrix of bytes.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NULL", "bare", "booleans", "doubles", "entry", "integers", "octets", "texts", "times", "varints"]
+
+_STRING, _INT, _DOUBLE, _BOOL, _BYTES, _TIME = range(1, 7)
+_CELL = 0x0A
+#: A FieldValue with no member set.
+NULL = bytes((_CELL, 0))
+#: From the numbers of rows of one width and that width to what stands before their varints.
+_Heads = Callable[[NDArray[np.int64], int], NDArray[np.uint8]]
+_LIMITS = np.array([1 << 7 * width for width in range(1, 10)], np.uint64)
+
+
+def doubles(values: NDArray[np.float64]) -> list[bytes]:
+    rows = np.empty((len(values), 11), np.uint8)
+    rows[:, :3] = _CELL, 9, _DOUBLE << 3 | 1
+    rows[:, 3:] = np.ascontiguousarray(values, "<f8").view(np.uint8).reshape(len(values), 8)
+    return _split(rows)
+
+
+def integers(values: NDArray[np.int64]) -> list[bytes]:
+    return _whole(values, np.full(len(values), _INT << 3, np.uint8))
+
+
+def times(values: NDArray[np.int64]) -> list[bytes]:
+    """Times before 1970 do not fit the unsigned member, and are put into that of integers."""
+    return _whole(values, np.where(values < 0, _INT << 3, _TIME << 3).astype(np.uint8))
+
+
+def booleans(values: NDArray[np.bool_]) -> list[bytes]:
+    cells = tuple(bytes((_CELL, 2, _BOOL << 3, flag)) for flag in (0, 1))
+    return [cells[flag] for flag in values.tolist()]
+
+
+def texts(values: Iterable[str]) -> list[bytes]:
+    return _long(_STRING, (value.encode() for value in values))
+
+
+def octets(values: Iterable[bytes]) -> list[bytes]:
+    return _long(_BYTES, values)
+
+
+def bare(cell: bytes) -> bytes:
+    """The serialised FieldValue of a cell."""
+    start = 1
+    while cell[start] > 0x7F:
+        start += 1
+    return cell[start + 1 :]
+
+
+def varints(values: NDArray[np.int64], head: bytes = b"") -> list[bytes]:
+    """Each as a varint behind `head`; negative ones as 64 bits."""
+    prefix = np.broadcast_to(np.frombuffer(head, np.uint8), (len(values), len(head)))
+    return _by_width(values, lambda rows, width: prefix[rows])
+
+
+def _whole(values: NDArray[np.int64], tags: NDArray[np.uint8]) -> list[bytes]:
+    def heads(rows: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+        found = np.empty((len(rows), 3), np.uint8)
+        found[:, 0], found[:, 1], found[:, 2] = _CELL, width + 1, tags[rows]
+        return found
+
+    return _by_width(values, heads)
+
+
+def _by_width(values: NDArray[np.int64], heads: _Heads) -> list[bytes]:
+    unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
+    widths = np.searchsorted(_LIMITS, unsigned, side="right") + 1
+    found = [b""] * len(values)
+    for width in np.unique(widths).tolist():
+        rows = np.flatnonzero(widths == width)
+        own = unsigned[rows]
+        digits = np.empty((len(rows), width), np.uint8)
+        for place in range(width):
+            more = 0x80 if place + 1 < width else 0
+            digits[:, place] = (own >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | more
+        cells = _split(np.concatenate([heads(rows, width), digits], axis=1))
+        if len(rows) == len(values):
+            return cells
+        for row, cell in zip(rows.tolist(), cells, strict=True):
+            found[row] = cell
+    return found
+
+
+def _split(rows: NDArray[np.uint8]) -> list[bytes]:
+    """Each row of the matrix."""
+    found: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
+    return found
+
+
+def _long(number: int, values: Iterable[bytes]) -> list[bytes]:
+    return [entry(_CELL, entry(number << 3 | 2, value)) for value in values]
+
+
+def entry(tag: int, value: bytes) -> bytes:
+    """A field of bytes: its tag, its length, the value."""
+    length = len(value)
+    if length < 128:
+        return bytes((tag, length)) + value
+    head = bytearray((tag,))
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + value
