@@ -55,8 +55,8 @@ def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: 
         bus = RedisBus(redis.url)
         stack.callback(bus.close)
         _register(bus, rows)
-        requests, notifications = (f"tcp://127.0.0.1:{port}" for port in _free_ports(2))
-        relay = stack.enter_context(_relay(redis.url, requests, notifications, folder / "relay.http"))
+        requests, notifications = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
+        relay = stack.enter_context(relay_process(redis.url, requests, notifications, folder / "relay.http"))
         for _ in range(rounds):
             floors.append(_raw_seconds(rows, subscribers))
             found.append(_relay_round(bus, relay, notifications, folder / "relay.http", rows, subscribers))
@@ -146,7 +146,7 @@ def _finish(bus: RedisBus, rows: int) -> None:
 
 
 @contextmanager
-def _relay(url: str, requests: str, notifications: str, port_file: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def relay_process(url: str, requests: str, notifications: str, port_file: Path) -> Iterator["subprocess.Popen[bytes]"]:
     environment = {
         **os.environ,
         "CANDLEWRIGHT_BUS__URL": url,
@@ -268,7 +268,7 @@ def _subscribe(address: str, rows: int) -> None:
         print(json.dumps([received, ended or time.monotonic()]), flush=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with zmq.Context() as context, ExitStack() as stack:
         sockets = [stack.enter_context(context.socket(zmq.PULL)) for _ in range(count)]
         return [socket.bind_to_random_port("tcp://127.0.0.1") for socket in sockets]

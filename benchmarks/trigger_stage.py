@@ -19,10 +19,21 @@ from candlewright.supervisor.ports import free_port
 from core.settings import Settings
 from flink_replacement_spark.bus_source import read_range, worker_bus
 from flink_replacement_spark.trigger_query import TriggerHealth, start_trigger_query
-from flink_replacement_spark.trigger_source import SOURCE, TriggerPlan
+from flink_replacement_spark.trigger_source import SOURCE, Span, TriggerPlan
 from protobuf import records_pb2 as records
 
-__all__ = ["HeldQuery", "events_on_topic", "register", "settings_of", "start_floor", "start_triggers", "wait_until"]
+__all__ = [
+    "HeldQuery",
+    "batches_of",
+    "events_on_topic",
+    "plans_of",
+    "register",
+    "settings_of",
+    "start_floor",
+    "start_over_plans",
+    "start_triggers",
+    "wait_until",
+]
 
 TIMEOUT_SECONDS = 1_800.0
 _PAUSE_SECONDS = 0.02
@@ -114,10 +125,21 @@ def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint:
         frame.mapInArrow(work, "n bigint").toArrow()
         gate.wait()
 
+    return HeldQuery(gate, start_over_plans(session, settings, partitions, pass_over, checkpoint))
+
+
+def start_over_plans(
+    session: SparkSession,
+    settings: Settings,
+    partitions: int,
+    run_batch: Callable[[DataFrame, int], None],
+    checkpoint: str,
+) -> StreamingQuery:
+    """A query over what the platform's one is planned, for as many tasks as that has."""
     tasks = min(partitions + 1, session.sparkContext.defaultParallelism)
     options = {"url": settings.bus.url, "reader": "floor", "tasks": str(tasks)}
     source = session.readStream.format(SOURCE).options(**options).load()
-    return HeldQuery(gate, source.writeStream.foreachBatch(pass_over).option("checkpointLocation", checkpoint).start())
+    return source.writeStream.foreachBatch(run_batch).option("checkpointLocation", checkpoint).start()
 
 
 def register(bus: Bus, registrations: Sequence[records.TriggerRegistration]) -> None:
@@ -162,15 +184,20 @@ def _pass_over(url: str, partitions: int) -> Callable[[Iterable[pa.RecordBatch]]
     """A function for `mapInArrow`; the joint owner, which has no trigger here, reads nothing there either."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plans = [TriggerPlan.from_json(row["owner"], row["plan"]) for batch in batches for row in batch.to_pylist()]
-        for plan in plans:
+        for plan in plans_of(batches):
             own = plan.spans if plan.owner < partitions else ()
-            yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in _batches(url, own))]})
+            yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches_of(url, own))]})
 
     return run
 
 
-def _batches(url: str, spans: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+def plans_of(batches: Iterable[pa.RecordBatch]) -> list[TriggerPlan]:
+    """The rows of source `triggers`."""
+    return [TriggerPlan.from_json(row["owner"], row["plan"]) for batch in batches for row in batch.to_pylist()]
+
+
+def batches_of(url: str, spans: Iterable[Span]) -> Iterator[pa.RecordBatch]:
+    """Records of the bus as column `value`."""
     for span in spans:
         for found in read_range(worker_bus(url), span.topic, span.partition, span.first, span.end - 1):
             values = pa.array([record.value for record in found], pa.binary())
