@@ -23,8 +23,8 @@ from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable, OffsetOutOfRange
 from flink_replacement_spark.worker_daemon import leave_archives
 
-# Spark plans a read in Python workers that no setting gives another daemon: they are rid of archives when they first
-# load this module, which is 0.1 s a micro-batch.
+# On a cluster Spark plans a read in Python workers that no setting gives another daemon: they are rid of archives when
+# they first load this module, which is 0.1 s a micro-batch.
 leave_archives()
 
 SCHEMA = "tag int, partition int, offset bigint, timestamp_ms bigint, key binary, value binary"

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from core.settings import Settings
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.java import java_home
+from flink_replacement_spark.worker_python import worker_python
 from iceberg import SPARK_CATALOG, spark_catalog_conf
 
 _FOLDER = Path(__file__).parent
-#: A small heap that is given back when it is idle.
+#: A small heap that is given back when it is idle; and stacks for regular expressions that go deep in a long text.
 _JAVA_OPTIONS = (
-    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss1m -Duser.timezone=UTC "
+    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss4m -Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
 _TOKEN = "spark.connect.authenticate.token"
@@ -35,7 +35,8 @@ def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSe
     """
     conf = spark_conf(settings)
     os.environ["JAVA_HOME"] = str(java_home(os.environ))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = worker_python(settings.data_dir / "run", settings.spark.master)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     if SparkContext._gateway is None:
         inherited = () if lock is None else (lock.descriptor,)

@@ -1,6 +1,9 @@
 """What comes before Spark: Java, jars, configuration, the lock, the worker's import path."""
 
 import json
+import os
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ from core.settings import Settings
 from flink_replacement_spark import jars, session
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.java import java_home
+from flink_replacement_spark.worker_python import worker_python
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -129,3 +133,77 @@ def test_workers_leave_archives_only_where_pyspark_is_elsewhere() -> None:
     with_package, without = json.loads(answer.stdout)
     assert not any(entry.endswith(".zip") for entry in with_package)
     assert without == ["/x/pyspark.zip"]
+
+
+def test_python_starts_without_sparks_archives_on_its_path(tmp_path: Path) -> None:
+    command = worker_python(tmp_path / "a run", "local[2]")
+    archives = ("/x/pyspark.zip", "/x/py4j-0.10.9.9-src.zip", "/x/jars/spark-core_2.13-4.1.4.jar")
+    code = "import json, os, sys; print(json.dumps([sys.executable, os.environ['PYTHONPATH'], sys.argv[1:]]))"
+    answer = subprocess.run(
+        [command, "-c", code, "an argument", "*"],
+        env={**os.environ, "PYTHONPATH": ":".join([*archives, "/own *", "/own/code.zip"])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(answer.stdout) == [sys.executable, "/own *:/own/code.zip", ["an argument", "*"]]
+
+
+def test_other_machines_start_their_own_python(tmp_path: Path) -> None:
+    assert worker_python(tmp_path, "spark://host:7077") == sys.executable
+
+
+def spark_answers(server: socket.socket, answer: bytes) -> tuple[bytes, socket.socket]:
+    """What Spark is told before it answers, and the connection."""
+    connection, _ = server.accept()
+    connection.settimeout(30)
+    (length,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
+    secret = connection.recv(length, socket.MSG_WAITALL)
+    connection.sendall(struct.pack("!i", len(answer)) + answer)
+    return secret, connection
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_planning_process_answers_spark_before_it_loads_pyspark(tmp_path: Path, is_taken: bool) -> None:
+    command = worker_python(tmp_path, "local[2]")
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("raise SystemExit('PySpark is loaded')")
+    path = f"{tmp_path}:{Path(session.__file__).parent.parent}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "PYTHON_WORKER_FACTORY_PORT": str(server.getsockname()[1]),
+            "PYTHON_WORKER_FACTORY_SECRET": "secret",
+        }
+        with subprocess.Popen(
+            [command, "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+            env=environment,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            secret, connection = spark_answers(server, b"ok" if is_taken else b"err")
+            with connection:
+                told = connection.recv(4, socket.MSG_WAITALL)
+                _, errors = process.communicate(timeout=30)
+    assert secret == b"secret"
+    assert told == (struct.pack("!i", process.pid) if is_taken else b"")
+    assert ("PySpark is loaded" in errors) == is_taken
+    assert ("ConnectionRefusedError" in errors) != is_taken
+
+
+@pytest.mark.parametrize(
+    ("worker", "is_loaded"), [([], True), (["pyspark.sql.worker.lookup_data_sources"], False), (["other"], False)]
+)
+def test_a_daemon_loads_ahead_what_its_workers_need(worker: list[str], is_loaded: bool) -> None:
+    code = (
+        "import sys; from flink_replacement_spark.worker_daemon import load_ahead; load_ahead(sys.argv[1:]); "
+        "print('flink_replacement_spark.live_rows' in sys.modules)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, *worker], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert answer.stdout.strip() == str(is_loaded)
