@@ -44,22 +44,31 @@ Outgoing = tuple[Connection, bytes, str]
 
 @dataclass(slots=True)
 class Leases:
-    """Marks (`records.wanted_value` by ticker), then revocations, then grants, then the frames that rely on all."""
+    """Marks (`records.wanted_value` by ticker), then revocations, then grants, then the frames that rely on all.
+
+    `finished`: jobs whose outcomes are on the bus. That their leases go is in no hurry, so that they wait for a batch
+    that is written anyway.
+    """
 
     marks: dict[str, bytes] = field(default_factory=dict)
     revoke: dict[str, None] = field(default_factory=dict)
+    finished: list[str] = field(default_factory=list)
     grant: dict[str, bytes] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        return len(self.outgoing) + len(self.revoke) + len(self.marks)
+        return len(self.outgoing) + len(self.revoke) + len(self.marks) + len(self.finished)
+
+    @property
+    def is_urgent(self) -> bool:
+        return bool(self.outgoing or self.revoke or self.marks)
 
 
 @dataclass(slots=True)
 class Results:
-    """What jobs delivered, while their leases stand; outcomes; revocations of finished jobs; tables; holds.
+    """What jobs delivered, while their leases stand; outcomes; tables; holds; and whose leases may go after it.
 
     The writer empties each field once it is done, so that a failed write goes on where it stopped. `events` are what
     the state must hear of the write.
@@ -69,7 +78,7 @@ class Results:
     snapshots: list[PublishSnapshot] = field(default_factory=list)
     ticks: list[PublishTicks] = field(default_factory=list)
     outcomes: list[Record] = field(default_factory=list)
-    revoke: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
     save_realtime: dict[str, bytes] = field(default_factory=dict)
     forget_realtime: dict[str, None] = field(default_factory=dict)
     put_states: dict[str, bytes] = field(default_factory=dict)
@@ -81,7 +90,7 @@ class Results:
 
     @property
     def size(self) -> int:
-        records = len(self.pages) + len(self.snapshots) + len(self.ticks) + len(self.outcomes) + len(self.revoke)
+        records = len(self.pages) + len(self.snapshots) + len(self.ticks) + len(self.outcomes) + len(self.finished)
         rows = len(self.put_states) + len(self.drop_states) + len(self.save_realtime) + len(self.forget_realtime)
         return records + rows + len(self.venues) + len(self.put_venues) + len(self.holds)
 
@@ -135,6 +144,10 @@ class Gatherer:
     def hold(self, holds: dict[str, dict[int, int]]) -> None:
         self.results.holds = holds
 
+    def release(self, finished: list[str]) -> None:
+        """The leases of these jobs may go: what they delivered is on the bus."""
+        self.leases.finished += finished
+
     def take_leases(self) -> Leases:
         taken, self.leases = self.leases, Leases()
         return taken
@@ -152,7 +165,7 @@ class Gatherer:
 
     def _revoke(self, command: Revoke) -> None:
         if command.is_finished:
-            self.results.revoke.append(command.job_id)
+            self.results.finished.append(command.job_id)
         else:
             self.leases.grant.pop(command.job_id, None)
             self.leases.revoke[command.job_id] = None

@@ -176,10 +176,11 @@ class BrokerServer:
                     self._read_frames()
                 self._take_portions()
                 now = time.monotonic()
-                if now - ticked_at >= TICK_SECONDS:
+                is_due = now - ticked_at >= TICK_SECONDS
+                if is_due:
                     ticked_at = now
                     self._tick(now)
-                self._submit()
+                self._submit(everything=is_due)
         finally:
             self._close()
 
@@ -190,11 +191,12 @@ class BrokerServer:
     def _close(self) -> None:
         self._is_serving = False
         deadline = time.monotonic() + CLOSE_SECONDS
+        self._submit(everything=True)
         while (self._leases.is_busy or self._results.is_busy) and time.monotonic() < deadline:
             self._waker.wait(0.1)
             self._waker.drain()
             self._take_written()
-        self._submit()
+            self._submit(everything=True)
         self._leases.close(max(0.0, deadline - time.monotonic()))
         self._results.close(max(0.0, deadline - time.monotonic()))
         self._feed.close()
@@ -253,6 +255,7 @@ class BrokerServer:
                 self._handle(event)
         results = self._results.done()
         if results is not None:
+            self._gathered.release(results.finished)
             for event in results.events:
                 self._handle(event)
 
@@ -291,8 +294,9 @@ class BrokerServer:
         elif isinstance(command, Refuse):
             self._refuse(command.connection, command.code, command.text, command.request_id)
 
-    def _submit(self) -> None:
-        if self._gathered.leases.size and not self._leases.is_busy:
+    def _submit(self, everything: bool = False) -> None:
+        leases = self._gathered.leases
+        if (leases.is_urgent or (everything and leases.size)) and not self._leases.is_busy:
             self._leases.submit(self._gathered.take_leases())
         if self._gathered.results.size and not self._results.is_busy:
             self._results.submit(self._gathered.take_results())

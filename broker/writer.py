@@ -90,12 +90,9 @@ class BusWriter:
         """Raises BusUnavailable; another call goes on where this one stopped, as with `write_results`."""
         if batch.marks:
             self._publish_marks(batch)
-        if batch.revoke:
-            self._bus.revoke(list(batch.revoke))
-            batch.revoke = {}
-        if batch.grant:
-            self._bus.grant(batch.grant)
-            batch.grant = {}
+        if batch.grant or batch.revoke or batch.finished:
+            self._bus.grant(batch.grant, revoking=[*batch.revoke, *batch.finished])
+            batch.grant, batch.revoke, batch.finished = {}, {}, []
 
     def _publish_marks(self, batch: Leases) -> None:
         """A mark may be written twice, which says the same; a full topic must not keep other jobs from their leases."""
@@ -123,9 +120,6 @@ class BusWriter:
         if batch.outcomes:
             self.outcomes.publish(batch.outcomes)
             batch.outcomes = []
-        if batch.revoke:
-            bus.revoke(batch.revoke)
-            batch.revoke = []
         self._write_tables(batch)
         for topic, positions in batch.holds.items():
             bus.hold(topic, topics.READER_BROKER, positions)

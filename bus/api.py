@@ -9,7 +9,7 @@ A topic is made by its first record or group; its number of partitions is fixed 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 __all__ = [
     "Bus",
@@ -56,8 +56,9 @@ class Record:
     sequence: SequenceStamp | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
+    """A named tuple, because a publish makes one for each record."""
+
     partition: int
     offset: int
 
@@ -248,8 +249,11 @@ class Bus(Protocol):
         ...
 
     # ---- leases: the right to publish as a job
-    def grant(self, leases: Mapping[str, bytes]) -> None:
-        """Allow `publish(lease=name)`; the value is the granter's own note, durable with it."""
+    def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
+        """Allow `publish(lease=name)`; the value is the granter's own note, durable with it.
+
+        `revoking`: names to revoke first, as `revoke` does, at the cost of this one call.
+        """
         ...
 
     def revoke(self, names: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Records as the arguments of `lua/publish.lua`, and its reply as positions."""
 
 from collections.abc import Sequence
+from itertools import repeat
 
 from bus.api import Position, Record, SequenceStamp
 from bus.routing import encode_headers
@@ -51,7 +52,7 @@ def positions(chosen: Sequence[int], reply: Sequence[bytes]) -> list[Position]:
     following = {int(partition): int(offset) for partition, offset in zip(reply[::2], reply[1::2], strict=True)}
     if len(following) == 1:
         ((partition, first),) = following.items()
-        return [Position(partition, offset) for offset in range(first, first + len(chosen))]
+        return list(map(Position, repeat(partition), range(first, first + len(chosen))))
     found = []
     for partition in chosen:
         offset = following[partition]

@@ -306,8 +306,9 @@ class MemoryBus:
             return {index: max(part.next_offset, place.logs[index].first) for index, part in enumerate(parts)}
 
     # ---- leases
-    def grant(self, leases: Mapping[str, bytes]) -> None:
+    def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
         with self._changed:
+            self.revoke(revoking)
             self._leases.update(leases)
 
     def revoke(self, names: Sequence[str]) -> None:

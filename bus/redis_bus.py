@@ -21,7 +21,7 @@ from bus.limits import (
 )
 from bus.replies import Entry, stored
 from bus.routing import Router, shares
-from bus.store import Store
+from bus.store import Argument, Store
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 
 _TRIM_CHUNK = 2_000
@@ -309,9 +309,14 @@ class RedisBus:
         }
 
     # ---- leases
-    def grant(self, leases: Mapping[str, bytes]) -> None:
+    def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
+        commands: list[Sequence[Argument]] = []
+        if revoking:
+            commands.append(("HDEL", "cw:leases", *revoking))
         if leases:
-            self._store.call("HSET", "cw:leases", *(part for pair in leases.items() for part in pair))
+            commands.append(("HSET", "cw:leases", *(part for pair in leases.items() for part in pair)))
+        if commands:
+            self._store.calls(commands)
 
     def revoke(self, names: Sequence[str]) -> None:
         if names:

@@ -467,6 +467,16 @@ class BusContract:
         bus.grant({})
         bus.revoke([])
 
+    def test_leases_are_revoked_before_others_are_granted_in_one_call(self, bus: Bus) -> None:
+        bus.create_topic("t", 1)
+        bus.grant({"old": b"1", "again": b"2", "kept": b"3"})
+        bus.grant({"new": b"4", "again": b"5"}, revoking=["old", "again", "never"])
+        assert bus.leases() == {"again": b"5", "kept": b"3", "new": b"4"}
+        with pytest.raises(LeaseLost):
+            bus.publish("t", [Record(b"x")], lease="old")
+        bus.grant({}, revoking=["kept"])
+        assert bus.leases() == {"again": b"5", "new": b"4"}
+
     # ---- tables
     def test_tables_keep_the_newest_value_of_a_key(self, bus: Bus) -> None:
         bus.put("a", {"x": b"1", "y": b"2"})
