@@ -85,8 +85,15 @@ class Context:
     first_time: Index
     last_time: Index
     first_sequence: Index
+    last_sequence: Index
     timed_out: Index
     partial: Index
+
+    def take(self, rows: Index) -> "Context":
+        return Context(
+            self.match_number[rows], self.first_time[rows], self.last_time[rows], self.first_sequence[rows],
+            self.last_sequence[rows], self.timed_out[rows], self.partial[rows],
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -489,5 +496,5 @@ def _context(ready: Found, result: MatchRows, together: Rows) -> Context:
     last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
     return Context(
         numbers[matches], together.time[first], together.time[last], together.sequence[first],
-        marked[0][matches], marked[1][matches],
+        together.sequence[last], marked[0][matches], marked[1][matches],
     )  # fmt: skip

@@ -411,7 +411,7 @@ class TriggerStream:
             context = stage.context if isinstance(stage, _MatchStage) else None
             kept = None
         if context is not None and kept is not None:
-            context = _picked(context, kept)
+            context = context.take(kept)
         return self._events(rows, context)
 
     def _events(self, rows: Rows, context: Context | None) -> Events:
@@ -493,13 +493,6 @@ class TriggerStream:
         self._merge.held = rows[0]
         for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
             stage.restore(written, kept)
-
-
-def _picked(context: Context, rows: Index) -> Context:
-    return Context(
-        context.match_number[rows], context.first_time[rows], context.last_time[rows], context.first_sequence[rows],
-        context.timed_out[rows], context.partial[rows],
-    )  # fmt: skip
 
 
 def _packed(rows: Rows) -> bytes:

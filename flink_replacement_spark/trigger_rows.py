@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
+from core.settings import Settings
 from flink_replacement_spark.bus_source import read_range, worker_bus
 from flink_replacement_spark.trigger_source import Span, TriggerPlan
 from flink_replacement_spark.trigger_state import PartStore, Stored
@@ -36,15 +37,18 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def process(
-    url: str, query_id: str, batch_id: int, rules: TriggerRules
+    url: str, query_id: str, batch_id: int, rules: TriggerRules, settings: Settings | None = None
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """A task's function for one micro-batch; a task gets the rows of source `triggers` of its owners."""
+    """A task's function for one micro-batch; a task gets the rows of source `triggers` of its owners.
+
+    `settings`: of the tables that triggers look back at; without them a trigger that wants to is suspended.
+    """
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
                 plan = TriggerPlan.from_json(row["owner"], row["plan"])
-                yield _run(worker_bus(url), query_id, batch_id, rules, plan)
+                yield _run(worker_bus(url), query_id, batch_id, rules, plan, settings)
 
     return run
 
@@ -53,7 +57,9 @@ def process(
 _CACHE: dict[tuple[str, int], tuple[Stored, TriggerPartition]] = {}
 
 
-def _run(bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan) -> pa.RecordBatch:
+def _run(
+    bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan, settings: Settings | None
+) -> pa.RecordBatch:
     store = PartStore(bus, query_id)
     base = store.base_of(plan.owner, batch_id)
     reports: list[TriggerReport] = []
@@ -73,6 +79,11 @@ def _run(bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: Trig
         output = live.process([], controls=controls, now_ns=plan.now_ns)
         if live.is_active:
             live.prime(_tail(bus, plan, ends=True), plan.now_ns)
+    if output.lookbacks:
+        # Only here: tables take long to import, and most workers never read one.
+        from flink_replacement_spark.trigger_lookback import look_back
+
+        look_back(bus, settings, plan, live, output)
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
     _publish_events(bus, writer, batch_id, output.fired)

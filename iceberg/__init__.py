@@ -11,7 +11,16 @@ from iceberg.append import (
     written_requests,
 )
 from iceberg.catalog import NAMESPACE, SPARK_CATALOG, is_object_store, open_catalog, spark_catalog_conf
-from iceberg.read import has_files_in, read_gaps, read_ohlc, read_ticks, scan_range, scan_series
+from iceberg.read import (
+    has_files_in,
+    read_gaps,
+    read_ohlc,
+    read_past_bars,
+    read_past_ticks,
+    read_ticks,
+    scan_range,
+    scan_series,
+)
 from iceberg.tables import COVERAGE, GAPS, OHLC, TABLES, TICKS, TRIGGER_EVENTS, TableDefinition, create_tables
 
 __all__ = [
@@ -37,6 +46,8 @@ __all__ = [
     "open_catalog",
     "read_gaps",
     "read_ohlc",
+    "read_past_bars",
+    "read_past_ticks",
     "read_ticks",
     "scan_range",
     "scan_series",

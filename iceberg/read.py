@@ -43,6 +43,40 @@ def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limi
     return in_order if limit is None else in_order.slice(0, limit)
 
 
+def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, limit: int) -> pa.Table:
+    """Trades of these tickers of `market.ticks` with ts_ns >= start_ns, at most `limit` of them, in no order."""
+    table = open_catalog(settings).load_table(TICKS.identifier)
+    wanted = And(at_least("ts", _iso(start_ns // _MICRO)), at_least("ts_ns", start_ns))
+    return _collect_of(table, tickers, wanted, TICKS.arrow_schema, limit)
+
+
+def read_past_bars(
+    settings: Settings, tickers: Sequence[str], period_seconds: int, start_ns: int, limit: int
+) -> pa.Table:
+    """Candles of these tickers of `market.ohlc` with open_time >= start_ns, at most `limit` of them, in no order.
+
+    `period_seconds` = 0: of every period.
+    """
+    table = open_catalog(settings).load_table(OHLC.identifier)
+    wanted: BooleanExpression = at_least("open_time", _iso(-(-start_ns // _MICRO)))
+    if period_seconds:
+        wanted = And(equal("period_seconds", period_seconds), wanted)
+    return _collect_of(table, tickers, wanted, OHLC.arrow_schema, limit)
+
+
+def _collect_of(
+    table: Table, tickers: Sequence[str], wanted: BooleanExpression, schema: pa.Schema, limit: int
+) -> pa.Table:
+    parts = [schema.empty_table()]
+    for first in range(0, len(tickers), _MAX_LISTED):
+        left = limit - sum(part.num_rows for part in parts)
+        if left <= 0:
+            break
+        own = And(one_of("ticker", tickers[first : first + _MAX_LISTED]), wanted)
+        parts.append(table.scan(row_filter=own, limit=left).to_arrow().select(schema.names).cast(schema))
+    return pa.concat_tables(parts)
+
+
 def tick_bounds(settings: Settings, ticker: str, start_ns: int, end_ns: int) -> tuple[int, int] | None:
     """Times between which all trades of the range lie (the end excluded), by the statistics of the data files; they may
     be wider than the trades are. None where no file can have any; reads none of them.

@@ -69,7 +69,7 @@ _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
 _SECOND = 1_000_000_000
-_OPTIONS = frozenset({"period_seconds", "revisions", "cooldown_seconds", "deadman_seconds"})
+_OPTIONS = frozenset({"period_seconds", "revisions", "cooldown_seconds", "deadman_seconds", "lookback_seconds"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +103,22 @@ class TriggerOptions:
     revisions: bool = False
     cooldown_ns: int = 0
     deadman_ns: int = 0
+    lookback_ns: int = 0
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "TriggerOptions":
         """Raises TriggerRejected for values that are none."""
-        if "lookback_seconds" in parameters:
-            raise TriggerRejected(
-                "a running trigger cannot look back yet: it sees nothing from before its registration",
-                hint="leave lookback_seconds out, and run the text over the past with trigger try",
-            )
         period = _seconds(parameters, "period_seconds")
         if period != int(period):
             raise TriggerRejected("the parameter period_seconds is not a whole number")
         revisions = parameters.get("revisions", "false").strip().lower()
         if revisions not in ("true", "false"):
             raise TriggerRejected("the parameter revisions is neither true nor false")
-        cooldown, deadman = (
-            round(_seconds(parameters, name) * _SECOND) for name in ("cooldown_seconds", "deadman_seconds")
+        cooldown, deadman, lookback = (
+            round(_seconds(parameters, name) * _SECOND)
+            for name in ("cooldown_seconds", "deadman_seconds", "lookback_seconds")
         )
-        return cls(int(period), revisions == "true", cooldown, deadman)
+        return cls(int(period), revisions == "true", cooldown, deadman, lookback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +135,11 @@ class CompiledTrigger:
     @property
     def is_on_bars(self) -> bool:
         return self.query.input_name == "ohlc"
+
+    @property
+    def looks_back(self) -> bool:
+        """A row that decides alone needs no past."""
+        return self.options.lookback_ns > 0 and not self.is_stateless
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,14 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
     if len(request.parameters) > _PARAMETERS:
         raise InvalidRequest(f"a trigger has at most {_PARAMETERS} parameters")
     compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
+    if compiled.options.lookback_ns and not request.tickers:
+        raise TriggerRejected(
+            "lookback_seconds needs named tickers: the past of all of them is not read",
+            hint="name the tickers, or leave lookback_seconds out",
+        )
     warnings = (*compiled.query.warnings, *_unused(request.sql_pattern, request.parameters))
+    if compiled.options.lookback_ns and not compiled.looks_back:
+        warnings += ("lookback_seconds changes nothing: this text looks at one row alone",)
     return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions))
 
 

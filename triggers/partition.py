@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from bus.api import partition_of
@@ -23,6 +24,7 @@ from protobuf import records_pb2 as records
 from protobuf.ingestor_pb2 import CEPTriggerEvent
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.events import Fired, Firing, firings, schema_of, silence
+from triggers.lookback import LookbackRequest
 from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, ticker_of
 from triggers.streams import Common, Moved, Saved, Shard, Text, Trigger, squeezed, unsqueezed
 from venues.grid import SECOND
@@ -47,10 +49,13 @@ class TriggerReport:
 
 @dataclass(slots=True)
 class TriggerOutput:
-    """`late_rows`: per ticker the trades that came behind their watermark. `is_changed`: the state is another now."""
+    """`late_rows`: per ticker the trades that came behind their watermark. `is_changed`: the state is another now.
+    `lookbacks`: of triggers that begin with this call; `look_back` takes their rows before the next one.
+    """
 
     fired: list[Fired] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
+    lookbacks: list[LookbackRequest] = field(default_factory=list)
     late_rows: dict[str, int] = field(default_factory=dict)
     is_changed: bool = False
 
@@ -150,6 +155,27 @@ class TriggerPartition:
         self._ticks.counted.clear()
         self._marks.clear()
         self._pass_over(ticks, now_ns)
+
+    def look_back(self, request: LookbackRequest, past: pa.Table, output: TriggerOutput) -> None:
+        """`past`: rows of `past_ticks` or `past_bars`. They warm the trigger up; what fails over them is suspended."""
+        number = self._shard_of.get(request.trigger_id)
+        if number is None or not past.num_rows:
+            return
+        most = pc.max(pc.value_counts(past["ticker"]).field("counts")).as_py()
+        if most > self.rules.retained_rows:
+            limit = self.rules.retained_rows
+            self.refuse_lookback(request, f"the look-back has {most} rows of a ticker, {limit} are allowed", output)
+            return
+        clocks = {TICKS: self._buffer.clock, **self._bar_clocks}
+        try:
+            self._shards[number].look_back(past, clocks, self.rules.watermark_delay_ns)
+        except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
+            self._suspend(self.triggers[request.trigger_id], str(error) or type(error).__name__, output)
+
+    def refuse_lookback(self, request: LookbackRequest, reason: str, output: TriggerOutput) -> None:
+        """Its rows cannot be had: the trigger is suspended."""
+        if request.trigger_id in self._shard_of:
+            self._suspend(self.triggers[request.trigger_id], reason, output)
 
     # ---- trades
     def _wanted(self, ticks: Sequence[bytes], now_ns: int) -> Sequence[bytes]:
@@ -391,6 +417,7 @@ class TriggerPartition:
             case "remove" if control.remove.trigger_id in self.triggers:
                 trigger = self.triggers[control.remove.trigger_id]
                 self._detach(trigger)
+                _withdraw(trigger.trigger_id, output)
                 del self.triggers[trigger.trigger_id]
                 self._written = None
                 output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "removed"))
@@ -402,6 +429,7 @@ class TriggerPartition:
             if known.version >= registration.version:
                 return
             self._detach(known)
+            _withdraw(known.trigger_id, output)
             del self.triggers[registration.trigger_id]
         tickers = self._tickers_here(registration.tickers)
         if tickers is None:
@@ -419,6 +447,14 @@ class TriggerPartition:
         self.triggers[trigger.trigger_id] = trigger
         self._attach(trigger, compiled)
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "active"))
+        if compiled.looks_back and trigger.tickers:
+            options = compiled.options
+            since_ns = trigger.registered_ns - options.lookback_ns
+            output.lookbacks.append(
+                LookbackRequest(
+                    trigger.trigger_id, compiled.is_on_bars, options.period_seconds, trigger.tickers, since_ns
+                )
+            )
 
     @property
     def _is_joint(self) -> bool:
@@ -442,7 +478,7 @@ class TriggerPartition:
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))
 
     def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
-        is_alone = compiled.query.needs_merge or not trigger.tickers
+        is_alone = compiled.query.needs_merge or not trigger.tickers or compiled.looks_back
         common = Common.of(compiled, trigger.text, is_alone)
         if not is_alone:
             taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
@@ -595,6 +631,10 @@ class TriggerPartition:
                     self._unreported.append(report)
         self._unreported.sort(key=lambda report: report.trigger_id)
         self._next_shard = meta["next_shard"]
+
+
+def _withdraw(trigger_id: str, output: TriggerOutput) -> None:
+    output.lookbacks = [request for request in output.lookbacks if request.trigger_id != trigger_id]
 
 
 def _buffer(rules: TriggerRules) -> ReleaseBuffer:

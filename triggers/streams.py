@@ -10,15 +10,18 @@ from typing import Any
 import pyarrow as pa
 
 from cep import Clock, Events, TriggerStream
+from cep.plans import Join
 from cep.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.check import CompiledTrigger
+from triggers.lookback import Lookback
 
 __all__ = ["Common", "Moved", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
 
 _UNKNOWN = -(2**63)
 #: Rows of more tickers than this are picked out of all rows together.
 _PARTS = 32
+_PENDING = "pending"
 #: A trigger's SQL and its parameters in the order of their names.
 Text = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -125,6 +128,8 @@ class Shard:
         self._packed: dict[int, tuple[bytes, bytes]] = {}
         self._meta: bytes | None = None
         self._before = b""
+        self._lookback: Lookback | None = None
+        self._pending = b""
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -142,6 +147,9 @@ class Shard:
         first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
         if not trigger.tickers:
             self._every = first
+        if self.compiled.looks_back and trigger.tickers:
+            self._lookback = Lookback(first)
+            first = _UNKNOWN
         for ticker in trigger.tickers:
             self.owners[ticker] = trigger.trigger_id
             self._first[ticker] = first
@@ -186,8 +194,28 @@ class Shard:
         dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
             self._saved.pop(label, None)
-        events = stream.feed(self._rows(moved), self._clock(moved.clock))
+        rows, clock = self._rows(moved), self._clock(label, moved.clock)
+        if self._lookback is None:
+            events = stream.feed(rows, clock)
+        else:
+            is_pending = self._lookback.pending is not None
+            rows = self._lookback.live(label, rows, clock, takes_revisions=self.compiled.options.revisions)
+            if is_pending:
+                self._meta = None
+            is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
+            events = self._lookback.sent(label, stream.feed(rows, clock), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
+
+    def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
+        """Take the rows from before the first live one, in event order; what they bring about is not said. `clocks`: as
+        they stand, per input. Raises what the trigger raises."""
+        assert self._lookback is not None
+        self._meta = None
+        column = "open_time" if self.compiled.is_on_bars else "ts_ns"
+        for label, rows in self._lookback.begin(past, column, clocks.get(0, Clock()), delay_ns).items():
+            stream = self._stream(label)
+            self._saved.pop(label, None)
+            stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
 
     def split(self, label: int) -> list["Shard"]:
         """Two shards with half of the triggers each, as they stood before the last `feed`, which was of `label`."""
@@ -213,8 +241,10 @@ class Shard:
         parts = [moved.by_ticker[ticker] for ticker in sorted(own)]
         return pa.concat_tables(parts) if parts else moved.rows.slice(0, 0)
 
-    def _clock(self, clock: Clock) -> Clock:
+    def _clock(self, label: int, clock: Clock) -> Clock:
         """Merged rows wait for their own tickers, also for those that have not come yet, and for no others."""
+        if self._lookback is not None:
+            clock = self._lookback.clock(label, clock, self.owners)
         if not self.compiled.query.needs_merge or self._every is not None:
             return clock
         known = self.owners.keys() & clock.watermarks.keys()
@@ -226,9 +256,8 @@ class Shard:
         stream = self.streams.get(label)
         if stream is None:
             tickers = None if self._every is not None else self._first
-            stream = TriggerStream(
-                self.compiled.query, active_from=self._every or 0, tickers=tickers, numbers=self.numbers
-            )
+            first = _UNKNOWN if self._lookback is not None else self._every or 0
+            stream = TriggerStream(self.compiled.query, active_from=first, tickers=tickers, numbers=self.numbers)
             self.streams[label] = stream
         return stream
 
@@ -252,9 +281,13 @@ class Shard:
                 "numbers": self.numbers,
                 "first": self._first,
                 "every": self._every,
+                "lookback": None if self._lookback is None else self._lookback.save(),
             }
             self._meta = squeezed(json.dumps(meta).encode())
+            self._pending = b"" if self._lookback is None else self._lookback.packed()
         found = {"meta": self._meta}
+        if self._pending:
+            found[_PENDING] = self._pending
         for label in sorted(self.streams):
             state = self._state(label)
             packed = self._packed.get(label)
@@ -285,6 +318,9 @@ class Shard:
             shard.numbers.update({ticker: own[owner].numbers for ticker, owner in shard.owners.items()})
         shard._first = dict(saved.meta["first"])
         shard._every = saved.meta["every"]
+        # States of older versions do not have it.
+        if lookback := saved.meta.get("lookback"):
+            shard._lookback = Lookback.load(lookback, saved.pending)
         for label, state in saved.states.items():
             shard.restore(label, state)
         return shard
@@ -292,15 +328,16 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What `Shard.save` wrote. `states`: per label."""
+    """What `Shard.save` wrote. `states`: per label; `pending`: rows of a look-back."""
 
     meta: Mapping[str, Any]
     states: Mapping[int, bytes]
+    pending: bytes = b""
 
     @classmethod
     def of(cls, parts: Mapping[str, bytes]) -> "Saved":
-        states = {int(name): unsqueezed(content) for name, content in parts.items() if name != "meta"}
-        return cls(json.loads(unsqueezed(parts["meta"])), states)
+        states = {int(name): unsqueezed(content) for name, content in parts.items() if name not in ("meta", _PENDING)}
+        return cls(json.loads(unsqueezed(parts["meta"])), states, parts.get(_PENDING, b""))
 
     @property
     def text(self) -> Text:

@@ -9,6 +9,7 @@ from bus import Bus
 from bus import topics as bus_topics
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from core.settings import Settings
 from flink_replacement_spark import trigger_rows
 from flink_replacement_spark.trigger_source import TriggerStreamReader
 from protobuf import records_pb2 as records
@@ -26,6 +27,8 @@ ONE, OTHER = "BTC/USDT.BINANCE", "ETH/USDT.BINANCE"  # in different ones of the 
 class Query:
     """`run` carries out the next micro-batch, `again` the last one a second time, as after a lost commit."""
 
+    settings: Settings | None = None
+
     def __init__(self, url: str, query_id: str = "q") -> None:
         self.url = url
         self.query_id = query_id
@@ -34,17 +37,21 @@ class Query:
         self.number = -1
 
     def run(self) -> list[dict[str, Any]]:
+        self.plan()
+        return self.again()
+
+    def plan(self) -> None:
         self.reader.commit(self.end)
         self.start = self.end
         while (found := self.reader.latestOffset()) == self.end:
             pass
         self.end = found
         self.number += 1
-        return self.again()
 
     def again(self) -> list[dict[str, Any]]:
         trigger_rows._CACHE.clear()
-        work = trigger_rows.process(self.url, self.query_id, self.number, TriggerRules(partitions=PARTITIONS))
+        rules = TriggerRules(partitions=PARTITIONS)
+        work = trigger_rows.process(self.url, self.query_id, self.number, rules, self.settings)
         parts = self.reader.partitions(self.start, self.end)
         return [row for part in parts for batch in work(self.reader.read(part)) for row in batch.to_pylist()]
 

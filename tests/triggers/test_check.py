@@ -58,7 +58,8 @@ def test_a_pattern_without_bound_is_taken_with_a_warning() -> None:
         ("price > 1", {"cooldown_seconds": "-1"}, "number of seconds"),
         ("price > 1", {"deadman_seconds": "soon"}, "number of seconds"),
         ("price > 1", {"revisions": "maybe"}, "revisions"),
-        ("price > 1", {"lookback_seconds": "60"}, "look back"),
+        ("price > 1", {"lookback_seconds": "60"}, "needs named tickers"),
+        ("price > 1", {"lookback_seconds": "0"}, "number of seconds"),
     ],
 )
 def test_what_cannot_run_is_refused_with_a_place_and_a_reason(sql: str, parameters: dict[str, str], said: str) -> None:
@@ -109,9 +110,16 @@ def test_ids_tickers_and_numbers_of_triggers_have_bounds() -> None:
     assert check_trigger(good, TriggerRules(max_triggers=3), 2).warnings == ()
 
 
+def test_a_look_back_of_a_text_over_one_row_alone_is_a_warning() -> None:
+    assert "one row alone" in check_trigger(_request("price > 1", "x", lookback_seconds="60")).warnings[0]
+    sql = "SELECT LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks"
+    assert check_trigger(_request(sql, "x", lookback_seconds="60")).warnings == ()
+
+
 def test_options_are_read_with_their_units() -> None:
     given = {"period_seconds": "60", "revisions": "TRUE", "cooldown_seconds": "0.5", "deadman_seconds": "30"}
     assert TriggerOptions.of(given) == TriggerOptions(60, True, 500_000_000, 30_000_000_000)
+    assert TriggerOptions.of({"lookback_seconds": "90"}) == TriggerOptions(lookback_ns=90_000_000_000)
     assert TriggerOptions.of({}) == TriggerOptions()
 
 

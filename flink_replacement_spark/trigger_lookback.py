@@ -1,0 +1,166 @@
+"""What triggers that begin with a micro-batch look back at: stored rows, and those of the bus that are not stored yet.
+
+Whatever is stored was on the bus before, so the table is read first. Then each row of it that belongs behind the
+boundary, the end of the micro-batch, is found on the bus there, and each that is missing before it.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bus import Bus
+from bus import topics as bus_topics
+from bus.api import partition_of
+from core.errors import OffsetOutOfRange
+from core.log import get_logger
+from core.settings import Settings
+from flink_replacement_spark.bus_source import read_range
+from flink_replacement_spark.trigger_source import Span, TriggerPlan
+from iceberg import read_past_bars, read_past_ticks
+from triggers.check import INPUTS
+from triggers.lookback import LookbackRequest, past_bars, past_ticks
+from triggers.partition import TriggerOutput, TriggerPartition
+from triggers.rows import BarIntake, TickIntake, ticker_of
+
+__all__ = ["look_back"]
+
+log = get_logger()
+
+#: Rows of one look-back; the settings bound those of a ticker.
+_ROWS = 1_000_000
+_RECORDS = 200_000
+_ATTEMPTS = 3
+#: The bars of a micro-batch are on the bus within this time, and in the table before those of the next one are made.
+_UNSTORED_MS = 120_000
+_STEP = 5_000
+_BARS = INPUTS["ohlc"].schema
+
+
+class _TooMuch(Exception):
+    """A look-back beyond its bounds."""
+
+
+def look_back(
+    bus: Bus, settings: Settings | None, plan: TriggerPlan, live: TriggerPartition, output: TriggerOutput
+) -> None:
+    """Give the triggers of `output.lookbacks` their past. A trigger whose past cannot be read is suspended."""
+    found: dict[tuple[object, ...], pa.Table | str] = {}
+    for request in output.lookbacks:
+        key = (request.is_on_bars, request.period_seconds, request.tickers, request.since_ns)
+        if key not in found:
+            found[key] = (
+                "there are no tables to look back at" if settings is None else _past(bus, settings, plan, request)
+            )
+        past = found[key]
+        if isinstance(past, str):
+            live.refuse_lookback(request, past, output)
+        else:
+            live.look_back(request, past, output)
+
+
+def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table | str:
+    """The rows, or why there are none."""
+    read = _bars if request.is_on_bars else _ticks
+    reason = ""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            found = read(bus, settings, plan, request)
+        except _TooMuch as error:
+            return str(error)
+        except OffsetOutOfRange:
+            # What the bus let go of meanwhile is in the table now.
+            reason = "the bus let go of rows while they were read"
+            continue
+        except Exception as error:  # A table that is away must not stop the triggers that do not look back.
+            log.warning("lookback_failed", trigger_id=request.trigger_id, attempt=attempt, error=str(error))
+            reason = f"the stored rows could not be read: {error}"
+            continue
+        if found.num_rows > _ROWS:
+            return _too_many()
+        return found
+    return reason
+
+
+def _too_many() -> str:
+    return f"the look-back has more than {_ROWS:,} rows; ask for a shorter one, or fewer tickers"
+
+
+def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table:
+    unstored = bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER)
+    stored = _bounded(read_past_ticks(settings, request.tickers, request.since_ns, _ROWS + 1))
+    states = bus.state(bus_topics.TICKS)
+    recent, later = [], []
+    for span in _spans(plan, bus_topics.TICKS, request, len(states)):
+        state = states[span.partition]
+        first = max(state.first, min(unstored.get(span.partition, 0), span.end))
+        recent.append(Span(span.topic, span.partition, first, span.end))
+        later.append(Span(span.topic, span.partition, span.end, state.end))
+    own = set(request.tickers)
+    before, behind = (
+        TickIntake().rows([value for value in _values(bus, part) if ticker_of(value) in own])
+        for part in (recent, later)
+    )
+    return past_ticks(stored, before, behind, request.since_ns)
+
+
+def _bars(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table:
+    period = request.period_seconds
+    stored = _bounded(read_past_bars(settings, request.tickers, period, request.since_ns, _ROWS + 1))
+    states = bus.state(bus_topics.OHLC)
+    spans = _spans(plan, bus_topics.OHLC, request, len(states))
+    recent = [_unstored_bars(bus, span, states[span.partition].first) for span in spans]
+    later = [Span(span.topic, span.partition, span.end, states[span.partition].end) for span in spans]
+    made = BarIntake().rows(_values(bus, recent))
+    before = [run for bars in made.values() for run in bars.runs]
+    behind = [bars.first for bars in BarIntake().rows(_values(bus, later)).values()]
+    keep = _own(request)
+    return past_bars(stored, keep(before), keep(behind), request.since_ns, plan.now_ns)
+
+
+def _own(request: LookbackRequest) -> Callable[[Sequence[pa.Table]], pa.Table]:
+    def keep(parts: Sequence[pa.Table]) -> pa.Table:
+        rows = pa.concat_tables([_BARS.empty_table(), *(part.select(_BARS.names) for part in parts)])
+        wanted = pc.is_in(rows["ticker"], value_set=pa.array(request.tickers, pa.string()))
+        if request.period_seconds:
+            wanted = pc.and_(wanted, pc.equal(rows["period_seconds"], request.period_seconds))
+        return rows.filter(wanted)
+
+    return keep
+
+
+def _unstored_bars(bus: Bus, span: Span, kept_from: int) -> Span:
+    """The last records before the end of the span, those of the last micro-batch that made bars among them."""
+    first, newest_ms = span.end, -1
+    while first > kept_from:
+        first = max(kept_from, first - _STEP)
+        (oldest,) = bus.read(span.topic, span.partition, first, max_records=1)
+        if newest_ms < 0:
+            (newest,) = bus.read(span.topic, span.partition, span.end - 1, max_records=1)
+            newest_ms = newest.timestamp_ms
+        if oldest.timestamp_ms < newest_ms - _UNSTORED_MS:
+            break
+    return Span(span.topic, span.partition, first, span.end)
+
+
+def _spans(plan: TriggerPlan, topic: str, request: LookbackRequest, count: int) -> list[Span]:
+    places = {partition_of(ticker.encode(), count) for ticker in request.tickers}
+    return [span for span in plan.of(topic) if span.partition in places]
+
+
+def _values(bus: Bus, spans: Sequence[Span]) -> list[bytes]:
+    records = sum(span.end - span.first for span in spans)
+    if records > _RECORDS:
+        raise _TooMuch(f"{records:,} records of the bus are not in the table yet; register the trigger again later")
+    return [
+        record.value
+        for span in spans
+        for found in read_range(bus, span.topic, span.partition, span.first, span.end - 1)
+        for record in found
+    ]
+
+
+def _bounded(rows: pa.Table) -> pa.Table:
+    if rows.num_rows > _ROWS:
+        raise _TooMuch(_too_many())
+    return rows

@@ -1,0 +1,224 @@
+"""What a trigger that looks back sees from before its registration: stored rows and those of the bus as one, once each.
+
+All of it is taken in the micro-batch that registers the trigger, which sends none of its events. So that batch may run
+again over tables that have changed in between: no event that was sent can depend on what the first run had read.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cep import Clock, Events
+from cep.release import SEQUENCE
+from triggers.check import INPUTS
+from venues.grid import SECOND
+
+__all__ = ["Lookback", "LookbackRequest", "past_bars", "past_ticks"]
+
+_UNKNOWN = -(2**63)
+_TICKS, _BARS = INPUTS["ticks"].schema, INPUTS["ohlc"].schema
+
+
+@dataclass(frozen=True, slots=True)
+class LookbackRequest:
+    """`period_seconds`: of the bars; 0 = every period, and without meaning for trades. `since_ns`: event time."""
+
+    trigger_id: str
+    is_on_bars: bool
+    period_seconds: int
+    tickers: tuple[str, ...]
+    since_ns: int
+
+
+def past_ticks(stored: pa.Table, recent: pa.Table, later: pa.Table, since_ns: int) -> pa.Table:
+    """Trades before the first live one, in event order. `stored`: rows of the table, read before the others; `recent`,
+    `later`: rows of the bus from before and behind the boundary. Each with at least the columns of the input.
+    """
+    rows = pa.concat_tables([part.select(_TICKS.names).cast(_TICKS) for part in (stored, recent)])
+    rows = rows.filter(pc.greater_equal(rows["ts_ns"], since_ns))
+    rows = _once(rows, later, "ticker", "trade_id")
+    rows = rows.append_column("width", pc.binary_length(rows["trade_id"]))
+    keys = [(name, "ascending") for name in ("ts_ns", "ticker", "width", "trade_id")]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys)).select(_TICKS.names)
+
+
+def past_bars(stored: pa.Table, recent: pa.Table, later: pa.Table, since_ns: int, now_ns: int) -> pa.Table:
+    """Bars before the first live one, in event order; see `past_ticks`. `recent`: the last record of a bar counts.
+
+    `now_ns`: stored bars that have not ended by then are in progress, unless the bus says otherwise.
+    """
+    stored = stored.select(_BARS.names).cast(_BARS)
+    ends = _integers(stored, "open_time") + _integers(stored, "period_seconds") * SECOND
+    stored = stored.filter(pa.array(ends <= now_ns))
+    newest_first = recent.select(_BARS.names).cast(_BARS).take(pa.array(np.arange(recent.num_rows)[::-1]))
+    rows = pa.concat_tables([stored, newest_first])
+    rows = rows.filter(pa.array(_integers(rows, "open_time") >= since_ns))
+    rows = _once(rows, later, "ticker", "period_seconds", "open_time")
+    keys = [(name, "ascending") for name in ("open_time", "ticker", "period_seconds")]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+
+
+def _once(rows: pa.Table, later: pa.Table, *names: str) -> pa.Table:
+    """The first row of each key that no row of `later` has."""
+    own = _keys(rows, names)
+    if later.num_rows:
+        wanted = pc.invert(pc.is_in(own, value_set=_keys(later, names)))
+        rows, own = rows.filter(wanted), own.filter(wanted)
+    _, first = np.unique(own.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True)
+    return rows.take(pa.array(np.sort(first)))
+
+
+def _keys(rows: pa.Table, names: Collection[str]) -> pa.Array:
+    columns = [
+        rows[name] if pa.types.is_string(rows[name].type) else rows[name].cast(pa.int64()).cast(pa.string())
+        for name in names
+    ]
+    found = pc.binary_join_element_wise(*columns, "\0")
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+@dataclass(slots=True)
+class Lookback:
+    """What is left of the look-back of one running trigger. Past rows have numbers below 0, the newest -1.
+
+    `starts_at`: the number of its first live row. `newest`, `floors`: per input and ticker the event time (ns) of the
+    newest past row, and the one that no row is taken from behind any more. `pending`: past trades at or after the
+    watermark of their ticker, which wait for the live ones that belong before or beside them.
+    """
+
+    starts_at: int
+    newest: dict[int, dict[str, int]] = field(default_factory=dict)
+    floors: dict[int, dict[str, int]] = field(default_factory=dict)
+    pending: pa.Table | None = None
+
+    def begin(self, rows: pa.Table, time_column: str, clock: Clock, delay_ns: int) -> dict[int, pa.Table]:
+        """Take past rows in event order. Per input those that may be fed at once, by ticker, then in event order."""
+        rows = rows.append_column(SEQUENCE, pa.array(np.arange(-rows.num_rows, 0, dtype=np.int64)))
+        if time_column == "open_time":
+            periods = _integers(rows, "period_seconds")
+            return {int(p): self._begin_bars(int(p), rows.filter(pa.array(periods == p))) for p in np.unique(periods)}
+        times = _integers(rows, time_column)
+        newest = self.newest[0] = _newest(rows, times)
+        self.floors[0] = {
+            ticker: time + 1 if ticker in clock.closed else max(time - delay_ns, clock.watermarks.get(ticker, _UNKNOWN))
+            for ticker, time in newest.items()
+        }
+        return {0: self._release(rows, self.floors[0])}
+
+    def _begin_bars(self, period: int, rows: pa.Table) -> pa.Table:
+        newest = self.newest[period] = _newest(rows, _integers(rows, "open_time"))
+        self.floors[period] = {ticker: time + period * SECOND for ticker, time in newest.items()}
+        return _in_order(rows, "open_time")
+
+    def _release(self, rows: pa.Table, watermarks: Mapping[str, int]) -> pa.Table:
+        """Those whose turn has come; the others are pending."""
+        due = _integers(rows, "ts_ns") < _of_tickers(rows, watermarks)
+        left = rows.filter(pa.array(~due))
+        self.pending = left if left.num_rows else None
+        return _in_order(rows.filter(pa.array(due)), "ts_ns")
+
+    def clock(self, label: int, clock: Clock, tickers: Collection[str]) -> Clock:
+        """The clock of its own tickers, which is never behind what the past rows say."""
+        floors = self.floors.get(label, {})
+        asked = [ticker for ticker in tickers if ticker in clock.watermarks or ticker in floors]
+        known = {t: max(clock.watermarks.get(t, _UNKNOWN), floors.get(t, _UNKNOWN)) for t in asked}
+        return Clock(known, clock.closed & set(tickers))
+
+    def live(self, label: int, rows: pa.Table, clock: Clock, *, takes_revisions: bool) -> pa.Table:
+        """The live rows that the past has not had, and with trades the pending ones whose turn has come."""
+        wanted = rows[SEQUENCE].to_numpy() >= self.starts_at
+        floors = self.floors.get(label, {})
+        if floors and not takes_revisions:
+            time_column = "open_time" if label else "ts_ns"
+            wanted &= _integers(rows, time_column) >= _of_tickers(rows, floors)
+        if self.pending is not None and not label and rows.num_rows:
+            names = ("ticker", "trade_id")
+            wanted &= ~pc.is_in(_keys(rows, names), value_set=_keys(self.pending, names)).to_numpy(zero_copy_only=False)
+        rows = rows if wanted.all() else rows.filter(pa.array(wanted))
+        if self.pending is None or label:
+            return rows
+        forever = dict.fromkeys(clock.closed, 2**63 - 1)
+        due = self._release(self.pending, clock.watermarks | forever)
+        return _in_order(pa.concat_tables([due, rows.cast(due.schema)]), "ts_ns") if due.num_rows else rows
+
+    def sent(self, label: int, events: Events, *, is_joined: bool) -> Events:
+        """Without events whose last row is a past one, unless it was their deadline that passed.
+
+        `is_joined`: rows of joins have no numbers, and are from before where all tickers have past rows as new.
+        """
+        if not len(events.ticker):
+            return events
+        context = events.context
+        if is_joined:
+            last = events.time if context is None else context.last_time
+            is_past = last <= min(self.newest.get(label, {}).values(), default=_UNKNOWN)
+        else:
+            is_past = (events.sequence if context is None else context.last_sequence) < 0
+        if context is not None:
+            is_past = is_past & (context.timed_out == 0)
+        if not is_past.any():
+            return events
+        kept = np.flatnonzero(~is_past)
+        return Events(
+            events.table.take(pa.array(kept)), [events.ticker[row] for row in kept.tolist()], events.time[kept],
+            events.sequence[kept], None if context is None else context.take(kept),
+        )  # fmt: skip
+
+    # ---- state
+    def save(self) -> dict[str, Any]:
+        """Without `pending`, which `packed` gives."""
+        return {
+            "starts_at": self.starts_at,
+            "newest": {str(label): own for label, own in self.newest.items()},
+            "floors": {str(label): own for label, own in self.floors.items()},
+        }
+
+    def packed(self) -> bytes:
+        """The pending rows; b"" for none."""
+        if self.pending is None:
+            return b""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.pending.schema) as writer:
+            writer.write_table(self.pending)
+        found: bytes = sink.getvalue().to_pybytes()
+        return found
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any], packed: bytes) -> "Lookback":
+        newest, floors = (
+            {int(label): dict(own) for label, own in state[name].items()} for name in ("newest", "floors")
+        )
+        return cls(state["starts_at"], newest, floors, pa.ipc.open_stream(packed).read_all() if packed else None)
+
+
+def _integers(rows: pa.Table, name: str) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = rows[name].cast(pa.int64()).to_numpy()
+    return found
+
+
+def _codes(rows: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
+    encoded = rows["ticker"].combine_chunks().dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+
+
+def _of_tickers(rows: pa.Table, values: Mapping[str, int]) -> NDArray[np.int64]:
+    """For each row what its ticker has."""
+    names, codes = _codes(rows)
+    return np.array([values.get(name, _UNKNOWN) for name in names], np.int64)[codes]
+
+
+def _newest(rows: pa.Table, times: NDArray[np.int64]) -> dict[str, int]:
+    names, codes = _codes(rows)
+    found = np.full(len(names), _UNKNOWN, np.int64)
+    np.maximum.at(found, codes, times)
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def _in_order(rows: pa.Table, time_column: str) -> pa.Table:
+    keys = [("ticker", "ascending"), (time_column, "ascending"), (SEQUENCE, "ascending")]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
