@@ -41,6 +41,8 @@ from protobuf import frames
 
 #: Frames read in one round, so that no flood keeps the bus and the clock waiting.
 MAX_FRAMES_PER_ROUND = 1_000
+#: And so many bytes of them, which are in memory together; a single message may pass it.
+MAX_BYTES_PER_ROUND = 16 << 20
 #: Commands that wait for the bus; past that no frame is read, and ingestors feel it.
 MAX_WAITING_COMMANDS = 50_000
 #: Unfinished requests held in memory; the rest waits on the bus.
@@ -209,20 +211,14 @@ class BrokerServer:
     # ---- input
 
     def _read_frames(self) -> None:
-        router = self._router
+        """Read what is there first, then handle it.
+
+        Each reading lets go of the interpreter for a moment, too short for a waiting writer to get hold of it, yet it
+        makes that one begin its wait anew. While events are handled a writer gets its turn after the switch interval.
+        """
         wall_ns = time.time_ns()
         at = time.monotonic()
-        receive = router.recv
-        for _ in range(MAX_FRAMES_PER_ROUND):
-            try:
-                connection = receive(_NOW)
-            except zmq.Again:
-                return
-            frame = receive(0, False)
-            parts = [frame.bytes]
-            while frame.more:
-                frame = receive(0, False)
-                parts.append(frame.bytes)
+        for connection, parts in self._received():
             try:
                 event = door.event_of(connection, parts, at, wall_ns)
             except BadFrame as error:
@@ -231,6 +227,26 @@ class BrokerServer:
                 self._refuse(connection, error.code, error.text, error.request_id)
                 continue
             self._handle(event)
+
+    def _received(self) -> list[tuple[Connection, list[bytes]]]:
+        receive = self._router.recv
+        messages: list[tuple[Connection, list[bytes]]] = []
+        size = 0
+        for _ in range(MAX_FRAMES_PER_ROUND):
+            try:
+                connection = receive(_NOW)
+            except zmq.Again:
+                break
+            frame = receive(0, False)
+            parts = [frame.bytes]
+            while frame.more:
+                frame = receive(0, False)
+                parts.append(frame.bytes)
+            messages.append((connection, parts))
+            size += sum(map(len, parts))
+            if size > MAX_BYTES_PER_ROUND:
+                break
+        return messages
 
     def _take_portions(self) -> None:
         while (portion := self._feed.take()) is not None:
