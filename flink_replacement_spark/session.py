@@ -18,9 +18,10 @@ from flink_replacement_spark.worker_python import worker_python
 from iceberg import SPARK_CATALOG, spark_catalog_conf
 
 _FOLDER = Path(__file__).parent
-#: A small heap that is given back when it is idle; and stacks for regular expressions that go deep in a long text.
+#: A small heap that is given back when it is idle; and stacks for a regular expression by which Spark looks
+#: through errors that reach it from Python, and which goes several calls deep for each of their characters.
 _JAVA_OPTIONS = (
-    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss4m -Duser.timezone=UTC "
+    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss32m -Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
 _TOKEN = "spark.connect.authenticate.token"
