@@ -169,14 +169,22 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> list[_IdRun 
     text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     numbers = np.zeros(len(ids), np.int64)
     sound = (text[:, 0] > 0) & (text[:, 18:] == 0).all(axis=1)
-    for place in range(min(width, 18)):
-        digit = text[:, place]
-        is_digit = (digit >= 48) & (digit <= 57)
+    is_padded = False
+    columns = np.ascontiguousarray(text[:, :18].T)
+    for place, column in enumerate(columns):
+        digit = column - np.uint8(48)
+        is_digit = digit < 10
+        if not is_padded and is_digit.all():
+            numbers *= 10
+            numbers += digit
+            continue
         # Zero bytes fill up shorter ids.
-        sound &= is_digit | (digit == 0)
-        if place:
-            sound &= (digit == 0) | (text[:, place - 1] > 0)
-        numbers = np.where(is_digit, numbers * 10 + (digit.astype(np.int64) - 48), numbers)
+        is_filler = column == 0
+        sound &= is_digit | is_filler
+        if is_padded:
+            sound &= is_filler | (columns[place - 1] > 0)
+        is_padded = is_padded or bool(is_filler.any())
+        numbers = np.where(is_digit, numbers * 10 + digit, numbers)
     steps = np.ones(len(ids), np.bool_)
     steps[1:] = numbers[1:] == numbers[:-1] + 1
     steps[starts] = True
