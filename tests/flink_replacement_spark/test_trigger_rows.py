@@ -15,7 +15,7 @@ from flink_replacement_spark.trigger_source import TriggerStreamReader
 from protobuf import records_pb2 as records
 from protobuf.candlewright_pb2 import TriggerRemove
 from tests.flink_replacement_spark import trigger_feed as feed
-from tests.triggers.trigger_records import V_SHAPE, rows
+from tests.triggers.trigger_records import IN_ORDER, V_SHAPE, rows
 from triggers.check import TriggerRules
 
 pytestmark = pytest.mark.timeout(60)
@@ -123,8 +123,8 @@ def test_a_batch_that_runs_again_changes_nothing(bus: Bus, query: Query) -> None
 
 
 def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: Bus, query: Query) -> None:
-    register(bus, "kept", "price > 0", ONE)
-    register(bus, "gone", "price > 0", ONE)
+    register(bus, "kept", IN_ORDER, ONE)
+    register(bus, "gone", IN_ORDER, ONE)
     register(bus, "spread", f"SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts "
              f"AND a.ticker = '{ONE}' AND b.ticker = '{OTHER}'", ONE, OTHER)  # fmt: skip
     query.run()
@@ -147,7 +147,7 @@ def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: 
 
 
 def test_rows_are_not_read_where_no_trigger_runs(bus: Bus, query: Query) -> None:
-    register(bus, "a", "price > 0", ONE)
+    register(bus, "a", IN_ORDER, ONE)
     feed.trades(bus, OTHER, 1, [1, 2])
     query.run()
     feed.trades(bus, OTHER, 3, [1, 2])
