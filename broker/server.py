@@ -211,10 +211,8 @@ class BrokerServer:
     # ---- input
 
     def _read_frames(self) -> None:
-        """Read what is there first, then handle it.
-
-        Each reading lets go of the interpreter for a moment, too short for a waiting writer to get hold of it, yet it
-        makes that one begin its wait anew. While events are handled a writer gets its turn after the switch interval.
+        """Read what is there first, then handle it: each reading lets go of the interpreter for a moment that is mostly
+        too short for a waiting writer, and costs a wake-up in vain.
         """
         wall_ns = time.time_ns()
         at = time.monotonic()
