@@ -83,7 +83,7 @@ def start_trigger_query(
 
     def run_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
-        work = process(settings.bus.url, query_id, batch_id, rules)
+        work = process(settings.bus.url, query_id, batch_id, rules, settings)
         health.count(frame.mapInArrow(work, RESULT_SCHEMA).toArrow())
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)

@@ -4,19 +4,22 @@ import json
 import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from bus import Record
 from bus import topics as bus_topics
 from bus.api import partition_of
 from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.trigger_table import EventTable
-from iceberg import TRIGGER_EVENTS, load_table, open_catalog
+from iceberg import OHLC, TRIGGER_EVENTS, append_or_find, load_table, open_catalog
 from iceberg.filters import equal
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
-from tests.triggers.trigger_records import V_SHAPE, rows
+from tests.triggers.trigger_records import V_SHAPE, bar, rows
+from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -59,6 +62,31 @@ def test_a_trigger_sees_rows_from_its_registration_to_its_removal(platform: Plat
     (after,) = feed.wait_for_events(bus, 1, "after")
     assert [row["price"] for event in [*found, after] for row in rows(event)] == [4, 5, 6, 11]
     assert len(feed.events(bus, "span")) == 3
+
+
+def test_a_trigger_that_looks_back_goes_on_from_stored_bars(platform: Platform) -> None:
+    ticker, bus = "PAST/USDT.BINANCE", platform.bus
+    sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (
+      PARTITION BY ticker ORDER BY open_time MEASURES FIRST(close) AS first, LAST(close) AS last
+      PATTERN (A B{2}) DEFINE B AS close > PREV(close)) AS m"""
+    opens = [(feed.T0 + minute * 60 * SECOND) // 1_000 for minute in range(2)]
+    past = [
+        {"ticker": ticker, "period_seconds": 60, "open_time": time, "open": 1.0, "high": 9.0, "low": 1.0,
+         "close": close, "volume": 1.0, "source": "exchange", "complete": True, "updated_at": time}
+        for time, close in zip(opens, (2.0, 3.0), strict=True)
+    ]  # fmt: skip
+    table = load_table(open_catalog(platform.settings), OHLC)
+    with platform.driver.table_lock:
+        append_or_find(table, pa.Table.from_pylist(past, schema=OHLC.arrow_schema), {})
+    feed.register(bus, "fresh", sql, ticker, period_seconds="60")
+    feed.register(bus, "past", sql, ticker, period_seconds="60", lookback_seconds="300000000")
+    for minute, close in enumerate((3.0, 4.0, 1.0, 2.0), start=1):
+        bus.publish(bus_topics.OHLC, [Record(bar(minute, close, ticker=ticker), key=ticker.encode())])
+    for minute, close in enumerate((5.0, 6.0), start=5):
+        bus.publish(bus_topics.OHLC, [Record(bar(minute, close, ticker=ticker), key=ticker.encode())])
+    found = feed.wait_for_events(bus, 3, "fresh", "past")
+    given = [(event.trigger_id, row["first"], row["last"]) for event in found for row in rows(event)]
+    assert given == [("fresh", 1, 5), ("past", 2, 4), ("past", 1, 5)]
 
 
 def test_a_trigger_that_cannot_run_is_suspended_and_said_so_while_others_go_on(platform: Platform) -> None:
