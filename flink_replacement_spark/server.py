@@ -28,7 +28,7 @@ from flink_replacement_spark.live_source import LiveSource
 from flink_replacement_spark.live_writer import LiveWriter
 from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
-from flink_replacement_spark.session import STREAMS_POOL, is_listening, start_session
+from flink_replacement_spark.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
 from flink_replacement_spark.state import OutcomeRecord
 from flink_replacement_spark.trigger_query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
 from flink_replacement_spark.trigger_source import TriggerSource
@@ -243,14 +243,6 @@ def make_writer(
     keep_finals_seconds = settings.relay.keep_notifications_hours * 3_600
     is_distributed = not settings.spark.master.startswith("local")
     return HistoryWriter(bus, catalog, merger, table_lock, stopping, keep_finals_seconds, is_distributed=is_distributed)
-
-
-def checkpoint_of(settings: Settings, query: str) -> str:
-    """Where a query keeps its offsets: beside the data, or in the object store where the driver may move."""
-    warehouse = settings.iceberg.warehouse
-    if "://" in warehouse and not warehouse.startswith("file://"):
-        return f"{warehouse.rstrip('/')}/_checkpoints/{query}".replace("s3://", "s3a://", 1)
-    return f"file://{settings.data_dir / 'checkpoints' / query}"
 
 
 def start_history_query(session: SparkSession, settings: Settings, writer: HistoryWriter) -> StreamingQuery:

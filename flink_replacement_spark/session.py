@@ -86,7 +86,20 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     }
     if settings.spark.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if checkpoint_of(settings, "").startswith("file:"):
+        # The default starts programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
+        # micro-batch; this one writes a file beside it and renames it as well.
+        manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = manager
     return conf | dict(settings.spark.conf)
+
+
+def checkpoint_of(settings: Settings, query: str) -> str:
+    """Where a query keeps its offsets: beside the data, or in the object store where the driver may move."""
+    warehouse = settings.iceberg.warehouse
+    if "://" in warehouse and not warehouse.startswith("file://"):
+        return f"{warehouse.rstrip('/')}/_checkpoints/{query}".replace("s3://", "s3a://", 1)
+    return f"file://{settings.data_dir / 'checkpoints' / query}"
 
 
 def connect_address(settings: Settings) -> tuple[str, str]:

@@ -1,8 +1,7 @@
 """The one streaming query over live data for all registered triggers."""
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -25,10 +24,6 @@ __all__ = ["TRIGGERS_QUERY", "TriggerHealth", "start_trigger_query"]
 
 TRIGGERS_QUERY = "triggers"
 _RETRY_SECONDS = 2.0
-#: Spark's default starts programs for each file of a checkpoint (chmod, stat), which takes longer than a small
-#: micro-batch; this one writes a file beside it and renames it as well.
-_FILES_CLASS = "spark.sql.streaming.checkpointFileManagerClass"
-_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 log = get_logger()
 
@@ -94,27 +89,13 @@ def start_trigger_query(
         .option("tasks", str(min(partitions + 1, session.sparkContext.defaultParallelism)))
         .load()
     )
-    writer = (
+    query = (
         plans.writeStream.queryName(TRIGGERS_QUERY)
         .foreachBatch(run_batch)
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
+        .start()
     )
-    with _quick_files(session, settings, checkpoint):
-        query = writer.start()
     with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
         drop_outdated(bus, str(query.id), STATE_PREFIX)
     return query
-
-
-@contextmanager
-def _quick_files(session: SparkSession, settings: Settings, checkpoint: str) -> Iterator[None]:
-    """A query keeps the settings that it starts with; those of other queries, and other file systems, stay theirs."""
-    if not checkpoint.startswith("file:") or _FILES_CLASS in settings.spark.conf:
-        yield
-        return
-    session.conf.set(_FILES_CLASS, _FILES)
-    try:
-        yield
-    finally:
-        session.conf.unset(_FILES_CLASS)
