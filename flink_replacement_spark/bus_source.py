@@ -38,6 +38,7 @@ _ARROW_SCHEMA = pa.schema(
         ("value", pa.binary()),
     ]
 )
+TABLE_PLANNED = "planned_offsets"
 _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 8 << 20
 #: How long a trigger waits for news; bounds how long a stop takes.
@@ -113,8 +114,7 @@ class BusStreamReader(DataSourceStreamReader):
         """The end of the next micro-batch, after waiting a moment for news; while the bus is away, no news."""
         bus = self._connected()
         if self._planned is None:
-            # A query that goes on from its checkpoint: what it holds is at most one batch behind that.
-            self._planned = _to_json(bus.holds(self._topic, self._reader)) or self.initialOffset()
+            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
         try:
             bus.wait({(self._topic, int(p)): offset for p, offset in self._planned.items()}, _POLL_SECONDS)
             ends = [state.end for state in bus.state(self._topic)]
@@ -125,6 +125,7 @@ class BusStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._planned = dict(end)
+        remember_plan(self._connected(), self._reader, end)
         wanted = [(p, start.get(p, 0), offset) for p, offset in end.items() if offset > start.get(p, 0)]
         return [RangesPartition(((self._topic, int(p), first, last - 1, -1),)) for p, first, last in wanted]
 
@@ -178,6 +179,21 @@ def read_partition(url: str, partition: RangesPartition) -> Iterator[pa.RecordBa
 def worker_bus(url: str) -> Bus:
     """One connection a Python worker, which Spark uses for many tasks."""
     return RedisBus(url)
+
+
+def remember_plan(bus: Bus, reader: str, end: Mapping[str, Any]) -> None:
+    """Call before a micro-batch runs."""
+    bus.put(TABLE_PLANNED, {reader: json.dumps(end).encode()})
+
+
+def remembered_plan(bus: Bus, reader: str) -> dict[str, Any] | None:
+    """The end of the last micro-batch that was planned; None for a reader that never planned one.
+
+    A source that goes on from a checkpoint is not told how far that is, and must plan nothing before it; what it holds
+    may lie one batch behind.
+    """
+    (found,) = bus.get(TABLE_PLANNED, [reader])
+    return None if found is None else dict(json.loads(found))
 
 
 def _to_json(offsets: Mapping[int, int]) -> Offsets:

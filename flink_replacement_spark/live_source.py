@@ -17,7 +17,14 @@ from bus import Bus, PartitionState, StoredRecord
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
-from flink_replacement_spark.bus_source import RangesPartition, capped, read_range, worker_bus
+from flink_replacement_spark.bus_source import (
+    RangesPartition,
+    capped,
+    read_range,
+    remember_plan,
+    remembered_plan,
+    worker_bus,
+)
 
 TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
 _POLL_SECONDS = 0.5
@@ -62,10 +69,7 @@ class LiveStreamReader(DataSourceStreamReader):
         """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news."""
         bus = self._connected()
         if self._planned is None:
-            held = {topic: bus.holds(topic, self._reader) for topic in TOPICS}
-            self._planned = {t: {str(p): offset for p, offset in own.items()} for t, own in held.items()}
-            if not all(self._planned.values()):
-                self.initialOffset()
+            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
         planned = self._planned
         try:
             bus.wait({(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}, _POLL_SECONDS)
@@ -94,6 +98,7 @@ class LiveStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._planned = {topic: dict(own) for topic, own in end.items()}
+        remember_plan(self._connected(), self._reader, end)
         ranges: dict[int, list[tuple[str, int, int, int, int]]] = {}
         for tag, topic in enumerate(TOPICS):
             for partition, stop in end[topic].items():

@@ -23,15 +23,13 @@ from bus import Bus, PartitionState
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
-from flink_replacement_spark.bus_source import capped
+from flink_replacement_spark.bus_source import capped, remember_plan, remembered_plan
 
 __all__ = ["SOURCE", "Span", "TriggerPlan", "TriggerSource", "TriggerStreamReader"]
 
 SOURCE = "triggers"
 ROWS = (bus_topics.TICKS, bus_topics.OHLC)
 BEHIND = (bus_topics.TRIGGER_CONTROLS, bus_topics.TICK_MARKS)
-#: The last planned offsets, where a restarted source finds them: it is not told what was committed.
-TABLE_PLANNED = "trigger_offsets"
 SCHEMA = "owner int, plan string"
 _ARROW_SCHEMA = pa.schema([("owner", pa.int32()), ("plan", pa.string())])
 _POLL_SECONDS = 0.5
@@ -129,7 +127,9 @@ class TriggerStreamReader(DataSourceStreamReader):
     def latestOffset(self) -> Offsets:  # noqa: N802
         """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news."""
         bus = self._connected()
-        planned = self._planned if self._planned is not None else self._remembered(bus) or self.initialOffset()
+        planned = (
+            self._planned if self._planned is not None else remembered_plan(bus, self._reader) or self.initialOffset()
+        )
         try:
             self._planned = self._next(bus, planned)
         except BusUnavailable:
@@ -138,7 +138,7 @@ class TriggerStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._planned = dict(end)
-        self._connected().put(TABLE_PLANNED, {self._reader: json.dumps(end).encode()})
+        remember_plan(self._connected(), self._reader, end)
         count = len(end[bus_topics.TICKS])
         plans = [self._plan(owner, count, start, end) for owner in range(count + 1)]
         shared = [plans[first :: self._tasks] for first in range(min(self._tasks, len(plans)))]
@@ -163,10 +163,6 @@ class TriggerStreamReader(DataSourceStreamReader):
             self._bus = None
 
     # ---- planning
-    def _remembered(self, bus: Bus) -> Offsets | None:
-        (found,) = bus.get(TABLE_PLANNED, [self._reader])
-        return None if found is None else dict(json.loads(found))
-
     def _next(self, bus: Bus, planned: Offsets) -> Offsets:
         if not planned[bus_topics.TRIGGER_CONTROLS]["0"]:
             return self._first(bus, planned)
