@@ -157,7 +157,14 @@ def test_a_signal_ends_the_screen_with_exit_code_0(relay: Relay, number: signal.
         "TERM": "xterm",
     }
     command = [sys.executable, "-m", "candlewright", "watch", TICKER, "--period", "1m"]
-    process = subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, env=environment)
+    # As a terminal starts it, also where the tests themselves run in the background, which ignores SIGINT.
+    process = subprocess.Popen(
+        command,
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     os.close(slave)
     seen = bytearray()
     shows_bar = threading.Event()
