@@ -4,6 +4,7 @@ import gc
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
 
 
-@pytest.fixture(scope="package")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("spark")
+_running = ExitStack()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The driver ends with the last test of this folder: its queries go on for as long as it lives."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _running.close()
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    return _running.enter_context(_started(tmp_path_factory.mktemp("spark")))
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[Platform]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -44,9 +59,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         loop = threading.Thread(target=driver.run)
         loop.start()
         found = Platform(settings, driver)
-        yield found
-        driver.stop()
-        loop.join(30)
-        driver.close()
-        found.bus.close()
-        gc.collect()
+        try:
+            yield found
+        finally:
+            driver.stop()
+            loop.join(30)
+            driver.close()
+            found.bus.close()
+            gc.collect()
