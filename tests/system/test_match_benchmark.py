@@ -1,6 +1,5 @@
 """The benchmark of a row pattern finds what the library finds in the same ticks, and notices when a match differs."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,6 @@ def input_file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.skipif("BENCH_TESTS" not in os.environ, reason="a minute of Spark for a benchmark: set BENCH_TESTS=1")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_all_matches_are_those_of_the_library(input_file: Path, tmp_path: Path) -> None:
     result = match.run(input_file, tmp_path / "rows.parquet")

@@ -1,7 +1,5 @@
 """The benchmark of a trigger's latency gets an event for each tick through a relay, and times both of its queries."""
 
-import os
-
 import pyarrow as pa
 import pytest
 
@@ -11,7 +9,6 @@ from cep import evaluate
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.skipif("BENCH_TESTS" not in os.environ, reason="a minute of Spark for a benchmark: set BENCH_TESTS=1")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_each_tick_is_an_event_and_both_queries_are_timed() -> None:
     result = trigger_latency.run(rows=6, pause_seconds=0.02)

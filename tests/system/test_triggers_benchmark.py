@@ -1,7 +1,5 @@
 """The benchmark of many triggers counts the events that the library finds in the same ticks."""
 
-import os
-
 import pyarrow as pa
 import pytest
 
@@ -33,7 +31,6 @@ def closed_matches(ticks: pa.Table) -> int:
     return sum(row["t1"] < last[row["ticker"]] for row in found.to_pylist())
 
 
-@pytest.mark.skipif("BENCH_TESTS" not in os.environ, reason="a minute of Spark for a benchmark: set BENCH_TESTS=1")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_events_are_those_of_the_library() -> None:
     ticks = Ticks(SYMBOLS)
