@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cep import moments
 from cep.signatures import Mismatch, Signature, fits, fixed
 from cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
-from cep.vector import Array, Index, Vector, codes, constant, from_list
+from cep.vector import Array, Bools, Index, Vector, codes, constant, from_list
 from core.errors import TriggerRejected
 
 _SHORT = 48
@@ -129,6 +130,12 @@ def _first_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> V
     return arguments[0].take(np.where(found < 0, -1, length - found))
 
 
+def _last_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    present = np.broadcast_to(arguments[0].mask, (arguments[0].length,))
+    found = accumulate(np.maximum, np.where(present, np.arange(len(present), dtype=np.int64), -1), firsts)
+    return arguments[0].take(found)
+
+
 def _moments(sample: bool, root: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
     """Variance by the numerically stable recurrence, position by position."""
 
@@ -147,6 +154,19 @@ def _moments(sample: bool, root: bool) -> Callable[[Sequence[Vector], Index, Sql
             size = count - 1 if sample else count
             variance = spread / size if size > 0 else None
             found.append(variance if variance is None or not root else max(variance, 0.0) ** 0.5)
+        return from_list(kind, found)
+
+    return run
+
+
+def _of_pairs(result: Callable[[moments.State], float | None]) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        found: list[float | None] = []
+        begins = set(firsts.tolist())
+        state = moments.EMPTY
+        for position, (y, x) in enumerate(zip(*(part.to_list() for part in arguments), strict=True)):
+            state = moments.step(moments.EMPTY if position in begins else state, y, x)
+            found.append(result(state))
         return from_list(kind, found)
 
     return run
@@ -192,17 +212,34 @@ def _average(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     return [types[0] if types[0].is_numeric else DOUBLE], DOUBLE
 
 
-def _count_distinct(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
-    numbers = codes(arguments[0])
+def _first_seen(argument: Vector, firsts: Index) -> Bools:
+    """Where a value stands in its segment for the first time."""
+    numbers = codes(argument)
     segment = np.zeros(len(numbers), dtype=np.int64)
     segment[firsts] = 1
     order = np.lexsort((np.arange(len(numbers)), numbers, np.cumsum(segment)))
     ranked, groups = numbers[order], np.cumsum(segment)[order]
     new = np.ones(len(numbers), dtype=np.bool_)
     new[1:] = (ranked[1:] != ranked[:-1]) | (groups[1:] != groups[:-1])
-    first_seen = np.zeros(len(numbers), dtype=np.int64)
-    first_seen[order[new & (ranked >= 0)]] = 1
-    return Vector(kind, accumulate(np.add, first_seen, firsts), None)
+    found = np.zeros(len(numbers), dtype=np.bool_)
+    found[order[new & (ranked >= 0)]] = True
+    return found
+
+
+def _count_distinct(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    return Vector(kind, accumulate(np.add, _first_seen(arguments[0], firsts).astype(np.int64), firsts), None)
+
+
+def _of_distinct(
+    compute: Callable[[Sequence[Vector], Index, SqlType], Vector],
+) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    """The aggregate of the different values: of each value where it comes first."""
+
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        argument = arguments[0].expand()
+        return compute([argument.with_nulls(~_first_seen(argument, firsts))], firsts, kind)
+
+    return run
 
 
 def _no_running_array(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
@@ -269,7 +306,15 @@ def _table() -> dict[str, AggregateFunction]:
         AggregateFunction("VAR_SAMP", number, _moments(sample=True, root=False)),
         AggregateFunction("STDDEV_POP", number, _moments(sample=False, root=True)),
         AggregateFunction("STDDEV_SAMP", number, _moments(sample=True, root=True)),
+        AggregateFunction("FIRST_VALUE", _any, _first_value),
+        AggregateFunction("LAST_VALUE", _any, _last_value),
         AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct),
+        AggregateFunction("SUM_DISTINCT", _number, _of_distinct(_sum)),
+        AggregateFunction("AVG_DISTINCT", _average, _of_distinct(_avg)),
+        *(
+            AggregateFunction(name, fixed(DOUBLE, DOUBLE, DOUBLE), _of_pairs(result))
+            for name, result in moments.RESULTS.items()
+        ),
         AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array),
         AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined),
     ]
@@ -286,6 +331,8 @@ AGGREGATE_ALIASES = {
     "ARBITRARY": "ANY_VALUE",
     "MEAN": "AVG",
     "LISTAGG": "STRING_AGG",
+    "APPROX_DISTINCT": "COUNT_DISTINCT",
+    "APPROX_COUNT_DISTINCT": "COUNT_DISTINCT",
 }
 
 

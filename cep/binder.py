@@ -181,6 +181,8 @@ class Binder:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, node: CallNode) -> Expression:
+        if node.filter is not None:
+            raise node.filter.at.reject("FILTER is possible only behind an aggregate of a SELECT")
         if node.mode:
             where = "in COUNT of a grouped SELECT" if node.mode == "DISTINCT" else "in MEASURES"
             raise node.at.reject(f"{node.mode} is possible only {where}")

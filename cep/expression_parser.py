@@ -268,7 +268,7 @@ class ExpressionReader(Reader):
         if isinstance(inner, CallNode) and not inner.is_operator:
             if inner.mode:
                 raise at.reject("RUNNING or FINAL stands twice before one function")
-            return CallNode(inner.name, inner.arguments, inner.at, inner.type, word)
+            return CallNode(inner.name, inner.arguments, inner.at, inner.type, word, filter=inner.filter)
         return ModeNode(word, inner, at)
 
     def _case(self) -> Node:
@@ -468,11 +468,16 @@ class ExpressionReader(Reader):
         if self.is_word("ORDER", "BY"):
             raise self.token.reject("ORDER BY in an aggregate is not supported")
         self.expect(")", after=f"the arguments of {token.text}")
-        if self.is_word("FILTER") and self.is_symbol("(", ahead=1):
-            raise self.token.reject("FILTER of an aggregate is not supported", "use CASE WHEN inside the aggregate")
         if self.is_word("WITHIN", "GROUP"):
             raise self.token.reject("WITHIN GROUP is not supported")
-        call = CallNode(token.text.upper(), tuple(arguments), token.at, mode="DISTINCT" if distinct else "")
+        condition = None
+        if self.is_word("FILTER") and self.is_symbol("(", ahead=1):
+            self.index += 2
+            self.expect_words("WHERE", after="FILTER (")
+            condition = self.expression()
+            self.expect(")", after="the condition of FILTER")
+        mode = "DISTINCT" if distinct else ""
+        call = CallNode(token.text.upper(), tuple(arguments), token.at, mode=mode, filter=condition)
         for words in (("IGNORE", "NULLS"), ("RESPECT", "NULLS")):
             if self.is_word(*words):
                 raise self.token.reject(" ".join(words) + " is not supported")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cep import moments
 from cep.aggregates import MAX_JOINED_TEXT
 
 State = tuple[Any, ...]
@@ -105,6 +106,21 @@ def _any_value(state: State, value: Any) -> State:
     return state if state[0] is not None else (value,)
 
 
+def _last_value(state: State, value: Any) -> State:
+    return state if value is None else (value,)
+
+
+def _of_distinct(step: Callable[..., State]) -> Callable[..., State]:
+    """The last part of the state holds the values that were seen."""
+
+    def run(state: State, value: Any) -> State:
+        if value is None or value in state[-1]:
+            return state
+        return (*step(state[:-1], value), state[-1] | {value})
+
+    return run
+
+
 def _joined(state: State, value: Any, separator: Any) -> State:
     if value is None:
         return state
@@ -141,6 +157,10 @@ FOLDS: dict[str, Fold] = {
     "BOOL_AND": Fold((None,), _minimum, _first),
     "BOOL_OR": Fold((None,), _maximum, _first),
     "ANY_VALUE": Fold((None,), _any_value, _first),
+    "FIRST_VALUE": Fold((None,), _any_value, _first),
+    "LAST_VALUE": Fold((None,), _last_value, _first),
+    "SUM_DISTINCT": Fold((None, frozenset()), _of_distinct(_sum), _sum_result),
+    "AVG_DISTINCT": Fold((0, 0.0, frozenset()), _of_distinct(_average), _average_result),
     "MAX_BY": Fold((None, None), _extreme_by(largest=True), _first),
     "MIN_BY": Fold((None, None), _extreme_by(largest=False), _first),
     "GEOMETRIC_MEAN": Fold((0, 0.0), _logarithms, _geometric),
@@ -148,5 +168,6 @@ FOLDS: dict[str, Fold] = {
     "VAR_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=False)),
     "STDDEV_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=True)),
     "STDDEV_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=True)),
+    **{name: Fold(moments.EMPTY, moments.step, result) for name, result in moments.RESULTS.items()},
     "STRING_AGG": Fold((None,), _joined, _first),
 }

@@ -290,6 +290,8 @@ def _rounding(name: str, compute: Callable[..., Array]) -> ScalarFunction:
 
 def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
     """What + - * / % do with numbers, times and intervals."""
+    if len(types) != 2:
+        raise Mismatch
     left, right = types
     if left.kind is Kind.NULL and right.kind is Kind.NULL:
         return [DOUBLE, DOUBLE], DOUBLE
@@ -320,6 +322,8 @@ def _arithmetic_signature(symbol: str) -> Signature:
 
 def _negation(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     kind = types[0]
+    if len(types) != 1:
+        raise Mismatch
     if kind.kind is Kind.NULL:
         return [DOUBLE], DOUBLE
     if not kind.is_numeric and kind.kind is not Kind.INTERVAL:

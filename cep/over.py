@@ -56,7 +56,14 @@ class Window:
     seek: bool = False
 
 
-RANKING = {"ROW_NUMBER": BIGINT, "RANK": BIGINT, "DENSE_RANK": BIGINT, "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}
+RANKING = {
+    "ROW_NUMBER": BIGINT,
+    "RANK": BIGINT,
+    "DENSE_RANK": BIGINT,
+    "PERCENT_RANK": DOUBLE,
+    "CUME_DIST": DOUBLE,
+    "NTILE": BIGINT,
+}
 VALUES = ("LAG", "LEAD", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
 
 
@@ -212,6 +219,16 @@ def _ranking(
 ) -> Vector:
     if function.name == "ROW_NUMBER":
         return Vector(BIGINT, rows - first + 1, None)
+    if function.name == "NTILE":
+        # The first (size % tiles) tiles have one row more than the others.
+        least, longer = np.divmod(end - first, function.offset)
+        place = rows - first
+        tile = np.where(
+            place < longer * (least + 1),
+            place // (least + 1),
+            longer + (place - longer * (least + 1)) // np.maximum(least, 1),
+        )
+        return Vector(BIGINT, tile + 1, None)
     low, high = _peers(window.order, values, bounds, rows) if window.order else (first, end)
     if function.name == "RANK":
         return Vector(BIGINT, low - first + 1, None)

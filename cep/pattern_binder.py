@@ -14,7 +14,7 @@ from cep.types import BIGINT
 
 Labels = frozenset[str] | None
 _NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
-_PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER")
+_PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
 
 
 @dataclass(slots=True)
@@ -34,7 +34,8 @@ class _Inside:
 
 
 class PatternBinder(Binder):
-    """`variables` maps every primary and subset variable to its primary variables."""
+    """`variables` maps every primary and subset variable to its primary variables; `time` is the first ORDER BY key
+    where that is a time, which MATCH_ROWTIME() gives of the last row."""
 
     def __init__(
         self,
@@ -43,10 +44,12 @@ class PatternBinder(Binder):
         limits: Limits,
         variables: Mapping[str, frozenset[str]],
         in_define: bool,
+        time: Expression | None = None,
     ) -> None:
         super().__init__(fields, parameters, limits)
         self.variables = variables
         self.in_define = in_define
+        self._time = time
         self._inside: _Inside | None = None
         self._running = True
 
@@ -99,6 +102,10 @@ class PatternBinder(Binder):
         if node.is_operator:
             return super().call(node)
         aggregate = aggregate_name(node.name)
+        if node.filter is not None:
+            raise node.filter.at.reject(
+                "FILTER is not possible over a row pattern", "use CASE WHEN inside the aggregate"
+            )
         if node.mode == "DISTINCT":
             raise node.at.reject("DISTINCT in an aggregate is not possible over a row pattern")
         if node.mode:
@@ -113,6 +120,12 @@ class PatternBinder(Binder):
             if node.arguments:
                 raise node.at.reject("MATCH_NUMBER takes no arguments")
             return MatchNumber()
+        if node.name == "MATCH_ROWTIME":
+            if node.arguments or self._time is None or self._inside is not None:
+                raise node.at.reject(
+                    "MATCH_ROWTIME() stands alone and needs ORDER BY a time", "LAST(column) gives any column"
+                )
+            return Navigation(None, True, 0, 0, self._running, self._time)
         if node.name in _NAVIGATION:
             return self._navigation(node)
         if aggregate is not None:

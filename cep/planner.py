@@ -242,8 +242,8 @@ class Planner:
     ) -> Plan:
         expressions: list[Expression] = []
         fields: list[Field] = []
-        for position, item in enumerate(node.items):
-            for name, expression in self._item(item, position, binder):
+        for item in node.items:
+            for name, expression in self._item(item, len(fields), binder):
                 expressions.append(expression)
                 fields.append(Field(name, expression.type))
         keys = [self._sort_key(item, node, binder, expressions, fields) for item in order_by]
@@ -299,9 +299,7 @@ class Planner:
         if item.alias is not None:
             return [(item.alias.text, expression)]
         if isinstance(node, NameNode):
-            name = node.parts[-1]
-            known_as = [field.name for field in binder.fields if field.name.lower() == name.text.lower()]
-            return [(known_as[0] if known_as else name.text, expression)]
+            return [(node.parts[-1].text, expression)]
         return [(f"_col{position}", expression)]
 
     def _sort_key(

@@ -341,7 +341,7 @@ class QueryReader(PatternReader):
             raise described[1].at.reject("DESCRIPTOR names one time column here")
         intervals: list[Node] = []
         while self.accept(","):
-            for name in ("SIZE", "SLIDE", "STEP", "GAP"):
+            for name in ("SIZE", "SLIDE", "STEP", "GAP", "OFFSET"):
                 self._argument_name(name)
             if not self.is_word("INTERVAL"):
                 raise self.unexpected("INTERVAL", "','")

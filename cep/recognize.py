@@ -112,7 +112,7 @@ def bind_recognize(
     primary, variables = _variables(node, limits)
     _check_pattern(node)
     definitions = _definitions(node, fields, parameters, limits, primary, variables)
-    measures = _measures(node, fields, parameters, limits, variables)
+    measures = _measures(node, fields, parameters, limits, variables, order)
     within, time_column = _within(node, rows, order)
     try:
         conditions = compile_conditions(primary, definitions)
@@ -204,8 +204,10 @@ def _measures(
     parameters: Parameters,
     limits: Limits,
     variables: dict[str, frozenset[str]],
+    order: tuple[SortKey, ...],
 ) -> list[MeasurePlan]:
-    binder = PatternBinder(fields, parameters, limits, variables, in_define=False)
+    time = order[0].expression if order and order[0].expression.type.is_time else None
+    binder = PatternBinder(fields, parameters, limits, variables, False, time)
     return [MeasurePlan(measure.name.text, binder.bind(measure.expression)) for measure in node.measures]
 
 

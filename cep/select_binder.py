@@ -1,7 +1,7 @@
 """Expressions of a select list: window functions, and aggregates over GROUP BY."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cep.aggregates import AGGREGATES, aggregate_name
 from cep.binder import Binder, Field, Parameters, closest
@@ -24,7 +24,7 @@ from cep.syntax import (
     WindowNode,
 )
 from cep.tokens import Position
-from cep.types import BIGINT, Kind
+from cep.types import BIGINT, NULL, Kind
 
 # Columns that window functions will have: their place is known only when the whole select list is bound.
 LATER = 1_000_000
@@ -199,7 +199,12 @@ class SelectBinder(Binder):
         name = aggregate_name(node.name) or node.name
         if node.mode:
             raise node.at.reject(f"{node.mode} is not possible in a window function")
+        if node.filter is not None and name in VALUES:
+            raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
+        node = filtered(node)
         if name in RANKING:
+            if name == "NTILE":
+                return WindowFunction(name, (), RANKING[name], self._tiles(node))
             if node.arguments:
                 raise node.at.reject(f"{name} takes no arguments")
             return WindowFunction(name, (), RANKING[name])
@@ -211,6 +216,12 @@ class SelectBinder(Binder):
             return WindowFunction("COUNT", (), BIGINT)
         aggregate = bind_aggregate(self, node, name)
         return WindowFunction(name, aggregate.arguments, aggregate.type)
+
+    def _tiles(self, node: CallNode) -> int:
+        given = self.bind(node.arguments[0]) if len(node.arguments) == 1 else None
+        if not isinstance(given, Constant) or not given.type.is_integer or not 1 <= given.value <= 2**31:
+            raise node.at.reject("NTILE takes one whole number of at least 1")
+        return int(given.value)
 
     def _value_function(self, node: CallNode, name: str) -> WindowFunction:
         most = {"LAG": 3, "LEAD": 3, "NTH_VALUE": 2}.get(name, 1)
@@ -253,6 +264,24 @@ class SelectBinder(Binder):
         use.measures.append(index)
         use.measure_places.append(self._next_place())
         return Column(use.measure_places[-1], kind)
+
+
+def filtered(node: CallNode) -> CallNode:
+    """An aggregate with FILTER as one without: values of other rows become NULL, which aggregates pass over."""
+    if node.filter is None:
+        return node
+    name = aggregate_name(node.name)
+    if name is None or name == "ARRAY_AGG":
+        raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
+    at = node.at
+    arguments = list(node.arguments)
+    if name == "COUNT" and (not arguments or isinstance(arguments[0], StarNode)):
+        arguments = [LiteralNode(1, BIGINT, at)]
+    place = 1 if name in ("MIN_BY", "MAX_BY") and len(arguments) > 1 else 0
+    if arguments:
+        chosen = (node.filter, arguments[place], LiteralNode(None, NULL, at))
+        arguments[place] = CallNode("CASE", chosen, at, is_operator=True)
+    return replace(node, arguments=tuple(arguments), filter=None)
 
 
 def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
@@ -305,10 +334,12 @@ class GroupBinder(SelectBinder):
         name = None if node.is_operator else aggregate_name(node.name)
         if name is None:
             return super().call(node)
-        if node.mode and not (node.mode == "DISTINCT" and name in ("COUNT", "MIN", "MAX")):
-            raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
-        if node.mode and name == "COUNT":
-            name = "COUNT_DISTINCT"
+        node = filtered(node)
+        if node.mode:
+            distinct = {"MIN": "MIN", "MAX": "MAX"}.get(name, f"{name}_DISTINCT")
+            if node.mode != "DISTINCT" or distinct not in AGGREGATES:
+                raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
+            name = distinct
         if any(has_aggregate(argument) for argument in node.arguments):
             raise node.at.reject("an aggregate is not possible inside another")
         bound = bind_aggregate(self.source, node, name)

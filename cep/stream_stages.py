@@ -248,11 +248,13 @@ class GroupStage:
         ends = expanded.relation.column(self._end).values
         watermark = self._watermarks(expanded, clock)
         before = self._before(expanded)
-        due = (ends <= watermark) & (ends > before)
+        # A row at the very end of a session still belongs to it, and rows at the watermark have not come yet.
+        reached_at = ends + 1 if self.window.function == "SESSION" else ends
+        due = (reached_at <= watermark) & (reached_at > before)
         ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
         result = self._grouped(ripe.relation)
         found = self._described(result, ripe)
-        self._keep(together, expanded, ends > watermark)
+        self._keep(together, expanded, reached_at > watermark)
         # Rows that come never belong to a window that was put out: only kept ones may.
         waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
         reached = {name: clock.watermarks.get(name) for name in waiting if name not in clock.closed}

@@ -62,6 +62,8 @@ class CallNode:
     type: SqlType | None = None
     mode: str = ""
     is_operator: bool = False
+    # The condition of FILTER (WHERE ...) behind an aggregate.
+    filter: "Node | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ class WindowTable:
         sorted_times, sorted_numbers = times[order], numbers[order]
         if not len(order):
             return known, times, times
-        new = np.concatenate([[True], (np.diff(sorted_times) >= gap) | (sorted_numbers[1:] != sorted_numbers[:-1])])
+        # Exactly the gap apart belongs together still: the sessions of both rows touch.
+        new = np.concatenate([[True], (np.diff(sorted_times) > gap) | (sorted_numbers[1:] != sorted_numbers[:-1])])
         session = np.cumsum(new) - 1
         firsts = np.flatnonzero(new)
         lasts = np.append(firsts[1:], len(order)) - 1

@@ -114,6 +114,42 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         "INTERVAL '30' SECOND)) WHERE sym = 'B' GROUP BY sym, window_start, window_end ORDER BY 2",
         [("B", 50, 2), ("B", 100, 1)],
     ),
+    "session of rows exactly the gap apart": (
+        "SELECT sym, SESSION_START(ts, INTERVAL '10' SECOND), SESSION_END(ts, INTERVAL '10' SECOND), COUNT(*) "
+        "FROM ticks WHERE sym = 'A' GROUP BY sym, SESSION(ts, INTERVAL '10' SECOND)",
+        [("A", 0, 30, 3), ("A", 65, 75, 1)],
+    ),
+    "first and last of a group": (
+        "SELECT sym, FIRST_VALUE(p), LAST_VALUE(p), LAST_VALUE(v) FROM ticks GROUP BY sym ORDER BY sym",
+        [("A", 1.0, 5.0, 6), ("B", 10.0, 12.0, 7), (None, 7.0, 7.0, 8)],
+    ),
+    "filtered aggregates": (
+        "SELECT sym, SUM(v) FILTER (WHERE p > 2), COUNT(*) FILTER (WHERE v > 2), MAX_BY(v, p) FILTER (WHERE v < 5) "
+        "FROM ticks GROUP BY sym ORDER BY sym",
+        [("A", 8, 2, 2), ("B", 8, 3, 3), (None, 8, 1, None)],
+    ),
+    "aggregates of different values": (
+        "SELECT COUNT(DISTINCT v % 3), SUM(DISTINCT v % 3), AVG(DISTINCT v % 3), MIN(DISTINCT v) FROM ticks",
+        [(3, 3, 1.0, 1)],
+    ),
+    "a filtered window function": (
+        "SELECT v, COUNT(*) FILTER (WHERE v > 1) OVER (ORDER BY v) FROM ticks WHERE sym = 'A'",
+        [(1, 0), (2, 1), (4, 2), (6, 3)],
+    ),
+    "ntile": (
+        "SELECT v, NTILE(3) OVER (ORDER BY v), NTILE(9) OVER (ORDER BY v) FROM ticks WHERE v < 6",
+        [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 2, 4), (5, 3, 5)],
+    ),
+    "two numbers together": (
+        "SELECT COVAR_POP(v, p), COVAR_SAMP(v, p), CORR(v, v * 3), CORR(v, -v), REGR_SLOPE(v * 2 + 1, v), "
+        "REGR_INTERCEPT(v * 2 + 1, v), CORR(v, 1) FROM ticks WHERE v < 3",
+        [(0.5, 1.0, 1.0, -1.0, 2.0, 1.0, None)],
+    ),
+    "named arguments with an offset": (
+        "SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(DATA => TABLE ticks, TIMECOL => DESCRIPTOR(ts), "
+        "SIZE => INTERVAL '1' MINUTE, OFFSET => INTERVAL '15' SECOND)) GROUP BY window_start ORDER BY 1",
+        [(-45, 3), (15, 5)],
+    ),
     "rows frame": (
         "SELECT v, SUM(v) OVER (PARTITION BY sym ORDER BY ts ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM ticks "
         "WHERE sym = 'A' ORDER BY v",
@@ -270,3 +306,37 @@ def test_a_comma_join_is_not_every_row_beside_every_other() -> None:
     table = pa.table({"k": pa.array(range(count), pa.int64()), "x": pa.array([1.0] * count)})
     sql = "SELECT COUNT(*) AS n FROM ticks AS a, ticks AS b WHERE a.k = b.k AND a.x = b.x"
     assert evaluate(sql, table).to_pylist() == [{"n": count}]
+
+
+def test_columns_are_named_as_the_text_writes_them() -> None:
+    found = evaluate("SELECT Sym, a.P, *, v + 1, SUM(v) OVER (ORDER BY v) FROM ticks AS a", TABLE)
+    assert found.column_names == ["Sym", "P", "sym", "ts", "p", "v", "_col6", "_col7"]
+
+
+def test_the_time_of_a_match_is_that_of_its_last_row() -> None:
+    sql = (
+        "SELECT t FROM ticks MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES MATCH_ROWTIME() AS t "
+        "PATTERN (A B) DEFINE B AS v > A.v) AS m WHERE sym = 'A'"
+    )
+    assert seconds(sql) == [(10,), (65,)]
+    with pytest.raises(TriggerRejected, match=r"1:58: MATCH_ROWTIME\(\) stands alone and needs ORDER BY a time"):
+        evaluate(
+            "SELECT t FROM ticks MATCH_RECOGNIZE (ORDER BY v MEASURES MATCH_ROWTIME() AS t PATTERN (A)) AS m", TABLE
+        )
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT ABS(v) FILTER (WHERE v > 1) FROM ticks", r"1:31: FILTER is possible only behind an aggregate"),
+        ("SELECT ARRAY_AGG(v) FILTER (WHERE v > 1) FROM ticks", r"1:37: FILTER is not possible with ARRAY_AGG"),
+        ("SELECT SUM(v) FILTER (WHERE SUM(v) > 1) FROM ticks", r"1:8: an aggregate is not possible inside another"),
+        ("SELECT CORR(DISTINCT v, p) FROM ticks", r"1:8: DISTINCT is not possible with CORR here"),
+        ("SELECT NTILE(0) OVER (ORDER BY v) FROM ticks", r"1:8: NTILE takes one whole number of at least 1"),
+        ("SELECT MOD(v) FROM ticks", r"1:8: MOD has no form for \(bigint\)"),
+        ("SELECT ABS(v, 2) FROM ticks", r"1:8: ABS has no form for \(bigint, int\)"),
+    ],
+)
+def test_wrong_aggregates_are_refused(sql: str, message: str) -> None:
+    with pytest.raises(TriggerRejected, match=message):
+        evaluate(sql, TABLE)

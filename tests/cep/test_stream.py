@@ -223,6 +223,11 @@ WINDOWED = [
     "INTERVAL '15' SECOND)) GROUP BY window_start, window_end",
     "SELECT ticker, SESSION_END(ts, INTERVAL '4' SECOND) AS w, COUNT(*) AS n FROM ticks "
     "GROUP BY ticker, SESSION(ts, INTERVAL '4' SECOND)",
+    "SELECT ticker, FIRST_VALUE(price) AS o, MAX(price) AS h, LAST_VALUE(price) AS c, COUNT(DISTINCT price) AS d, "
+    "SUM(DISTINCT price) AS s, COUNT(*) FILTER (WHERE price > 2) AS high FROM ticks "
+    "GROUP BY ticker, TUMBLE(ts, INTERVAL '10' SECOND)",
+    "SELECT ticker, SESSION_START(ts, INTERVAL '2' SECOND) AS w, COUNT(*) AS n FROM ticks "
+    "GROUP BY ticker, SESSION(ts, INTERVAL '2' SECOND)",
     "SELECT ticker, window_end, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND, "
     "INTERVAL '15' SECOND)) WHERE price > 2 GROUP BY ticker, window_start, window_end",
     "SELECT ticker, ts, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) "
