@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from core.errors import ConfigurationError
@@ -41,6 +42,7 @@ def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(found).resolve().parent.parent
 
 
+@cache
 def _major_version(java: Path) -> int:
     """17 for OpenJDK 17; 0 for what does not run."""
     try:

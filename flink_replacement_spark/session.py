@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from core.errors import ConfigurationError
 from core.settings import Settings
+from flink_replacement_spark.class_archive import java_options
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.java import java_home
@@ -20,7 +23,7 @@ from iceberg import SPARK_CATALOG, spark_catalog_conf
 _FOLDER = Path(__file__).parent
 #: A small heap that is given back when it is idle; and stacks for a regular expression by which Spark looks
 #: through errors that reach it from Python, and which goes several calls deep for each of their characters.
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss32m -Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
@@ -35,17 +38,29 @@ def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSe
     The JVM inherits `lock`, which must be held. Raises ConfigurationError for settings that cannot work.
     """
     conf = spark_conf(settings)
-    os.environ["JAVA_HOME"] = str(java_home(os.environ))
     python = worker_python(settings.data_dir / "run", settings.spark.master)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    if SparkContext._gateway is None:
-        inherited = () if lock is None else (lock.descriptor,)
-        SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})  # type: ignore[no-untyped-call]
-        SparkContext._jvm = SparkContext._gateway.jvm
-    context = SparkContext.getOrCreate(java_conf)
+    # The JVM and the context keep what they find; another session of this process may need another Python.
+    with _environment(JAVA_HOME=str(java_home(os.environ)), PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python):
+        if SparkContext._gateway is None:
+            inherited = () if lock is None else (lock.descriptor,)
+            SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})  # type: ignore[no-untyped-call]
+            SparkContext._jvm = SparkContext._gateway.jvm
+        context = SparkContext.getOrCreate(java_conf)
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
@@ -59,9 +74,8 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     conf = {
         "spark.app.name": "candlewright",
         "spark.master": settings.spark.master,
-        "spark.jars": ",".join(map(str, fetch_jars(packages_of(settings)))),
         "spark.driver.memory": settings.spark.driver_memory,
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": host,
         "spark.connect.grpc.binding.port": port,
@@ -84,8 +98,14 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.local.dir": str(settings.data_dir / "run" / "spark-local"),
         **spark_catalog_conf(settings),
     }
+    jars = fetch_jars(packages_of(settings))
     if settings.spark.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Only what stands on the class path from the start can come out of the archive.
+        conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
+    else:
+        conf["spark.jars"] = ",".join(map(str, jars))
     if checkpoint_of(settings, "").startswith("file:"):
         # The default starts programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
         # micro-batch; this one writes a file beside it and renames it as well.

@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import ConfigurationError
 from core.settings import Settings
-from flink_replacement_spark import jars, session
+from flink_replacement_spark import class_archive, jars, session
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.java import java_home
 from flink_replacement_spark.worker_python import worker_python
@@ -105,6 +105,21 @@ def test_the_settings_have_the_last_word_on_spark(tmp_path: Path) -> None:
     assert found["spark.sql.shuffle.partitions"] == "64"
     assert "spark.driver.host" not in found
     assert found["spark.sql.catalog.lake.cache-enabled"] == "false"
+
+
+def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive.sys, "prefix", str(tmp_path))
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"jar")
+    assert class_archive.java_options([jar]) == ""
+    archive = class_archive.archive_of([jar])
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in class_archive.java_options([jar])
+    jar.write_bytes(b"another jar")
+    assert class_archive.java_options([jar]) == ""
 
 
 def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Real Spark, real Redis, real tables: one driver for the whole module."""
 
 import json
+import os
 import socket
 import threading
 import urllib.error
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 
 from bus import topics as bus_topics
 from core.errors import ConfigurationError, InvalidRequest
+from flink_replacement_spark.class_archive import archive_of
 from flink_replacement_spark.fence import DriverLock
+from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.server import HISTORY_QUERY, serve_status
@@ -228,3 +232,16 @@ def test_the_status_page_is_ready_and_counts(platform: Platform, tmp_path: Path)
 def test_a_second_driver_is_kept_out(platform: Platform) -> None:
     with pytest.raises(ConfigurationError, match="another Spark driver"):
         DriverLock(platform.settings.data_dir).acquire(timeout_seconds=0.2)
+
+
+def test_the_driver_starts_from_the_archive_of_classes_where_there_is_one(platform: Platform) -> None:
+    archive = archive_of(fetch_jars(packages_of(platform.settings)))
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    mapped = Path(f"/proc/{gateway.proc.pid}/maps").read_text()
+    assert (str(archive) in mapped) is archive.exists()
+
+
+def test_a_driver_leaves_the_environment_as_it_was(platform: Platform) -> None:
+    assert platform.driver.session.version
+    assert not [name for name in os.environ if name.startswith("PYSPARK_PYTHON")]

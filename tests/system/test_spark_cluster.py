@@ -40,11 +40,9 @@ def _command(service: str, replaced: dict[str, str]) -> list[str]:
 
 @contextmanager
 def _running(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    # A driver that ran in this process before has left its Python in the environment, which may be gone.
-    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=out, env={**outer, **environment}, start_new_session=True
+            command, stdout=out, stderr=out, env={**os.environ, **environment}, start_new_session=True
         )
     try:
         yield process
