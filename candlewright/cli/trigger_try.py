@@ -1,7 +1,9 @@
 """`candlewright trigger try`: the trigger engine over stored data; with `--input` it needs no running platform."""
 
+import datetime as dt
 import json
 import math
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +107,8 @@ def _draw(ticker: str, found: "Backtest") -> None:
 def try_batch(batch: Path) -> None:
     """A line {"name", "sql", "input", "table"} in is a line {"name", "columns", "rows"} or {"name", "error"} out."""
     try:
-        lines = batch.read_text().splitlines()
+        # Not splitlines: a text may hold other characters that some take for the end of a line.
+        lines = batch.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"--batch {batch}: {error}") from error
     tables: dict[str, pa.Table] = {}
@@ -124,9 +127,13 @@ def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
             tables[source] = _read(Path(source))
         parameters = {str(key): str(value) for key, value in (case.get("parameters") or {}).items()}
         found = evaluate(sql, tables[source], str(case.get("table") or "ticks"), parameters)
+        rows = list(plain_rows(found))
     except (CandlewrightError, SkipFailed) as error:
         return {"name": name, "error": one_line(error)}
-    return {"name": name, "columns": found.column_names, "rows": list(plain_rows(found))}
+    except Exception as error:  # The outermost loop: the other cases have their answers whatever happens to one.
+        traceback.print_exc()
+        return {"name": name, "error": f"internal error: {type(error).__name__}: {one_line(error)}"}
+    return {"name": name, "columns": found.column_names, "rows": rows}
 
 
 def one_line(error: Exception) -> str:
@@ -134,21 +141,41 @@ def one_line(error: Exception) -> str:
 
 
 def plain_rows(table: pa.Table) -> Iterator[list[Any]]:
-    """Rows for JSON: times as ISO text with the precision of their type."""
-    columns = [_plain_column(table[name]) for name in table.column_names]
+    """Rows for JSON: times as ISO text with the precision of their type, intervals as `days hours:minutes:seconds`."""
+    columns = [_plain_column(column.combine_chunks()) for column in table.columns]
     for row in zip(*columns, strict=True):
         yield list(row)
 
 
-def _plain_column(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        per_second, digits = 10 ** _DIGITS[column.type.unit], _DIGITS[column.type.unit]
-        zone = "Z" if column.type.tz else ""
+def _plain_column(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        per_second, digits = 10 ** _DIGITS[kind.unit], _DIGITS[kind.unit]
+        zone = "Z" if kind.tz else ""
         return [
             None if value is None else _iso(value // per_second, value % per_second, digits) + zone
             for value in column.cast(pa.int64()).to_pylist()
         ]
+    if pa.types.is_duration(kind):
+        scale = SECOND // 10 ** _DIGITS[kind.unit]
+        return [None if value is None else _interval(value * scale) for value in column.cast(pa.int64()).to_pylist()]
+    if pa.types.is_list(kind):
+        items, ends = _plain_column(column.values), column.offsets.to_pylist()
+        return [
+            items[ends[row] : ends[row + 1]] if known else None
+            for row, known in enumerate(column.is_valid().to_pylist())
+        ]
     return [_plain(value) for value in column.to_pylist()]
+
+
+def _interval(nanoseconds: int) -> str:
+    seconds, fraction = divmod(abs(nanoseconds), SECOND)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    digits = 9 if fraction % 1_000 else 6 if fraction % 1_000_000 else 3
+    written = f"{days} {hour:02d}:{minute:02d}:{second:02d}.{fraction:09d}"[: digits - 9 or None]
+    return f"-{written}" if nanoseconds < 0 else written
 
 
 def _iso(seconds: int, fraction: int, digits: int) -> str:
@@ -161,6 +188,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, dt.date):
+        return value.isoformat()
     return value
 
 

@@ -94,3 +94,41 @@ def test_batch_answers_each_line_in_order(run: Run, ticks: Path, tmp_path: Path)
     assert bad["error"].startswith("INVALID_SQL 1:")
     assert "no.parquet" in gone["error"]
     assert nonsense["name"] is None
+
+
+def test_batch_writes_times_intervals_dates_and_arrays_as_text(run: Run, ticks: Path, tmp_path: Path) -> None:
+    texts = {
+        "interval": "SELECT MAX(ts) - MIN(ts) AS a, MIN(ts) - MAX(ts), INTERVAL '1' DAY + INTERVAL '30' SECOND "
+        "FROM ticks",
+        "date": "SELECT CAST(ts AS DATE) AS d FROM ticks WHERE sym = 'B'",
+        "array": "SELECT ARRAY_AGG(ts) AS a, ARRAY_AGG(vol) AS b FROM ticks WHERE price < 3",
+        "names": "SELECT a.sym, b.sym FROM ticks AS a JOIN ticks AS b ON a.ts = b.ts WHERE a.sym = 'B'",
+        "line separator": "SELECT 'x\u2028y' AS s FROM ticks WHERE sym = 'B'",
+    }
+    batch = tmp_path / "cases.jsonl"
+    lines = [json.dumps({"name": k, "sql": v, "input": str(ticks)}, ensure_ascii=False) for k, v in texts.items()]
+    batch.write_text("\n".join(lines))
+    result = run("--batch", batch)
+    assert {answer["name"]: answer["rows"] for answer in map(json.loads, result.stdout.strip().split("\n"))} == {
+        "interval": [["0 00:00:01.500", "-0 00:00:01.500", "1 00:00:30.000"]],
+        "date": [["2024-01-01"]],
+        "array": [[["2024-01-01T00:00:00.000", "2024-01-01T00:00:00.001"], [1, None]]],
+        "names": [["B", "B"]],
+        "line separator": [["x\u2028y"]],
+    }
+
+
+def test_batch_goes_on_behind_a_case_that_fails_unexpectedly(
+    run: Run, ticks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate(sql: str, *_more: object) -> pa.Table:
+        if sql == "bad":
+            raise ZeroDivisionError("by\nhand")
+        return pa.table({"x": [1]})
+
+    monkeypatch.setattr("candlewright.cli.trigger_try.evaluate", evaluate)
+    batch = tmp_path / "cases.jsonl"
+    batch.write_text("".join(json.dumps({"name": s, "sql": s, "input": str(ticks)}) + "\n" for s in ("bad", "good")))
+    bad, good = map(json.loads, run("--batch", batch).stdout.splitlines())
+    assert bad == {"name": "bad", "error": "internal error: ZeroDivisionError: by hand"}
+    assert good["rows"] == [[1]]
