@@ -1,6 +1,7 @@
 """Recursive descent over scalar expressions."""
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 from cep.reader import RESERVED, Reader
@@ -167,7 +168,7 @@ class ExpressionReader(Reader):
                 return self._signed()
         found = self._primary()
         while self.accept("::"):
-            found = CallNode("CAST", (found,), at, type=self.type_name(), is_operator=True)
+            found = self._as_type(CallNode("CAST", (found,), at, is_operator=True))
         return found
 
     # -- primaries ------------------------------------------------------------------------------------------------
@@ -292,9 +293,18 @@ class ExpressionReader(Reader):
         self.expect("(")
         inner = self.expression()
         self.expect_words("AS", after="the value of CAST")
-        target = self.type_name()
+        found = self._as_type(CallNode(word.text.upper(), (inner,), word.at, is_operator=True))
         self.expect(")")
-        return CallNode(word.text.upper(), (inner,), word.at, type=target, is_operator=True)
+        return found
+
+    def _as_type(self, cast: CallNode) -> Node:
+        """The CAST to the type that stands here; VARCHAR(n) keeps the first n characters."""
+        is_short = self.is_word("VARCHAR") and self.is_symbol("(", ahead=1) and self.peek(2).text.isdigit()
+        size = LiteralNode(int(self.peek(2).text[:9]), INT, self.peek(2).at) if is_short else None
+        found = replace(cast, type=self.type_name())
+        if size is None:
+            return found
+        return CallNode("SUBSTRING", (found, LiteralNode(1, INT, size.at), size), cast.at)
 
     def type_name(self) -> SqlType:
         token = self.advance()
@@ -447,9 +457,10 @@ class ExpressionReader(Reader):
         if self.is_symbol("(") and len(parts) > 1:
             raise token.reject("functions have no qualifier")
         name = NameNode(tuple(parts), token.at)
-        if self.is_word("OVER") and self.is_identifier(ahead=1):
+        if self.is_word("OVER") and (self.is_identifier(ahead=1) or self.is_symbol("(", ahead=1)):
             self.advance()
-            return OverNode(name, self.identifier("a window name"), token.at)
+            window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")
+            return OverNode(name, window, token.at)
         return name
 
     def _call(self) -> Node:

@@ -39,7 +39,7 @@ class PatternReader(ExpressionReader):
             order_by = self.sort_items()
         measures = self.measures() if self.accept_words("MEASURES") else ()
         rows = self._rows_per_match()
-        found = self.pattern_clauses(at, measures, rows, partition_by, order_by)
+        found = self.pattern_clauses(at, measures, rows, partition_by, order_by, in_window=False)
         self.expect(")", after="the clauses of MATCH_RECOGNIZE")
         return found
 
@@ -50,9 +50,14 @@ class PatternReader(ExpressionReader):
         rows: str,
         partition_by: tuple[Node, ...],
         order_by: tuple[SortItem, ...],
+        in_window: bool = True,
     ) -> RecognizeNode:
-        """AFTER MATCH, PATTERN, SUBSET and DEFINE: the same in MATCH_RECOGNIZE and in a window."""
+        """AFTER MATCH, PATTERN, SUBSET and DEFINE: the same in MATCH_RECOGNIZE and, but for SEEK, in a window."""
         skip, skip_to = self._after_match()
+        if not in_window and (self.is_word("SEEK") or self.is_word("INITIAL")):
+            raise self.token.reject(
+                f"{self.token.text.upper()} is possible only in a window", "leave it out: MATCH_RECOGNIZE always seeks"
+            )
         seek = self.accept_words("SEEK")
         if not seek:
             self.accept_words("INITIAL")

@@ -107,6 +107,20 @@ def has_exclusion(pattern: Pattern) -> bool:
             return False
 
 
+def first_anchor(pattern: Pattern) -> Anchor | None:
+    parts: tuple[Pattern, ...] = ()
+    match pattern:
+        case Anchor():
+            return pattern
+        case Concatenation(inner) | Permutation(inner, _) | Alternation(inner):
+            parts = inner
+        case Exclusion(single, _):
+            parts = (single,)
+        case Quantified():
+            parts = (pattern.inner,)
+    return next((found for part in parts if (found := first_anchor(part)) is not None), None)
+
+
 def has_end_anchor(pattern: Pattern) -> bool:
     match pattern:
         case Anchor():

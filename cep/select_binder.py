@@ -8,6 +8,7 @@ from cep.binder import Binder, Field, Parameters, closest
 from cep.expressions import Aggregation, Column, Constant, Expression, walk
 from cep.limits import Limits
 from cep.over import RANKING, VALUES, Bound, Frame, Window, WindowFunction
+from cep.program import first_anchor, has_exclusion
 from cep.recognize import SortKey, bind_recognize
 from cep.signatures import Mismatch
 from cep.syntax import (
@@ -20,6 +21,7 @@ from cep.syntax import (
     Node,
     OverNode,
     ParameterNode,
+    RecognizeNode,
     StarNode,
     WindowNode,
 )
@@ -155,6 +157,7 @@ class SelectBinder(Binder):
                 )
             if any(not isinstance(key.expression, Column) for key in order):
                 raise node.at.reject("ORDER BY of a window with a row pattern takes columns")
+            _check_window_pattern(node.recognize)
             recognize = bind_recognize(node.recognize, self.fields, self.parameters, self.limits, "")
             seek = node.recognize.seek
         return Window(tuple(places), tuple(order), frame, recognize, seek)
@@ -264,6 +267,30 @@ class SelectBinder(Binder):
         use.measures.append(index)
         use.measure_places.append(self._next_place())
         return Column(use.measure_places[-1], kind)
+
+
+def _check_window_pattern(node: RecognizeNode) -> None:
+    """A window shows one match a row at most: SQL leaves out what would need more."""
+    if has_exclusion(node.pattern):
+        raise node.at.reject("{- -} is not possible in a window")
+    anchor = first_anchor(node.pattern)
+    if anchor is not None:
+        raise anchor.at.reject("^ and $ are not possible in a window")
+    expressions = [*(item.expression for item in node.measures), *(item.condition for item in node.definitions)]
+    for expression in expressions:
+        called = _call_of(expression, "MATCH_NUMBER")
+        if called is not None:
+            raise called.at.reject("MATCH_NUMBER() is not possible in a window", "a row has one match at most")
+
+
+def _call_of(node: Node, name: str) -> CallNode | None:
+    if isinstance(node, ModeNode):
+        return _call_of(node.inner, name)
+    if not isinstance(node, CallNode):
+        return None
+    if node.name == name:
+        return node
+    return next((found for part in node.arguments if (found := _call_of(part, name)) is not None), None)
 
 
 def filtered(node: CallNode) -> CallNode:

@@ -340,3 +340,46 @@ def test_the_time_of_a_match_is_that_of_its_last_row() -> None:
 def test_wrong_aggregates_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, TABLE)
+
+
+WINDOW = (
+    "SELECT v, m OVER w FROM ticks WHERE sym = 'A' WINDOW w AS (ORDER BY ts MEASURES {measure} AS m "
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING PATTERN ({pattern}) DEFINE B AS {define})"
+)
+
+
+@pytest.mark.parametrize(
+    ("measure", "pattern", "define", "message"),
+    [
+        ("1 + MATCH_NUMBER()", "A B", "v > 1", r"1:85: MATCH_NUMBER\(\) is not possible in a window"),
+        ("v", "A B", "MATCH_NUMBER() > 1", r"MATCH_NUMBER\(\) is not possible in a window"),
+        ("v", "A ({- B -} | C)", "v > 1", r"\{- -\} is not possible in a window"),
+        ("v", "A (B $)?", "v > 1", r"1:151: \^ and \$ are not possible in a window"),
+        ("v", "PERMUTE(^ A, B)", "v > 1", r"\^ and \$ are not possible in a window"),
+    ],
+)
+def test_a_pattern_in_a_window_has_no_numbers_anchors_and_exclusions(
+    measure: str, pattern: str, define: str, message: str
+) -> None:
+    with pytest.raises(TriggerRejected, match=message):
+        evaluate(WINDOW.format(measure=measure, pattern=pattern, define=define), TABLE)
+
+
+@pytest.mark.parametrize("word", ["SEEK", "INITIAL"])
+def test_where_to_look_for_a_match_is_said_only_in_a_window(word: str) -> None:
+    sql = f"SELECT * FROM ticks MATCH_RECOGNIZE (MEASURES v AS w {word} PATTERN (A)) AS m"
+    with pytest.raises(TriggerRejected, match=f"1:54: {word} is possible only in a window"):
+        evaluate(sql, TABLE)
+
+
+def test_a_measure_may_bring_its_window() -> None:
+    sql = (
+        "SELECT v, top OVER (ORDER BY ts MEASURES LAST(B.p) AS top ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING "
+        "PATTERN (A B+) DEFINE B AS p > PREV(p)) FROM ticks WHERE sym = 'A'"
+    )
+    assert rows(sql) == [(1, 3.0), (2, None), (4, 5.0), (6, None)]
+
+
+def test_varchar_of_a_length_keeps_the_first_characters() -> None:
+    sql = "SELECT CAST(v * 1000 AS VARCHAR(2)), p::VARCHAR(3), CAST(sym AS VARCHAR(9)), CAST(v AS VARCHAR) FROM ticks"
+    assert rows(sql)[4] == ("50", "12.", "B", "5")
