@@ -16,6 +16,7 @@ __all__ = [
     "GroupRecord",
     "Once",
     "PartitionState",
+    "PendingGrant",
     "Position",
     "Record",
     "SequenceStamp",
@@ -101,6 +102,18 @@ class PartitionState:
     size_bytes: int
 
 
+class PendingGrant(Protocol):
+    """A `grant` that was begun: what `grant` says holds once `is_done` is true, and not before."""
+
+    def fileno(self) -> int:
+        """Readable when something of the answer has come."""
+        ...
+
+    def is_done(self) -> bool:
+        """Never waits. Raises BusUnavailable, once: the grant may have happened or not, and is to be done again."""
+        ...
+
+
 TopicPartition = tuple[str, int]
 
 
@@ -165,6 +178,10 @@ class Bus(Protocol):
 
     def last_sequence(self, name: str) -> int:
         """The newest number given out; 0 when there is none."""
+        ...
+
+    def last_sequences(self, names: Sequence[str]) -> list[int]:
+        """`last_sequence` of each name, in one call; not of one moment."""
         ...
 
     def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
@@ -254,6 +271,10 @@ class Bus(Protocol):
 
         `revoking`: names to revoke first, as `revoke` does, at the cost of this one call.
         """
+        ...
+
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingGrant | None:
+        """`grant` for a caller that must not wait; None when that cannot be done here and now."""
         ...
 
     def revoke(self, names: Sequence[str]) -> None:

@@ -159,6 +159,9 @@ class MemoryBus:
         with self._changed:
             return self._sequences.get(name, 0)
 
+    def last_sequences(self, names: Sequence[str]) -> list[int]:
+        return [self.last_sequence(name) for name in names]
+
     def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
         def ready() -> set[TopicPartition]:
             return {place for place, offset in after.items() if self._log(*place).end > offset}
@@ -310,6 +313,9 @@ class MemoryBus:
         with self._changed:
             self.revoke(revoking)
             self._leases.update(leases)
+
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
+        """There is no way on which an answer could be."""
 
     def revoke(self, names: Sequence[str]) -> None:
         with self._changed:

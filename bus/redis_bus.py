@@ -19,6 +19,7 @@ from bus.limits import (
     pending_lost,
     trim_goal,
 )
+from bus.pending import PendingCall
 from bus.replies import Entry, stored
 from bus.routing import Router, shares
 from bus.store import Argument, Store
@@ -140,7 +141,11 @@ class RedisBus:
         return Position(*found) if found else None
 
     def last_sequence(self, name: str) -> int:
-        return int(self._store.call("HGET", f"cw:seq:{name}", "last") or 0)
+        return self.last_sequences([name])[0]
+
+    def last_sequences(self, names: Sequence[str]) -> list[int]:
+        found = self._store.calls([("HGET", f"cw:seq:{name}", "last") for name in names])
+        return [int(number or 0) for number in found]
 
     def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
         deadline = time.monotonic() + timeout_seconds
@@ -310,13 +315,13 @@ class RedisBus:
 
     # ---- leases
     def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
-        commands: list[Sequence[Argument]] = []
-        if revoking:
-            commands.append(("HDEL", "cw:leases", *revoking))
-        if leases:
-            commands.append(("HSET", "cw:leases", *(part for pair in leases.items() for part in pair)))
+        commands = _grant(leases, revoking)
         if commands:
             self._store.calls(commands)
+
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingCall | None:
+        commands = _grant(leases, revoking)
+        return self._store.begin(commands) if commands else None
 
     def revoke(self, names: Sequence[str]) -> None:
         if names:
@@ -483,6 +488,15 @@ class RedisBus:
                 offset, _, part = group[b"last-delivered-id"].partition(b"-")
                 found.setdefault(group[b"name"].decode(), []).append(int(offset) + (part != b"0"))
         return {group: positions for group, positions in found.items() if len(positions) == count}
+
+
+def _grant(leases: Mapping[str, bytes], revoking: Sequence[str]) -> list[Sequence[Argument]]:
+    commands: list[Sequence[Argument]] = []
+    if revoking:
+        commands.append(("HDEL", "cw:leases", *revoking))
+    if leases:
+        commands.append(("HSET", "cw:leases", *(part for pair in leases.items() for part in pair)))
+    return commands
 
 
 def _log(topic: str, partition: int) -> str:

@@ -119,6 +119,8 @@ class BusContract:
         assert [r.sequence for r in found] == [1, 1, 2]
         assert [OHLCV.FromString(r.value).sequence for r in found] == [1, 1, 2]
         assert (bus.last_sequence("one"), bus.last_sequence("two"), bus.last_sequence("none")) == (2, 1, 0)
+        assert bus.last_sequences(["two", "none", "one", "two"]) == [1, 0, 2, 1]
+        assert bus.last_sequences([]) == []
 
     def test_a_record_may_take_many_numbers(self, bus: Bus) -> None:
         stamps = [SequenceStamp("s", count=count, tag=b"\x10") for count in (300, 1, 70_000, 2)]
