@@ -18,20 +18,24 @@ BUY: Side
 SELL: Side
 
 class Error(_message.Message):
-    __slots__ = ("code", "text", "request_id", "topic", "from_sequence", "newest_sequence")
+    __slots__ = ("code", "text", "request_id", "topic", "from_sequence", "newest_sequence", "registered_at", "at")
     CODE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FROM_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NEWEST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
     code: str
     text: str
     request_id: str
     topic: str
     from_sequence: int
     newest_sequence: int
-    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., request_id: _Optional[str] = ..., topic: _Optional[str] = ..., from_sequence: _Optional[int] = ..., newest_sequence: _Optional[int] = ...) -> None: ...
+    registered_at: int
+    at: int
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., request_id: _Optional[str] = ..., topic: _Optional[str] = ..., from_sequence: _Optional[int] = ..., newest_sequence: _Optional[int] = ..., registered_at: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
 
 class Tick(_message.Message):
     __slots__ = ("ticker", "trade_id", "timestamp", "price", "size", "side", "received_at")
@@ -130,15 +134,17 @@ class Snapshot(_message.Message):
     def __init__(self, ticker: _Optional[str] = ..., exchange_time: _Optional[int] = ..., received_at: _Optional[int] = ..., last: _Optional[float] = ..., bid: _Optional[float] = ..., ask: _Optional[float] = ..., bid_size: _Optional[float] = ..., ask_size: _Optional[float] = ..., volume_24h: _Optional[float] = ..., request_id: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class TriggerQuery(_message.Message):
-    __slots__ = ("trigger_id", "after_trigger_id")
+    __slots__ = ("trigger_id", "after_trigger_id", "include_starting")
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_STARTING_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     after_trigger_id: str
-    def __init__(self, trigger_id: _Optional[str] = ..., after_trigger_id: _Optional[str] = ...) -> None: ...
+    include_starting: bool
+    def __init__(self, trigger_id: _Optional[str] = ..., after_trigger_id: _Optional[str] = ..., include_starting: bool = ...) -> None: ...
 
 class TriggerInfo(_message.Message):
-    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events")
+    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting")
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     SQL_PATTERN_FIELD_NUMBER: _ClassVar[int]
     TICKERS_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +152,7 @@ class TriggerInfo(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    IS_STARTING_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     sql_pattern: str
     tickers: _containers.RepeatedScalarFieldContainer[str]
@@ -153,7 +160,8 @@ class TriggerInfo(_message.Message):
     reason: str
     registered_at: int
     events: int
-    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ...) -> None: ...
+    is_starting: bool
+    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ...) -> None: ...
 
 class TriggerList(_message.Message):
     __slots__ = ("triggers", "has_more")

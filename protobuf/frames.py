@@ -72,7 +72,7 @@ FRAMES: tuple[FrameType, ...] = (
     _row(0x23, ing.WorkReject, 64 * KIB, _TO_BROKER),
     _row(DISPATCH, ing.DataRequest, 64 * KIB, _TO_INGESTOR),
     _row(0x25, ing.WorkStop, 4 * KIB, _TO_INGESTOR),
-    _row(0x40, cw.Error, 64 * KIB, _TO_CLIENT, _TO_INGESTOR),
+    _row(0x40, cw.Error, 64 * KIB, _TO_CLIENT, _TO_INGESTOR, _ON_TOPIC),
     _row(0x41, cw.Tick, 4 * KIB, _TO_BROKER),
     _row(0x42, cw.TickBatch, 16 * MIB, _TO_BROKER, _ON_TOPIC),
     _row(0x43, cw.OHLCV, 4 * KIB, _ON_TOPIC),

@@ -126,13 +126,14 @@ class FinalArrived:
 class CommandFailed:
     """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client.
 
-    `newest_sequence`: of a topic whose replay began beyond it.
+    `newest_sequence`: of a topic whose replay began beyond it, at `at_ns`.
     """
 
     command: "Command"
     code: str
     text: str
     newest_sequence: int | None = None
+    at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

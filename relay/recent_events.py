@@ -3,6 +3,7 @@
 from collections import deque
 
 from relay.notifier import Batch
+from relay.topics import served_by
 
 
 class RecentEvents:
@@ -24,13 +25,7 @@ class RecentEvents:
             self._forget_oldest()
 
     def under(self, subscription: bytes) -> Batch:
-        """What a subscription is owed: a complete topic's messages, else those of all topics under this prefix."""
-        if subscription in self._by_topic:
-            topics = [subscription]
-        elif b":" in subscription.rstrip(b":"):
-            return []
-        else:
-            topics = [topic for topic in self._by_topic if topic.startswith(subscription)]
+        topics = served_by(subscription, self._by_topic)
         return [(topic, body) for topic in topics for body in self._by_topic[topic]]
 
     def clear(self) -> None:

@@ -60,6 +60,8 @@ _FROZEN_SECONDS = 30.0
 #: Requests that are written at the same time.
 _WRITERS = 16
 _UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
+#: Topics on which suspended triggers are told.
+_TOLD_PREFIXES = (b"TRIGGER:", b"RESPONSE:")
 _BUSY = "The platform has more work than it can store; try again later."
 log = get_logger()
 Result = TypeVar("Result")
@@ -93,6 +95,7 @@ class Relay:
             lambda peer, message: self._reply(ev.Reply(peer, message)),
             self._live_requests.follow,
             lambda ends: self._trigger_feed.have_passed(ends),
+            self._notifier.publish,
         )
         self._trigger_feed = TriggerFeed(
             bus, self._register, config.limits, self._triggers.callback_of, self._notifier.publish
@@ -234,6 +237,8 @@ class Relay:
         self._interest.add(topic)
         self._live_requests.subscribed(topic)
         self._trigger_feed.subscribed(topic)
+        if any(prefix.startswith(topic[: len(prefix)]) for prefix in _TOLD_PREFIXES):
+            self._triggers.subscribed(topic)
 
     def _on_last_left(self, topic: bytes) -> None:
         self._interest.remove(topic)
@@ -453,7 +458,7 @@ class Relay:
     def _fail(
         self, command: ev.ReplayTopic | ev.ReadRows, code: str, text: str, newest_sequence: int | None = None
     ) -> None:
-        for reply in self._state.handle(ev.CommandFailed(command, code, text, newest_sequence)):
+        for reply in self._state.handle(ev.CommandFailed(command, code, text, newest_sequence, time.time_ns())):
             if isinstance(reply, ev.Reply):
                 self._reply(reply)
 

@@ -267,6 +267,7 @@ class RelayState:
                 topic=query.topic[:512],
                 from_sequence=query.from_sequence,
                 newest_sequence=event.newest_sequence,
+                at=event.at_ns,
             )
             return [Reply(command.peer, error)]
         return []

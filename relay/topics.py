@@ -1,7 +1,7 @@
 """Public topics: their names, and which numbered ones lie on which topic of the bus."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +141,15 @@ class AllFinals:
 
 
 Wanted = RequestFinal | ClientFinals | AllFinals
+
+
+def served_by(subscription: bytes, known: Collection[bytes]) -> list[bytes]:
+    """Which of these topics a new subscription is owed: the complete one that it names, or all under a bare prefix."""
+    if subscription in known:
+        return [subscription]
+    if b":" in subscription.rstrip(b":"):
+        return []
+    return [topic for topic in known if topic.startswith(subscription)]
 
 
 def wanted_finals(subscription: bytes) -> Wanted | None:

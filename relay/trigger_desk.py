@@ -17,7 +17,9 @@ from core.log import get_logger
 from protobuf import candlewright_pb2 as cw
 from relay import metrics
 from relay.events import Peer
+from relay.notifier import Batch
 from relay.settings import RelayConfig
+from relay.suspensions import Notice
 from relay.trigger_checks import TriggerChecks
 from relay.trigger_events import (
     Ack,
@@ -37,6 +39,8 @@ from relay.trigger_events import (
     RegisterAsked,
     RemoveAsked,
     Save,
+    Subscribed,
+    Tell,
     TimePassed,
     WriteFailed,
     Written,
@@ -49,6 +53,8 @@ _WATCH_SECONDS = 0.02
 _IDLE_SECONDS = 0.25
 _COUNT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
+#: Suspensions are told together; many who subscribe to one topic at the same time hear it once.
+_TELL_SECONDS = 0.1
 #: Events that are decided about together.
 _PER_ROUND = 1_000
 _FULL = "The platform has more work than it can store; try again later."
@@ -66,18 +72,22 @@ class TriggerDesk:
         reply: Callable[[Peer, Message], None],
         follow: Callable[[str, bool], None],
         have_passed: HavePassed,
+        publish: Callable[[Batch, float], bool],
     ) -> None:
         self._limits = config.limits
         self._store = store
         self._reply = reply
         self._follow = follow
         self._have_passed = have_passed
+        self._publish = publish
         settings = config.triggers
         self._state = TriggerState(config.limits, settings.max_triggers, settings.activation_timeout_seconds)
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self.checks = TriggerChecks(settings, self.ask)
         #: Removals that wait for the last events of their triggers: where these end.
         self._awaited: dict[int, dict[int, int] | None] = {}
+        self._to_tell: dict[Notice, None] = {}
+        self._tell_at = 0.0
         self._lists = ThreadPoolExecutor(1, thread_name_prefix="relay-trigger-lists")
         self._running_lists = threading.BoundedSemaphore(config.limits.max_running_lists)
         self._count_at = 0.0
@@ -97,6 +107,13 @@ class TriggerDesk:
                 return False
         self._inbox.put(event)
         return True
+
+    def subscribed(self, topic: bytes) -> None:
+        """From the notifications thread; what is told goes to all subscribers of the topic, who know it then."""
+        if self._inbox.qsize() < self._limits.max_trigger_backlog:
+            self._inbox.put(Subscribed(topic))
+        else:
+            metrics.DROPPED_REPLAYS.inc()
 
     def callback_of(self, trigger_id: str) -> str:
         """Empty without one."""
@@ -148,6 +165,8 @@ class TriggerDesk:
             self._store.commit_progress(progress)
         self._store.hold_controls(self._state.oldest_needed)
         self._delete_delivered()
+        if self._to_tell and time.monotonic() >= self._tell_at:
+            self._tell_of_suspensions()
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + _COUNT_SECONDS
             self._count()
@@ -162,9 +181,19 @@ class TriggerDesk:
             for change in delivered:
                 del self._awaited[change]
 
+    def _tell_of_suspensions(self) -> None:
+        self._tell_at = time.monotonic() + _TELL_SECONDS
+        notices = list(self._to_tell)
+        numbers = self._store.newest_numbers([notice.trigger_id for notice in notices])
+        bodies = map(self._state.suspensions.body, notices, numbers)
+        batch = [(notice.topic, body) for notice, body in zip(notices, bodies, strict=True) if body is not None]
+        if not batch or self._publish(batch, _WATCH_SECONDS):
+            self._to_tell.clear()
+            metrics.PUBLISHED.labels("suspensions").inc(len(batch))
+
     def _take(self, timeout_seconds: float | None = None) -> list[Event]:
         if timeout_seconds is None:
-            is_watched = self._state.waiting or self._awaited
+            is_watched = self._state.waiting or self._awaited or self._to_tell
             timeout_seconds = _WATCH_SECONDS if is_watched else _IDLE_SECONDS
         events: list[Event] = []
         try:
@@ -217,6 +246,8 @@ class TriggerDesk:
                 self.checks.submit(command.asked)
             case AwaitEvents():
                 self._awaited[command.change] = None
+            case Tell():
+                self._to_tell.update(dict.fromkeys(command.notices))
             case Follow():
                 self._follow(command.topic, command.is_wanted)
 

@@ -3,13 +3,14 @@
 `at` is monotonic seconds, `at_ns` nanoseconds of the wall clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay.events import Peer
+from relay.suspensions import Notice
 
 Ack = ing.CEPTriggerAck
 
@@ -104,6 +105,13 @@ class EventsDelivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscribed:
+    """To a topic or prefix, by somebody who may have missed what was told there."""
+
+    topic: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     at: float
 
@@ -118,6 +126,7 @@ Event = (
     | Loaded
     | ProgressMade
     | EventsDelivered
+    | Subscribed
     | TimePassed
 )
 
@@ -193,4 +202,11 @@ class Follow:
     is_wanted: bool
 
 
-Command = Answer | AnswerList | Check | Change | Save | LeaveJoint | AwaitEvents | Delete | Follow
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Publish that triggers are suspended; that is stored by now."""
+
+    notices: Sequence[Notice]
+
+
+Command = Answer | AnswerList | Check | Change | Save | LeaveJoint | AwaitEvents | Delete | Follow | Tell

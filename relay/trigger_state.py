@@ -17,6 +17,7 @@ from protobuf import records_pb2 as rec
 from relay import topics
 from relay.events import Peer
 from relay.settings import RelayLimits
+from relay.suspensions import Suspensions
 from relay.trigger_events import (
     Ack,
     Answer,
@@ -39,6 +40,8 @@ from relay.trigger_events import (
     RemoveAsked,
     Save,
     Sound,
+    Subscribed,
+    Tell,
     TimePassed,
     WriteFailed,
     Written,
@@ -77,6 +80,11 @@ class _Trigger:
         return self.entry.is_leaving
 
     @property
+    def is_starting(self) -> bool:
+        """Stored, and not registered yet: some partition has not passed it."""
+        return not self.is_passed and not self.entry.suspended_reason
+
+    @property
     def is_gone(self) -> bool:
         return self.is_leaving and self.is_passed
 
@@ -111,6 +119,7 @@ class TriggerState:
         self._by_change: dict[int, _Trigger] = {}
         #: Where events go beside their own topic; read by the thread that publishes them.
         self.callbacks: dict[str, str] = {}
+        self.suspensions = Suspensions()
         #: Ids whose text is being checked, with what was asked about them meanwhile.
         self._in_check: dict[str, deque[RegisterAsked | RemoveAsked]] = {}
         #: Requests that wait for a check, and their bytes.
@@ -139,6 +148,7 @@ class TriggerState:
             Loaded: self._on_loaded,
             ProgressMade: self._on_progress_made,
             EventsDelivered: self._on_events_delivered,
+            Subscribed: self._on_subscribed,
             TimePassed: self._on_time_passed,
         }
 
@@ -277,7 +287,7 @@ class TriggerState:
         size = 0
         for name in names:
             trigger = self._triggers.get(name)
-            if trigger is None or trigger.is_leaving:
+            if trigger is None or trigger.is_leaving or (trigger.is_starting and not query.include_starting):
                 continue
             size += trigger.size + 200
             if found.triggers and size > self._limits.max_list_bytes:
@@ -288,19 +298,23 @@ class TriggerState:
                 trigger_id=name,
                 sql_pattern=registration.sql,
                 tickers=registration.tickers,
-                state=self._state_of(trigger),
+                state="suspended" if trigger.entry.suspended_reason else "active",
                 reason=trigger.entry.suspended_reason,
                 registered_at=registration.registered_at,
+                is_starting=trigger.is_starting,
             )
         return [AnswerList(event.peer, found)]
 
     # ---- changes
 
     def _change(self, entry: rec.TriggerEntry, is_joint: bool, joins_anew: bool = False) -> Change:
-        """The next form of a trigger, to be written; `entry` gets its offset when that is done."""
+        """The next form of a trigger, to be written; `entry` gets its offset when that is done.
+
+        A suspended trigger is taken away from the pipeline: it fails in one partition, and runs in none.
+        """
         entry.ClearField("control_offset")
         registration = entry.registration
-        if entry.is_leaving:
+        if entry.is_leaving or entry.suspended_reason:
             control = rec.TriggerControl(remove=cw.TriggerRemove(trigger_id=registration.trigger_id))
         else:
             control = rec.TriggerControl(register=registration)
@@ -320,6 +334,7 @@ class TriggerState:
             self._stored_bytes -= known.size
             self._by_change.pop(known.change, None)
         self._triggers[name] = self._by_change[trigger.change] = trigger
+        self.suspensions.put(trigger.entry)
         # What fired before a removal still goes to its callback.
         if trigger.entry.registration.callback_id:
             self.callbacks[name] = trigger.entry.registration.callback_id
@@ -345,7 +360,7 @@ class TriggerState:
             trigger = self._by_change.get(number)
             if trigger is not None:
                 trigger.entry.control_offset = offset
-                commands += [Save(trigger.entry), *self._follow(trigger)]
+                commands += [Save(trigger.entry), *self._follow(trigger), *self._tell(trigger)]
         return commands + self._pass(event.offsets)
 
     def _on_write_failed(self, event: WriteFailed) -> list[Command]:
@@ -364,6 +379,7 @@ class TriggerState:
         self._progress = dict(event.progress)
         self._partitions = event.partitions
         self._triggers, self._by_change, self._stored_bytes = {}, {}, 0
+        self.suspensions.clear()
         # An earlier run may have died between the two tables.
         commands: list[Command] = [LeaveJoint(name) for name in event.joint_ids if name not in event.entries]
         for name, entry in event.entries.items():
@@ -375,6 +391,8 @@ class TriggerState:
                 trigger = _Trigger(entry, is_joint, is_joint, number, entry.ByteSize())
                 self._put(trigger)
                 self._controls[number] = _Control(is_joint, entry.control_offset)
+                # An earlier run may have stored a suspension and not told of it.
+                commands += self._tell(trigger)
             else:
                 commands.append(self._change(entry, is_joint, joins_anew=True))
                 trigger = self._triggers[name]
@@ -395,18 +413,30 @@ class TriggerState:
             if trigger is None or trigger.is_leaving or trigger.entry.suspended_reason:
                 continue
             if trigger.entry.registration.version == suspended.version:
-                trigger.entry.suspended_reason = suspended.reason or "the pipeline stopped it"
-                commands += [*self._tell_of_suspension(trigger), Save(trigger.entry)]
+                commands += self._suspend(trigger, suspended.reason or "the pipeline stopped it")
         is_news = self._progress.get(progress.partition) != progress.controls_end
         self._progress[progress.partition] = progress.controls_end
         return commands + (self._pass(self._controls) if is_news else [])
 
-    def _tell_of_suspension(self, trigger: _Trigger) -> list[Command]:
+    def _suspend(self, trigger: _Trigger, reason: str) -> list[Command]:
+        entry = rec.TriggerEntry()
+        entry.CopyFrom(trigger.entry)
+        entry.suspended_reason = reason
+        return [*self._refuse_waiters(trigger, reason), self._change(entry, trigger.is_joint)]
+
+    def _tell(self, trigger: _Trigger) -> list[Command]:
+        notices = self.suspensions.of(trigger.entry.registration.trigger_id)
+        return [Tell(notices)] if notices else []
+
+    def _on_subscribed(self, event: Subscribed) -> list[Command]:
+        notices = self.suspensions.under(event.topic)
+        return [Tell(notices)] if notices else []
+
+    def _refuse_waiters(self, trigger: _Trigger, reason: str) -> list[Command]:
         """A trigger that was stopped before it ran everywhere is no registered one."""
         control = self._controls.get(trigger.change)
         if control is None:
             return []
-        reason = trigger.entry.suspended_reason
         is_text = reason.startswith(_INVALID)
         ack = Ack(
             trigger_id=trigger.entry.registration.trigger_id,
@@ -450,6 +480,7 @@ class TriggerState:
                 del self._triggers[name]
                 self._stored_bytes -= trigger.size
                 self.callbacks.pop(name, None)
+                self.suspensions.remove(name)
                 commands.append(Delete(name))
         return commands
 
@@ -472,10 +503,10 @@ class TriggerState:
     # ---- live data
 
     def _follow(self, trigger: _Trigger) -> list[Command]:
-        """Each named ticker of a trigger is like a subscriber of the topic that it reads."""
+        """Each named ticker of a trigger that may run is like a subscriber of the topic that it reads."""
         registration, period = trigger.entry.registration, trigger.entry.bar_seconds
         wanted: tuple[str, ...] = ()
-        if not trigger.is_leaving:
+        if not trigger.is_leaving and not trigger.entry.suspended_reason:
             wanted = tuple(
                 topics.bars(ticker, period) if period else topics.ticks(ticker) for ticker in registration.tickers
             )
@@ -504,7 +535,7 @@ class TriggerState:
     def _state_of(self, trigger: _Trigger) -> str:
         if trigger.entry.suspended_reason:
             return "suspended"
-        return "active" if trigger.is_passed else "starting"
+        return "starting" if trigger.is_starting else "active"
 
     def _count(self, event: RegisterAsked | RemoveAsked, step: int) -> None:
         self.backlog += step

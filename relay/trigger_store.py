@@ -123,8 +123,13 @@ class TriggerStore:
         return {partition: state.end for partition, state in enumerate(self._bus.state(bus_topics.TRIGGER_EVENTS))}
 
     def count_events(self, found: cw.TriggerList) -> None:
-        for info in found.triggers:
-            info.events = self._bus.last_sequence(topics.trigger(info.trigger_id))
+        numbers = self.newest_numbers([info.trigger_id for info in found.triggers])
+        for info, number in zip(found.triggers, numbers, strict=True):
+            info.events = number
+
+    def newest_numbers(self, trigger_ids: Sequence[str]) -> list[int]:
+        """The number of the newest event of each, which is how many it gave."""
+        return self._bus.last_sequences([topics.trigger(trigger_id) for trigger_id in trigger_ids])
 
 
 def _read(name: str, value: bytes) -> rec.TriggerEntry | None:

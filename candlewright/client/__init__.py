@@ -22,6 +22,7 @@ from candlewright.client.errors import (
     RequestTimedOut,
     RowsUnavailable,
     TriggerNotFound,
+    TriggerSuspended,
 )
 from candlewright.client.history import Candles, History
 from candlewright.client.live import Bar, Tick
@@ -74,6 +75,7 @@ __all__ = [
     "TriggerEvent",
     "TriggerInfo",
     "TriggerNotFound",
+    "TriggerSuspended",
     "Venue",
     "aconnect",
     "connect",

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from candlewright.client import sockets
 from candlewright.client.connection import Connection
-from candlewright.client.errors import GapError
+from candlewright.client.errors import Interruption
 from candlewright.client.feed import BUFFER_NUMBERS, Feed
 from candlewright.client.history import Candles, History
 from candlewright.client.live import Bar, Tick
@@ -221,7 +221,7 @@ class AsyncClient:
     def forget_stream(self, ticket: Ticket[None]) -> None:
         self._forgotten.append(ticket)
 
-    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None:
+    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | Interruption | None:
         if ticket.is_done:
             ticket.result()
         item = feed.take()

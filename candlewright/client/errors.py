@@ -7,6 +7,7 @@ CandlewrightError
 ├── TriggerNotFound          no such trigger is registered
 ├── PlatformUnreachable      (retryable) nobody answered in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
+├── TriggerSuspended         a trigger whose events are read runs no more, until it is registered again
 ├── GapError                 a live stream goes on after numbers that the platform no longer keeps
 ├── RowsUnavailable          the final arrived, the rows could not be read from here
 └── RequestFailed            a request ended without rows; carries the notification
@@ -31,6 +32,7 @@ __all__ = [
     "RequestTimedOut",
     "RowsUnavailable",
     "TriggerNotFound",
+    "TriggerSuspended",
 ]
 
 _PLACE = re.compile(r"\A(?:INVALID_SQL\s+)?(\d+):(\d+):\s*")
@@ -68,6 +70,23 @@ class GapError(CandlewrightError):
         self.topic = topic
         self.first = first
         self.last = last
+
+
+class TriggerSuspended(CandlewrightError):
+    """The platform has stopped a trigger, because of `reason`; it runs again once it is registered again.
+
+    `registered_at`: of the registration that ended so, in ns since the epoch. The stream that raised it goes on.
+    """
+
+    def __init__(self, trigger_id: str, reason: str, registered_at: int) -> None:
+        super().__init__(f"trigger {trigger_id} is suspended: {reason}")
+        self.trigger_id = trigger_id
+        self.reason = reason
+        self.registered_at = registered_at
+
+
+#: What a stream raises in between, and goes on behind.
+Interruption = GapError | TriggerSuspended
 
 
 class RowsUnavailable(CandlewrightError):

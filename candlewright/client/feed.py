@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from candlewright.client.errors import GapError
+from candlewright.client.errors import GapError, Interruption, TriggerSuspended
 from candlewright.client.session import Operation, Published, Reply, Send, Session, Subscribe, Wait
 from core.errors import BadFrame
 from protobuf import candlewright_pb2 as cw
@@ -28,6 +28,7 @@ RETRY_SECONDS, RETRY_MAX_SECONDS = 0.5, 4.0
 #: Quiet time after which the platform is asked for news, in case they went past while the relay was away; it doubles
 #: up to the second figure.
 SILENCE_SECONDS, SILENCE_MAX_SECONDS = 3.0, 30.0
+_SUSPENDED = "TRIGGER_SUSPENDED"
 #: How many numbers wait for a reader before messages are let go of.
 BUFFER_NUMBERS = 50_000
 
@@ -99,15 +100,19 @@ class Feed(Generic[T]):
         self._quiet_until = 0.0 if first is not None else float("inf")
         #: While looking for the oldest number kept: the largest known to be gone, the smallest known to be there.
         self._gone: tuple[int, int] | None = None
+        #: Of a trigger's topic: its suspension, the number that it comes behind, and which ones are known already.
+        self._suspension: tuple[int, TriggerSuspended] | None = None
+        self._known_until = 0
+        self._began_at = 0
 
     # ---- the reader's side
-    def take(self) -> T | GapError | None:
+    def take(self) -> T | Interruption | None:
         """The next item, or the error in its place; None when there is none yet."""
         while True:
             for item in self._out:
                 return item
             if not self._ready:
-                return None
+                return self._suspension_in_its_place()
             chunk = self._ready.popleft()
             if isinstance(chunk, GapError):
                 return chunk
@@ -125,12 +130,18 @@ class Feed(Generic[T]):
         """Something is missing, there is room for it, and nothing is being asked; or somebody wants news."""
         return self._question is None and (self._missing() is not None or self._quiet_until == 0.0)
 
-    def begin_at(self, number: int) -> None:
-        """Where to begin, for one who learns it after the feed was made."""
-        self._next, self._quiet_until = number, 0.0
+    def begin_at(self, number: int, at: int = 0) -> None:
+        """Where to begin, for one who learns it after the feed was made, at a time of the platform's clock (ns)."""
+        self._next, self._quiet_until, self._began_at = number, 0.0, at
 
-    def ask_again(self) -> None:
-        """There may be news that went past: ask for them with the next `take`."""
+    def registered(self, is_new: bool) -> None:
+        """The trigger of this topic was registered. There may be news that went past: ask for them with the next
+        `take`. Where it is new, an earlier registration under its id may have been suspended.
+        """
+        if is_new:
+            self._known_until = max(self._known_until, self._began_at - 1)
+            if self._suspension is not None and self._suspension[1].registered_at < self._began_at:
+                self._suspension = None
         if self._next is not None:
             self._silence, self._quiet_until = SILENCE_SECONDS, 0.0
 
@@ -172,6 +183,9 @@ class Feed(Generic[T]):
 
     def arrived(self, message: Message, now: float) -> None:
         """A message of the topic, live."""
+        if isinstance(message, cw.Error):
+            self._hear(message)
+            return
         opened = self._open(message)
         if opened is None:
             return
@@ -212,6 +226,23 @@ class Feed(Generic[T]):
             elif is_full and (self._gone is not None or question.first < (self._next or 0)):
                 self._question = None
         self._settle()
+
+    def _hear(self, error: cw.Error) -> None:
+        """The platform says it again to whoever subscribes, so to us after every restart of it."""
+        if error.code != _SUSPENDED or error.registered_at <= self._known_until:
+            return
+        self._known_until = error.registered_at
+        suspended = TriggerSuspended(error.request_id, error.text, error.registered_at)
+        self._suspension = (error.newest_sequence, suspended)
+        self._seen = max(self._seen, error.newest_sequence)
+        self._tell()
+
+    def _suspension_in_its_place(self) -> TriggerSuspended | None:
+        """Behind the events that the trigger had given."""
+        if self._suspension is None or (self._next is not None and self._next <= self._suspension[0]):
+            return None
+        suspended, self._suspension = self._suspension[1], None
+        return suspended
 
     def _ask(self, first: int, last: int, now: float, pause: float, is_probe: bool = False) -> cw.TopicReplay:
         self._question = _Question(first, last, now + pause, pause, is_probe)

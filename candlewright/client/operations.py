@@ -64,6 +64,14 @@ class Range:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The number of the newest message of a stream topic, 0 = none yet, at a time of the platform's clock (ns)."""
+
+    number: int
+    at: int
+
+
 def fresh_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(8)}"
 
@@ -210,8 +218,7 @@ class Operations:
                 return sorted(records.items())
             record = yield from self._next_of(cw.TopicRecord, request)
 
-    def newest_number(self, topic: str) -> Operation[int]:
-        """The number of the newest message of a stream topic; 0 = none yet."""
+    def newest(self, topic: str) -> Operation[Newest]:
         # The newest number comes with the refusal of one that lies beyond.
         request = cw.TopicReplay(topic=topic, from_sequence=_BEYOND)
         give_up = self._session.now + self._timeout_seconds
@@ -224,7 +231,7 @@ class Operations:
                 error = event.message if isinstance(event, Reply) else None
                 if isinstance(error, cw.Error) and error.from_sequence == _BEYOND:
                     if error.HasField("newest_sequence"):
-                        return error.newest_sequence
+                        return Newest(error.newest_sequence, error.at)
                     raise _refused(error)
         raise PlatformUnreachable(self._address, self._timeout_seconds)
 
@@ -241,7 +248,7 @@ class Operations:
                 warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
                 return Registration(trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
             found = yield from self.triggers(trigger_id)
-            if not found or found[0].state != "starting":
+            if not found or not found[0].is_starting:
                 raise PlatformRefused("ERROR", answer.error_message, trigger_id)
             # It is stored, and the platform tired of waiting for the pipeline before the caller did: the same again.
             if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
@@ -266,14 +273,14 @@ class Operations:
         raise TriggerNotFound(trigger_id)
 
     def triggers(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
-        """What is registered, by id; of one id alone, or all."""
+        """What is registered or about to be, by id; of one id alone, or all."""
         # An answer does not say what was asked, so one question at a time.
         while self._is_listing:
             yield Wait(self._session.now + TURN_SECONDS)
         self._is_listing = True
         found: dict[str, TriggerInfo] = {}
         try:
-            query = cw.TriggerQuery(trigger_id=trigger_id)
+            query = cw.TriggerQuery(trigger_id=trigger_id, include_starting=True)
             while True:
                 answer = yield from self._ask(query, cw.TriggerList)
                 page = [TriggerInfo.from_message(each) for each in answer.triggers]
@@ -281,7 +288,7 @@ class Operations:
                 last = max((each.trigger_id for each in page), default="")
                 if not answer.has_more or last <= query.after_trigger_id:
                     return [found[name] for name in sorted(found)]
-                query = cw.TriggerQuery(after_trigger_id=last)
+                query = cw.TriggerQuery(after_trigger_id=last, include_starting=True)
         finally:
             self._is_listing = False
 
@@ -370,6 +377,9 @@ class Operations:
             assert event_or_time is not None
             message = event_or_time.message
             if isinstance(message, cw.Error):
+                if isinstance(event_or_time, Published):
+                    # Of a trigger that has this topic for its callback.
+                    continue
                 # The request lives on although this question failed: the platform may be restarting.
                 complaint = message
                 continue

@@ -149,8 +149,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TriggerInfo:
-    """A registered trigger. `state` is starting (stored, and the pipeline has not said yet that it runs),
-    active, or suspended with the `reason`; `events` counts what it gave so far.
+    """A registered trigger. `state` is active, or suspended with the `reason`; `events` counts what it gave so far.
+
+    `is_starting`: it is stored, and the pipeline has not said yet that it runs everywhere.
     """
 
     trigger_id: str
@@ -160,6 +161,7 @@ class TriggerInfo:
     reason: str
     registered_at: int
     events: int
+    is_starting: bool = False
 
     @classmethod
     def from_message(cls, message: cw.TriggerInfo) -> "TriggerInfo":
@@ -171,6 +173,7 @@ class TriggerInfo:
             reason=message.reason,
             registered_at=message.registered_at,
             events=message.events,
+            is_starting=message.is_starting,
         )
 
 

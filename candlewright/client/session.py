@@ -121,6 +121,8 @@ class Session:
         self._commands: deque[Command] = deque()
         self._subscribed: Counter[str] = Counter()
         self._kept: set[str] = set()
+        #: Subscribed topics on which the platform has said what it says again to whoever subscribes.
+        self._standing: set[str] = set()
         #: Acknowledgements of triggers that have not come: they do not say which question they answer.
         self._unanswered: Counter[Key] = Counter()
 
@@ -185,6 +187,8 @@ class Session:
         except (BadFrame, UnicodeDecodeError):
             self.bad_frames += 1
             return
+        if isinstance(message, cw.Error) and topic in self._subscribed:
+            self._standing.add(topic)
         for ticket in [each for each in self._running if topic in each.topics]:
             self._resume(ticket, Published(topic, message))
 
@@ -255,11 +259,17 @@ class Session:
 
     def _subscribe(self, topic: str) -> None:
         self._subscribed[topic] += 1
-        if self._subscribed[topic] == 1:
+        if topic in self._standing:
+            # What went past meanwhile is seen as a gap.
+            self._standing.discard(topic)
+            self._commands.append(Unsubscribe(topic))
+            self._commands.append(Subscribe(topic))
+        elif self._subscribed[topic] == 1:
             self._commands.append(Subscribe(topic))
 
     def _unsubscribe(self, topic: str) -> None:
         self._subscribed[topic] -= 1
         if self._subscribed[topic] == 0:
             del self._subscribed[topic]
+            self._standing.discard(topic)
             self._commands.append(Unsubscribe(topic))

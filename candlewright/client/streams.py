@@ -1,8 +1,8 @@
 """Live streams in the hands of the user: one for each twin, around the same feed.
 
 A stream is subscribed from the call that made it until `close()`, or until nobody holds it any more. A `GapError` is
-raised once, in its place; asking for the next item goes on behind it. Nothing else ends a stream but the reader:
-through restarts of the platform it waits.
+raised once, in its place, and so is a `TriggerSuspended`; asking for the next item goes on behind it. Nothing else ends
+a stream but the reader: through restarts of the platform it waits.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from candlewright.client.errors import GapError
+from candlewright.client.errors import Interruption
 from candlewright.client.feed import Feed
 from candlewright.client.session import Ticket
 
@@ -34,7 +34,7 @@ class Host(Protocol):
         """End it with the next turn; may be called at any moment, as by the garbage collector."""
         ...
 
-    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | GapError | None: ...
+    def take(self, feed: Feed[T], ticket: Ticket[None]) -> T | Interruption | None: ...
 
 
 class SyncHost(Host, Protocol):
@@ -56,9 +56,9 @@ class _Stream(Generic[T]):
     def is_closed(self) -> bool:
         return self._is_closed
 
-    def ask_again(self) -> None:
-        """Something may have gone past before the subscription was there: the next step asks for it."""
-        self._feed.ask_again()
+    def registered(self, is_new: bool) -> None:
+        """The trigger whose events these are was registered; what went past meanwhile, the next step asks for."""
+        self._feed.registered(is_new)
 
     @property
     def topic(self) -> str:
@@ -103,7 +103,7 @@ class Stream(_Stream[T]):
         return self
 
     def __next__(self) -> T:
-        """Raises GapError in place of what is lost."""
+        """Raises GapError in place of what is lost, and TriggerSuspended behind a trigger's last event."""
         try:
             item = self._next(self.timeout)
         except TimeoutError:
@@ -113,7 +113,7 @@ class Stream(_Stream[T]):
         return item
 
     def next(self, timeout: float | None = None) -> T:
-        """The next item; raises TimeoutError after `timeout` seconds, GapError, and ValueError on a closed stream."""
+        """The next item; raises TimeoutError after `timeout` seconds, and ValueError on a closed stream, besides."""
         item = self._next(timeout)
         if item is None:
             raise ValueError(f"the stream {self.topic} is closed")
@@ -129,7 +129,7 @@ class Stream(_Stream[T]):
         until = time.monotonic() + timeout if timeout is not None else math.inf
         while not self._is_closed and not self._host.is_closed:
             item = self._host.take(self._feed, self._ticket)
-            if isinstance(item, GapError):
+            if isinstance(item, Interruption):
                 raise item
             if item is not None:
                 return item
@@ -163,7 +163,7 @@ class AsyncStream(_Stream[T]):
         return self
 
     async def __anext__(self) -> T:
-        """Raises GapError in place of what is lost."""
+        """Raises GapError in place of what is lost, and TriggerSuspended behind a trigger's last event."""
         try:
             item = await self._next(self.timeout)
         except TimeoutError:
@@ -173,7 +173,7 @@ class AsyncStream(_Stream[T]):
         return item
 
     async def next(self, timeout: float | None = None) -> T:
-        """The next item; raises TimeoutError after `timeout` seconds, GapError, and ValueError on a closed stream."""
+        """The next item; raises TimeoutError after `timeout` seconds, and ValueError on a closed stream, besides."""
         item = await self._next(timeout)
         if item is None:
             raise ValueError(f"the stream {self.topic} is closed")
@@ -205,7 +205,7 @@ class AsyncStream(_Stream[T]):
             while not self._is_closed and not self._host.is_closed:
                 self._changed.clear()
                 item = self._host.take(self._feed, ticket)
-                if isinstance(item, GapError):
+                if isinstance(item, Interruption):
                     raise item
                 if item is not None:
                     return item

@@ -5,11 +5,11 @@ The events of a trigger are subscribed before its registration is sent, and numb
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from candlewright.client.connection import Connection
 from candlewright.client.feed import Feed
-from candlewright.client.operations import Operations
+from candlewright.client.operations import Newest, Operations
 from candlewright.client.parameters import Parameter
 from candlewright.client.records import Registration, TriggerInfo
 from candlewright.client.session import Operation
@@ -17,6 +17,7 @@ from candlewright.client.streams import AsyncStream, Stream
 from candlewright.client.trigger_events import TriggerEvent, topic_of
 
 T = TypeVar("T")
+S = TypeVar("S", Stream[TriggerEvent], AsyncStream[TriggerEvent])
 
 #: How long a registration is waited for: the pipeline may be starting again.
 ADD_SECONDS = 60.0
@@ -42,7 +43,34 @@ class _AsyncClient(Protocol):
     ) -> AsyncStream[T]: ...
 
 
-class Trigger:
+class _Registered(Generic[S]):
+    """What a trigger of either twin is: what was registered, and the stream of its events.
+
+    `reopen` makes a stream anew, from a number on.
+    """
+
+    def __init__(self, registration: Registration, stream: S, reopen: Callable[[int | None], S]) -> None:
+        self.id = registration.trigger_id
+        self.is_new = registration.is_new
+        self.warnings = registration.warnings
+        self._stream: S = stream
+        self._reopen: Callable[[int | None], S] = reopen
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def events(self, timeout: float | None = None) -> S:
+        """Events since the registration, each once. Iteration ends after `timeout` seconds without one (default:
+        never); another `for` goes on behind it. Gaps: as for `Client.bars`. Raises TriggerSuspended, once, when the
+        platform has stopped the trigger, behind its last event.
+        """
+        if self._stream.is_closed:
+            self._stream = self._reopen(self._stream.next_sequence)
+        self._stream.timeout = timeout
+        return self._stream
+
+
+class Trigger(_Registered[Stream[TriggerEvent]]):
     """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` takes it away.
 
     `id`: its name on the platform. `is_new`: False where exactly this trigger was registered under this id before.
@@ -51,14 +79,8 @@ class Trigger:
     """
 
     def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:
-        self.id = registration.trigger_id
-        self.is_new = registration.is_new
-        self.warnings = registration.warnings
+        super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
         self._triggers = triggers
-        self._stream = stream
-
-    def __repr__(self) -> str:
-        return f"<Trigger {self.id}>"
 
     def __enter__(self) -> Self:
         return self
@@ -67,15 +89,6 @@ class Trigger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def events(self, timeout: float | None = None) -> Stream[TriggerEvent]:
-        """Events since the registration, each once. Iteration ends after `timeout` seconds without one (default:
-        never); another `for` goes on behind it. Gaps: as for `Client.bars`.
-        """
-        if self._stream.is_closed:
-            self._stream = self._triggers.events(self.id, from_sequence=self._stream.next_sequence)
-        self._stream.timeout = timeout
-        return self._stream
 
     def info(self) -> TriggerInfo:
         return self._triggers.get(self.id)
@@ -124,7 +137,7 @@ class Triggers:
         except BaseException:
             stream.close()
             raise
-        stream.ask_again()
+        stream.registered(registration.is_new)
         return Trigger(self, _told(registration, trigger_id), stream)
 
     def list(self) -> "list[TriggerInfo]":
@@ -148,30 +161,31 @@ class Triggers:
         buffer: int = BUFFER_EVENTS,
     ) -> Stream[TriggerEvent]:
         """Events of a trigger that was registered anywhere: those to come, or from number `from_sequence` on as far as
-        they are kept (1 = all). `timeout`, `buffer` and gaps: as for `Client.bars`.
+        they are kept (1 = all). `timeout`, `buffer` and gaps: as for `Client.bars`; TriggerSuspended: as for
+        `Trigger.events`, at once where the trigger is suspended already.
         """
-        first = from_sequence if from_sequence is not None else self.newest_number(trigger_id) + 1
-        return self._client.stream(self._connection.trigger_events(trigger_id, first, buffer), timeout)
+        feed = self._connection.trigger_events(trigger_id, from_sequence, buffer)
+        if from_sequence is None:
+            newest = self._newest(trigger_id)
+            feed.begin_at(newest.number + 1, newest.at)
+        return self._client.stream(feed, timeout)
 
     def newest_number(self, trigger_id: str) -> int:
         """The `sequence` of the newest event; 0 = none yet."""
-        return self._client.run(lambda ask: ask.newest_number(topic_of(trigger_id)))
+        return self._newest(trigger_id).number
+
+    def _newest(self, trigger_id: str) -> Newest:
+        return self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))
 
 
-class AsyncTrigger:
+class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]]):
     """The asyncio twin of `Trigger`: `async with`, `async for` over `events()`, `await trigger.remove()`."""
 
     def __init__(
         self, triggers: "AsyncTriggers", registration: Registration, stream: AsyncStream[TriggerEvent]
     ) -> None:
-        self.id = registration.trigger_id
-        self.is_new = registration.is_new
-        self.warnings = registration.warnings
+        super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
         self._triggers = triggers
-        self._stream = stream
-
-    def __repr__(self) -> str:
-        return f"<AsyncTrigger {self.id}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -180,13 +194,6 @@ class AsyncTrigger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    def events(self, timeout: float | None = None) -> AsyncStream[TriggerEvent]:
-        """See `Trigger.events`."""
-        if self._stream.is_closed:
-            self._stream = self._triggers.events(self.id, from_sequence=self._stream.next_sequence)
-        self._stream.timeout = timeout
-        return self._stream
 
     async def info(self) -> TriggerInfo:
         return await self._triggers.get(self.id)
@@ -226,7 +233,7 @@ class AsyncTriggers:
         except BaseException:
             await stream.close()
             raise
-        stream.ask_again()
+        stream.registered(registration.is_new)
         return AsyncTrigger(self, _told(registration, trigger_id), stream)
 
     async def list(self) -> "list[TriggerInfo]":
@@ -253,13 +260,17 @@ class AsyncTriggers:
         feed = self._connection.trigger_events(trigger_id, from_sequence, buffer)
 
         async def find_begin() -> None:
-            feed.begin_at(await self.newest_number(trigger_id) + 1)
+            newest = await self._newest(trigger_id)
+            feed.begin_at(newest.number + 1, newest.at)
 
         return self._client.stream(feed, timeout, find_begin if from_sequence is None else None)
 
     async def newest_number(self, trigger_id: str) -> int:
         """The `sequence` of the newest event; 0 = none yet."""
-        return await self._client.run(lambda ask: ask.newest_number(topic_of(trigger_id)))
+        return (await self._newest(trigger_id)).number
+
+    async def _newest(self, trigger_id: str) -> Newest:
+        return await self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))
 
 
 def _told(registration: Registration, asked_id: str | None) -> Registration:

@@ -10,6 +10,7 @@ from bus.api import Record
 from bus.memory_bus import MemoryBus
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
 from protobuf.frames import ON_TOPIC, decode_body
 from relay.notifier import Batch
 from relay.recent_events import RecentEvents
@@ -109,6 +110,62 @@ def test_after_the_first_moments_nothing_is_sent_again(start_relay: Start) -> No
     pipeline.fire(platform.bus, "t", 2)
     assert numbers(late, 1) == [("TRIGGER:t", 2)]
     assert numbers(early, 1) == [("TRIGGER:t", 2)]
+
+
+def suspend(platform: Platform, trigger_id: str = "t") -> None:
+    entry = pipeline.entries(platform.bus)[trigger_id]
+    note = rec.TriggerSuspended(trigger_id=trigger_id, version=entry.registration.version, reason="too slow")
+    pipeline.report(platform.bus, 0, platform.bus.state(bus_topics.TRIGGER_CONTROLS)[0].end, note)
+
+
+def suspensions(subscriber: Subscriber, count: int) -> list[tuple[str, str, str, int]]:
+    """Topic, trigger, reason and newest event of the next messages."""
+    found = [subscriber.next() for _ in range(count)]
+    assert all(isinstance(error, cw.Error) and error.code == "TRIGGER_SUSPENDED" for _, error in found)
+    return [(topic, error.request_id, error.text, error.newest_sequence) for topic, error in found]
+
+
+def test_a_suspension_goes_to_its_topic_and_its_callback_and_to_no_other(start_relay: Start) -> None:
+    platform = start_relay()
+    registered(platform, callback_id="c")
+    registered(platform, "u", callback_id="d")
+    owner = platform.ready_subscriber("TRIGGER:t", "RESPONSE:c")
+    other = platform.ready_subscriber("TRIGGER:u", "RESPONSE:d")
+    pipeline.fire(platform.bus, "t", 1)
+    assert numbers(owner, 2) == [("TRIGGER:t", 1), ("RESPONSE:c", 1)]
+    suspend(platform)
+    assert suspensions(owner, 2) == [("TRIGGER:t", "t", "too slow", 1), ("RESPONSE:c", "t", "too slow", 1)]
+    suspend(platform)
+    assert owner.drain() == other.drain() == []
+    removal = rec.TriggerControl(remove=cw.TriggerRemove(trigger_id="t"))
+    assert pipeline.controls(platform.bus)[-1] == removal
+
+
+def test_a_late_subscriber_hears_of_a_suspension_before_and_after_a_restart(start_relay: Start) -> None:
+    first = start_relay()
+    registered(first, callback_id="c")
+    suspend(first)
+    expected = ("TRIGGER:t", "t", "too slow", 0)
+    assert suspensions(first.subscriber("TRIGGER:t"), 1) == [expected]
+    first.relay.close()
+    second = start_relay(first.bus)
+    assert suspensions(second.subscriber("TRIGGER:t"), 1) == [expected]
+    assert suspensions(second.subscriber("TRIGGER:"), 1) == [expected]
+    assert suspensions(second.subscriber("RESPONSE:c"), 1) == [("RESPONSE:c", *expected[1:])]
+    assert second.ready_subscriber("TRIGGER:tt", "RESPONSE:cc").drain() == []
+    registered(second)
+    assert second.subscriber("TRIGGER:t").drain() == []
+
+
+def test_a_suspension_while_the_relay_was_down_reaches_those_who_come_back(start_relay: Start) -> None:
+    first = start_relay()
+    registered(first)
+    subscriber = first.ready_subscriber("TRIGGER:t")
+    address = first.relay.notifications_address
+    first.relay.close()
+    suspend(first)
+    start_relay(first.bus, notifications_bind=address)
+    assert suspensions(subscriber, 1) == [("TRIGGER:t", "t", "too slow", 0)]
 
 
 def test_its_place_is_held_on_the_bus(start_relay: Start) -> None:

@@ -4,12 +4,13 @@ from collections import Counter
 from itertools import count
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as hyp
 
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
+from protobuf.frames import ON_TOPIC, decode_body
 from relay import trigger_events as ev
 from relay.events import Peer
 from relay.settings import RelayLimits
@@ -66,13 +67,15 @@ class World:
         self.checks: list[ev.RegisterAsked] = []
         self.awaited: set[int] = set()
         self.followed: set[str] = set()
+        #: Of each suspension the topics that heard of it, since the last start.
+        self.told: Counter[tuple[str, str]] = Counter()
         self.start()
 
     def start(self) -> None:
         """A relay that died answers nobody whom it owed an answer."""
         self.state = TriggerState(RelayLimits(), 100, TIMEOUT)
         self.asked = {peer for peer in self.asked if self.answers[peer]}
-        self.checks, self.awaited, self.followed = [], set(), set()
+        self.checks, self.awaited, self.followed, self.told = [], set(), set(), Counter()
         entries = {name: rec.TriggerEntry.FromString(value) for name, value in self.table.items()}
         joint = frozenset(self.joint)
         self.do(ev.Loaded(entries, joint, dict(self.saved), PARTITIONS, len(self.controls)))
@@ -114,6 +117,9 @@ class World:
         elif isinstance(command, ev.Follow):
             assert (command.topic in self.followed) is not command.is_wanted
             (self.followed.add if command.is_wanted else self.followed.discard)(command.topic)
+        elif isinstance(command, ev.Tell):
+            assert all(self.entry(notice.trigger_id).suspended_reason for notice in command.notices)
+            self.told.update((notice.trigger_id, notice.topic.decode()) for notice in command.notices)
 
     def _update(self, command: ev.Save | ev.Change) -> Any:
         value, name = command.entry.SerializeToString(), command.entry.registration.trigger_id
@@ -165,6 +171,16 @@ class World:
         progress = rec.TriggerProgress(partition=partition, controls_end=part.end, suspended=suspended)
         self.do(ev.ProgressMade(progress), saves)
         self.saved[partition] = part.end
+
+    def suspend(self, name: str, partition: int = 0, saves: int = 99) -> None:
+        version = self.entry(name).registration.version
+        note = rec.TriggerSuspended(trigger_id=name, version=version, reason="too many rows")
+        self.report(partition, None, note, saves=saves)
+
+    def list(self, **query: Any) -> dict[str, cw.TriggerInfo]:
+        [found] = self.state.handle(ev.ListAsked(PEER, cw.TriggerQuery(**query)))
+        assert isinstance(found, ev.AnswerList)
+        return {info.trigger_id: info for info in found.found.triggers}
 
     def report_all(self) -> None:
         for partition in range(PARTITIONS + 1):
@@ -308,6 +324,87 @@ def test_live_topics_are_followed_from_the_first_trigger_to_the_last() -> None:
     assert world.followed == set()
 
 
+def test_a_suspended_trigger_runs_nowhere_and_gives_up_its_live_topics() -> None:
+    world = World()
+    for name, tickers in (("a", TICKERS), ("b", TICKERS[:1])):
+        world.register(request(name, "s", *tickers))
+    world.settle()
+    world.suspend("a")
+    assert world.followed == {f"TICKS:{TICKERS[0]}"}
+    world.report_all()
+    assert all(set(part.runs) == {"b"} for part in world.partitions)
+    world.start()
+    assert world.followed == {f"TICKS:{TICKERS[0]}"}
+    world.register(request("a", "s", *TICKERS))
+    world.settle()
+    assert world.followed == {f"TICKS:{ticker}" for ticker in TICKERS}
+    world.suspend("b")
+    world.remove("b")
+    world.remove("a")
+    assert world.followed == set()
+
+
+def test_a_suspension_is_told_once_it_is_stored_and_to_whoever_comes_later() -> None:
+    world = World()
+    world.register(request("a", callback_id="c"))
+    world.register(request("b", callback_id="c"))
+    world.settle()
+    world.suspend("a", saves=0)
+    # The relay died before it had stored anything; the pipeline's word is read again.
+    assert not world.told
+    world.suspend("a", saves=2)
+    assert world.told == {("a", "TRIGGER:a"): 1, ("a", "RESPONSE:c"): 1}
+    world.told.clear()
+    world.suspend("a")
+    assert not world.told
+    world.do(ev.Subscribed(b"RESPONSE:c"))
+    world.do(ev.Subscribed(b"TRIGGER:ab"))
+    world.do(ev.Subscribed(b"TRIGGER:b"))
+    assert world.told == {("a", "RESPONSE:c"): 1}
+    world.register(request("a"))
+    world.settle()
+    world.told.clear()
+    world.do(ev.Subscribed(b"TRIGGER:"))
+    assert not world.told
+
+
+def test_what_is_told_names_the_registration_the_reason_and_the_newest_event() -> None:
+    world = World()
+    world.register(request("a"))
+    world.settle()
+    world.suspend("a")
+    [notice] = world.state.suspensions.of("a")
+    body = world.state.suspensions.body(notice, 7)
+    assert body is not None
+    error = decode_body(body, ON_TOPIC)
+    assert error == cw.Error(
+        code="TRIGGER_SUSPENDED",
+        text="too many rows",
+        request_id="a",
+        topic="TRIGGER:a",
+        newest_sequence=7,
+        registered_at=world.entry("a").registration.registered_at,
+    )
+    world.remove("a")
+    assert world.state.suspensions.body(notice, 7) is None
+
+
+def test_a_trigger_is_listed_once_it_is_registered() -> None:
+    world = World()
+    world.register(request("a"))
+    world.check()
+    world.report(0)
+    assert world.list() == {}
+    starting = world.list(include_starting=True)["a"]
+    assert (starting.state, starting.is_starting) == ("active", True)
+    world.report(1)
+    assert (world.list()["a"].state, world.list()["a"].is_starting) == ("active", False)
+    world.register(request("b", "other"))
+    world.check()
+    world.suspend("b")
+    assert (world.list()["b"].state, world.list()["b"].reason) == ("suspended", "too many rows")
+
+
 STEPS = hyp.lists(
     hyp.tuples(
         hyp.sampled_from(
@@ -334,6 +431,11 @@ STEPS = hyp.lists(
 
 
 @given(STEPS)
+@example([("register", "a", 1, False), ("check", "a", 0, False), ("suspend", "a", 0, False)])
+@example([("register", "a", 1, False), ("check", "a", 1, False), ("suspend", "a", 1, True)])
+@example(
+    [("register", "a", 1, False), ("check", "a", 0, False), ("suspend", "a", 2, True), ("register", "a", 1, False)]
+)
 def test_after_any_run_the_pipeline_runs_what_the_table_holds_and_everybody_was_answered(
     steps: list[tuple[str, str, int, bool]],
 ) -> None:
@@ -350,8 +452,7 @@ def test_after_any_run_the_pipeline_runs_what_the_table_holds_and_everybody_was_
             end = world.partitions[number % 3].end + 1
             world.report(number % 3, end if flag else None)
         elif step == "suspend" and name in world.table:
-            note = rec.TriggerSuspended(trigger_id=name, version=world.entry(name).registration.version, reason="r")
-            world.report(number % 3, None, note, saves=dies_after)
+            world.suspend(name, number % 3, saves=dies_after)
         elif step == "deliver":
             world.deliver()
         elif step == "time":
@@ -365,16 +466,23 @@ def test_after_any_run_the_pipeline_runs_what_the_table_holds_and_everybody_was_
     assert max(world.answers.values(), default=1) == 1
     kept = {name: world.entry(name).registration for name in world.table}
     assert not any(world.entry(name).is_leaving for name in world.table)
+    running = {name: each for name, each in kept.items() if not world.entry(name).suspended_reason}
     for part in world.partitions:
-        assert part.runs == {name: registration.version for name, registration in kept.items()}
-    tickers = {ticker for registration in kept.values() for ticker in registration.tickers}
+        assert part.runs == {name: registration.version for name, registration in running.items()}
+    tickers = {ticker for registration in running.values() for ticker in registration.tickers}
     assert world.followed == {f"TICKS:{ticker}" for ticker in tickers}
     assert world.joint <= set(kept)
     assert world.state.is_settled
     assert world.state.waiting == world.state.backlog == 0
-    found = world.state.handle(ev.ListAsked(PEER, cw.TriggerQuery()))[0]
-    assert isinstance(found, ev.AnswerList)
-    shown = {info.trigger_id: info.state for info in found.found.triggers}
-    assert shown == {name: "suspended" if world.entry(name).suspended_reason else "active" for name in kept}
+    shown = {name: info.state for name, info in world.list().items()}
+    assert shown == {name: "active" if name in running else "suspended" for name in kept}
+    owed = {(name, f"TRIGGER:{name}") for name in kept if name not in running}
+    owed |= {(name, f"RESPONSE:{kept[name].callback_id}") for name, _ in owed if kept[name].callback_id}
+    # Whoever subscribed before has heard it by now, and whoever does now hears it once.
+    assert owed <= set(world.told)
+    world.told.clear()
+    for subscription in (b"TRIGGER:", b"RESPONSE:c"):
+        world.do(ev.Subscribed(subscription))
+    assert world.told == Counter(owed)
     callbacks = {name: registration.callback_id for name, registration in kept.items() if registration.callback_id}
     assert world.state.callbacks == callbacks

@@ -334,7 +334,7 @@ def test_an_answer_that_comes_between_two_questions_belongs_to_the_first() -> No
 
 
 THERE = pb.TriggerList(triggers=[pb.TriggerInfo(trigger_id="t", state="active")])
-STARTING = pb.TriggerList(triggers=[pb.TriggerInfo(trigger_id="t", state="starting")])
+STARTING = pb.TriggerList(triggers=[pb.TriggerInfo(trigger_id="t", state="active", is_starting=True)])
 
 
 def test_a_removal_whose_answer_was_lost_is_a_removal() -> None:
