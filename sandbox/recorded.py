@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -22,6 +22,7 @@ from sandbox.faults import Fault
 from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument
 from sandbox.kraken_socket import KrakenSocket, is_visible
+from sandbox.listener import Listener
 from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.state import ExchangeState, Refuse, RequestArrived
@@ -62,7 +63,7 @@ class Recordings:
         return self._kept[key]
 
 
-class RecordedVenues:
+class RecordedVenues(Listener):
     """A server for tests: `async with RecordedVenues(data_directory) as venues: venues.url`.
 
     `now` is the venues' time in ms at the start; by default half a minute into the last, unfinished candle that was
@@ -72,8 +73,7 @@ class RecordedVenues:
     def __init__(
         self, directory: Path, *, host: str = "127.0.0.1", port: int = 0, now: int | None = None, seed: int = 1
     ) -> None:
-        self._host = host
-        self._port = port
+        super().__init__(host, port)
         self._recordings = Recordings(directory)
         kept = Kept()
         instruments = (*DEFAULT_INSTRUMENTS, *map(make_instrument, _GENERATED))
@@ -84,8 +84,6 @@ class RecordedVenues:
         self.clock = ExchangeClock(self._recorded_time() if now is None else now, 0.0)
         self.state = ExchangeState(rate_limit=False, seed=seed)
         self._last_bodies: dict[str, bytes] = {}
-        self._runner: web.AppRunner | None = None
-        self._stopping = asyncio.Event()
         self._sockets: set[KrakenSocket] = set()
         self._routes: dict[str, Callable[[Parameters], Reply]] = {
             "/0/public/Time": self._kraken_time,
@@ -111,11 +109,6 @@ class RecordedVenues:
         }
 
     @property
-    def url(self) -> str:
-        """The base URL of every venue."""
-        return f"http://{self._host}:{self._port}"
-
-    @property
     def is_streaming(self) -> bool:
         """Whether somebody is subscribed to trades."""
         return any(socket.is_subscribed for socket in self._sockets)
@@ -124,30 +117,16 @@ class RecordedVenues:
         """Put a fault rule in force; returns its id."""
         return self.state.faults.add(fault)
 
-    async def start(self) -> None:
-        """Listen."""
+    def routes(self) -> web.Application:
+        """Kraken's websocket, and every venue's REST."""
         app = web.Application()
         app.router.add_get("/v2", self._serve_kraken_stream)
         app.router.add_get("/{path:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
-        self._port = self._runner.addresses[0][1]
+        return app
 
-    async def stop(self) -> None:
-        """Close the port."""
-        self._stopping.set()
-        await asyncio.gather(*(socket.close() for socket in tuple(self._sockets)))
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        await self.stop()
+    def farewells(self) -> Iterable[Awaitable[None]]:
+        """The closes of open websockets."""
+        return [socket.close() for socket in self._sockets]
 
     async def _serve_kraken_stream(self, request: web.Request) -> web.StreamResponse:
         socket = KrakenSocket("BTC/USDT", self._kraken_recorded_trades(), self.clock, self.state.faults)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
-from typing import Self
 
 from aiohttp import web
 
@@ -17,6 +16,7 @@ from sandbox.faults import Fault
 from sandbox.files import Trade, read_candles, read_trades
 from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
+from sandbox.listener import Listener
 from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.recording import RecordedCandles, RecordedTrades, WireRow
@@ -28,7 +28,7 @@ from sandbox.tape import Kept
 _JSON = "application/json"
 
 
-class Sandbox:
+class Sandbox(Listener):
     """An exchange that speaks Binance's spot API.
 
     `port` 0 takes a free one. `symbols` are pairs (BASE/QUOTE) listed besides the built-in ones. `clock` is the
@@ -51,8 +51,7 @@ class Sandbox:
         candles: Sequence[str] = (),
         trades: Sequence[str] = (),
     ) -> None:
-        self._host = host
-        self._port = port
+        super().__init__(host, port)
         self._seed = seed
         self.markets: dict[str, Market] = {}
         kept = Kept()
@@ -64,19 +63,7 @@ class Sandbox:
         self.connections: set[StreamConnection] = set()
         self._api = RestApi(self.markets)
         self._last_bodies: dict[tuple[str, str | None], bytes] = {}
-        self._runner: web.AppRunner | None = None
-        self._stopping = asyncio.Event()
         self._load(candles, trades, drive=clock is None)
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """The base URL of the REST API; the websocket has the same host and port."""
-        return f"http://{self._host}:{self._port}"
 
     @property
     def ws_url(self) -> str:
@@ -130,34 +117,19 @@ class Sandbox:
         for symbol, found in read_trades(map(Path, trades)).items():
             self.add_trades(symbol, found, drive=drive)
 
-    async def start(self) -> None:
-        """Listen. Raises OSError when the port is taken."""
+    def routes(self) -> web.Application:
+        """Websockets, REST, and the control page of tests."""
         app = web.Application(client_max_size=1 << 20)
         control.add_routes(app, self)
         app.router.add_get("/ws", self._serve_stream)
         app.router.add_get("/ws/{streams:.*}", self._serve_stream)
         app.router.add_get("/stream", self._serve_stream)
         app.router.add_route("*", "/{path:.*}", self._serve_rest)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        return app
 
-    async def stop(self) -> None:
-        """Close all connections and the port."""
-        self._stopping.set()
-        await asyncio.gather(*(connection.close() for connection in tuple(self.connections)))
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        await self.stop()
+    def farewells(self) -> Iterable[Awaitable[None]]:
+        """The closes of open websockets."""
+        return [connection.close() for connection in self.connections]
 
     async def _serve_stream(self, request: web.Request) -> web.StreamResponse:
         verdict = self.state.handle(RequestArrived(request.path, None, 2, time.monotonic()))
