@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import socket
+import ssl
 import threading
 import time
 import weakref
@@ -15,11 +17,15 @@ from redis.connection import AbstractConnection, Connection, parse_url
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from bus.limits import RETRIES
+from bus.pending import PendingCall
 from bus.replies import ReplyParser
 from core.errors import BusError, BusUnavailable
 from core.log import get_logger
 
 log = get_logger()
+
+#: What is sent without waiting for room: less than any system's buffer of a socket that has nothing else to send.
+_AT_ONCE_BYTES = 1 << 16
 
 Argument = bytes | str | int
 Result = TypeVar("Result")
@@ -105,6 +111,38 @@ class Store:
                 return _checked(self._exchange(start + by_source + arguments, 1)[0])
 
         return self.repeat(attempt)
+
+    def begin(self, commands: Sequence[Sequence[Argument]]) -> PendingCall | None:
+        """Send commands that are answered by a number each, and wait for nothing.
+
+        None when that cannot be done at once: nothing has run then that `calls` would not do again.
+        """
+        packed = b"".join(map(pack, commands))
+        if len(packed) > _AT_ONCE_BYTES or not self._idle:
+            return None
+        connection = self._take()
+        wire = connection._sock
+        # The descriptor is used itself, and is a non-blocking one, because redis-py gives its sockets a timeout. What
+        # TLS needs cannot be said of one message.
+        if not isinstance(wire, socket.socket) or isinstance(wire, ssl.SSLSocket):
+            self._idle.append(connection)
+            return None
+
+        def give_back(is_sound: bool) -> None:
+            if is_sound:
+                self._idle.append(connection)
+            else:
+                connection.disconnect()
+
+        try:
+            sent = os.write(wire.fileno(), packed)
+        except OSError:
+            sent = 0
+        if sent < len(packed):
+            # Redis runs no command that it has not got the whole of.
+            give_back(False)
+            return None
+        return PendingCall(wire.fileno(), len(commands), self.timeout_seconds, give_back)
 
     def repeat(self, attempt: Callable[[], Result]) -> Result:
         try:
