@@ -70,13 +70,14 @@ def add(
 
 def list_triggers(output: Output, config: Path | None, timeout: float) -> None:
     with _client(config, timeout) as c:
-        rows = [asdict(each) for each in c.triggers.list()]
+        infos = c.triggers.list()
+    rows = [asdict(each) for each in infos]
     if output is Output.table:
-        for row in rows:
+        for row, info in zip(rows, infos, strict=True):
             row["tickers"] = _shortened(" ".join(row["tickers"])) or "(all)"
             row["registered"] = format_nanoseconds(row["registered_at"] // 10**9 * 10**9)
             row["sql"] = _shortened(row["sql"])
-            row["state"] = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
+            row["state"] = _state(info)
     print_rows(rows, output, LIST_COLUMNS, "no trigger is registered")
 
 
@@ -108,16 +109,17 @@ def events(
     config: Path | None,
 ) -> None:
     """Those that are kept, and with `follow`, `count` or `quiet_seconds` those to come. Exit code 1 when fewer than
-    `count` came in time, and for a trigger that never was.
+    `count` came in time, for a trigger that never was, and where more are waited for and it is suspended.
     """
     with ending_quietly(), connect(settings=settings_for(config)) as c:
         newest = c.triggers.newest_number(trigger_id)
         if not newest:
             # One that was removed, and fired before, still has events; one that is not there and has none is a mistake.
-            c.triggers.get(trigger_id)
+            info = c.triggers.get(trigger_id)
         is_endless = follow or count is not None or quiet_seconds is not None
         if not newest and not is_endless:
-            say(f"trigger {trigger_id} has given no event yet; --follow waits for them")
+            how = f"it is {_state(info)}" if info.reason else "--follow waits for them"
+            say(f"trigger {trigger_id} has given no event yet; {how}")
             return
         with c.triggers.events(trigger_id, timeout=quiet_seconds, from_sequence=1) as stream:
             shown = show_events(stream, output, count, None if is_endless else newest)
@@ -207,12 +209,18 @@ def parameter(text: str) -> tuple[str, str]:
 
 def _described(info: TriggerInfo) -> Iterator[str]:
     yield f"trigger     {info.trigger_id}"
-    yield f"state       {info.state}" + (f": {info.reason}" if info.reason else "")
+    yield f"state       {_state(info)}"
     yield f"events      {info.events}"
     yield f"registered  {format_nanoseconds(info.registered_at)}"
     yield f"tickers     {' '.join(info.tickers) or '(all that are active)'}"
     yield ""
     yield from info.sql.splitlines()
+
+
+def _state(info: TriggerInfo) -> str:
+    if info.is_starting:
+        return "starting"
+    return f"{info.state}: {info.reason}" if info.reason else info.state
 
 
 def _shortened(text: str) -> str:

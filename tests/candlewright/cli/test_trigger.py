@@ -171,6 +171,25 @@ def test_events_that_are_kept_are_shown_and_it_ends(run: Run, relay: TriggerRela
     }
 
 
+def test_who_waits_for_events_of_a_suspended_trigger_hears_why_none_come(relay: TriggerRelay) -> None:
+    relay.on_register, relay.is_unseen, relay.suspends = 2, True, "a ticker has 9 rows, 8 are allowed"
+    command = [sys.executable, "-m", "candlewright", "trigger", "add", "--sql", SQL, "--id", "mine", "--follow"]
+    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert [json.loads(line)["sequence"] for line in done.stdout.splitlines()] == [1, 2]
+    assert done.stderr.splitlines()[-1] == f"candlewright: trigger mine is suspended: {relay.suspends}"
+
+
+def test_list_show_and_events_say_that_a_trigger_is_suspended(run: Run, relay: TriggerRelay) -> None:
+    relay.suspends = "too slow"
+    run("add", "--sql", SQL, "--id", "mine")
+    for command in (("list",), ("show", "mine")):
+        assert "suspended: too slow" in run(*command).stdout
+    (row,) = map(json.loads, run("list", "--output", "json").stdout.splitlines())
+    assert (row["state"], row["reason"]) == ("suspended", "too slow")
+    assert run("events", "mine").stderr == "trigger mine has given no event yet; it is suspended: too slow\n"
+
+
 def test_events_of_a_removed_trigger_are_still_there(run: Run, relay: TriggerRelay) -> None:
     relay.fire("gone")
     assert len(run("events", "gone").stdout.splitlines()) == 1

@@ -38,13 +38,14 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
 @dataclass
 class TriggerRelay(Relay):
     """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
-    unseen; `refusal`: the answer ERROR; `warnings`: of every registration.
+    unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once.
     """
 
     on_register: int = 0
     is_unseen: bool = False
     refusal: str = ""
     warnings: str = ""
+    suspends: str = ""
     page: int = 3
     triggers: dict[str, ing.CEPTriggerRequest] = field(default_factory=dict)
     events: dict[str, list[ing.CEPTriggerEvent]] = field(default_factory=dict)
@@ -85,7 +86,19 @@ class TriggerRelay(Relay):
             self.triggers[request.trigger_id] = request
             ack.error_message = self.warnings
             self.fire(request.trigger_id, self.on_register, self.is_unseen)
+            if self.suspends:
+                self._suspend(request.trigger_id)
         return ack
+
+    def _suspend(self, trigger_id: str) -> None:
+        error = pb.Error(
+            code="TRIGGER_SUSPENDED",
+            text=self.suspends,
+            request_id=trigger_id,
+            newest_sequence=len(self.events.get(trigger_id, ())),
+            registered_at=START,
+        )
+        self._publisher.send_multipart([f"TRIGGER:{trigger_id}".encode(), *frames.encode(error)])
 
     def _remove(self, trigger_id: str) -> ing.CEPTriggerAck:
         if self.triggers.pop(trigger_id, None) is None:
@@ -97,7 +110,8 @@ class TriggerRelay(Relay):
             trigger_id=request.trigger_id,
             sql_pattern=request.sql_pattern,
             tickers=request.tickers,
-            state="active",
+            state="suspended" if self.suspends else "active",
+            reason=self.suspends,
             registered_at=START,
             events=len(self.events.get(request.trigger_id, ())),
         )
