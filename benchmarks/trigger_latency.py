@@ -31,15 +31,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.gate import Gate
 from benchmarks.relay import free_ports, relay_process
-from benchmarks.trigger_stage import (
-    HeldQuery,
-    batches_of,
-    events_on_topic,
-    plans_of,
-    settings_of,
-    start_over_plans,
-    start_triggers,
-)
+from benchmarks.trigger_floor import batches_of, plans_of
+from benchmarks.trigger_stage import HeldQuery, events_on_topic, settings_of, start_over_plans, start_triggers
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect

@@ -1,8 +1,9 @@
 """The real trigger query over a bus of its own, held between two micro-batches until all is there to be timed."""
 
+import threading
 import time
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.gate import Gate
 from benchmarks.tick_feed import MAX_BYTES
+from benchmarks.trigger_floor import pass_over
 from bus import Bus, Record
 from bus import topics as bus_topics
 from candlewright.supervisor.ports import free_port
 from core.settings import Settings
-from flink_replacement_spark.bus_source import read_range, worker_bus
 from flink_replacement_spark.trigger_query import TriggerHealth, start_trigger_query
-from flink_replacement_spark.trigger_source import SOURCE, Span, TriggerPlan
+from flink_replacement_spark.trigger_source import SOURCE
 from protobuf import records_pb2 as records
 
 __all__ = [
     "HeldQuery",
-    "batches_of",
     "events_on_topic",
-    "plans_of",
     "register",
     "settings_of",
     "start_floor",
@@ -71,8 +70,9 @@ class HeldQuery:
         self.query = query
 
     def read_all(self, bus: Bus) -> None:
-        """Wait until a finished micro-batch ends where the topics end."""
-        wait_until(lambda: self._has_read(bus), "the query did not read everything")
+        """Wait until a finished micro-batch ends where the topics end now."""
+        ends = {topic: {str(p): state.end for p, state in enumerate(bus.state(topic))} for topic in _READ}
+        wait_until(lambda: self._has_read(ends), "the query did not read everything")
 
     def hold(self) -> None:
         """Returns when the query waits between two micro-batches; the wall clock moves it there without any news."""
@@ -94,13 +94,12 @@ class HeldQuery:
         self._check()
         return self.gate.reached.is_set()
 
-    def _has_read(self, bus: Bus) -> bool:
+    def _has_read(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
         self._check()
         progress = self.query.lastProgress
         if progress is None:
             return False
         end: Mapping[str, Any] = literal_eval(str(progress["sources"][0]["endOffset"]))
-        ends = {topic: {str(p): state.end for p, state in enumerate(bus.state(topic))} for topic in _READ}
         return all(end.get(topic) == found for topic, found in ends.items())
 
     def _check(self) -> None:
@@ -108,24 +107,26 @@ class HeldQuery:
             raise error
 
 
-def start_triggers(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:
+def start_triggers(
+    session: SparkSession, settings: Settings, bus: Bus, checkpoint: str, published: threading.Event | None = None
+) -> HeldQuery:
     """The platform's query, its gate open."""
     gate = Gate(is_open=True)
-    partitions = bus.partitions(bus_topics.TICKS)
-    return HeldQuery(gate, start_trigger_query(session, settings, GatedHealth(gate=gate), checkpoint, partitions))
+    health, partitions = GatedHealth(gate=gate), bus.partitions(bus_topics.TICKS)
+    return HeldQuery(gate, start_trigger_query(session, settings, health, checkpoint, partitions, published))
 
 
 def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:
     """The same source and the same reads in as many tasks, and one empty pass over what was read; its gate open."""
     gate = Gate(is_open=True)
     partitions = bus.partitions(bus_topics.TICKS)
-    work = _pass_over(settings.bus.url, partitions)
+    work = pass_over(settings.bus.url, partitions)
 
-    def pass_over(frame: DataFrame, _: int) -> None:
+    def run_batch(frame: DataFrame, _: int) -> None:
         frame.mapInArrow(work, "n bigint").toArrow()
         gate.wait()
 
-    return HeldQuery(gate, start_over_plans(session, settings, partitions, pass_over, checkpoint))
+    return HeldQuery(gate, start_over_plans(session, settings, partitions, run_batch, checkpoint))
 
 
 def start_over_plans(
@@ -178,27 +179,3 @@ def _carried_out(bus: Bus, offset: int) -> set[int]:
         for suspended in progress.suspended:
             raise RuntimeError(f"trigger {suspended.trigger_id} was suspended: {suspended.reason}")
     return {progress.partition for progress in said if progress.controls_end > offset}
-
-
-def _pass_over(url: str, partitions: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`; the joint owner, which has no trigger here, reads nothing there either."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for plan in plans_of(batches):
-            own = plan.spans if plan.owner < partitions else ()
-            yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches_of(url, own))]})
-
-    return run
-
-
-def plans_of(batches: Iterable[pa.RecordBatch]) -> list[TriggerPlan]:
-    """The rows of source `triggers`."""
-    return [TriggerPlan.from_json(row["owner"], row["plan"]) for batch in batches for row in batch.to_pylist()]
-
-
-def batches_of(url: str, spans: Iterable[Span]) -> Iterator[pa.RecordBatch]:
-    """Records of the bus as column `value`."""
-    for span in spans:
-        for found in read_range(worker_bus(url), span.topic, span.partition, span.first, span.end - 1):
-            values = pa.array([record.value for record in found], pa.binary())
-            yield pa.RecordBatch.from_arrays([values], names=["value"])

@@ -67,6 +67,7 @@ class Driver:
         self._writer: HistoryWriter | None = None
         self._live: LiveWriter | None = None
         self._triggers = TriggerHealth()
+        self._events_published = threading.Event()
         self._event_table: EventTable | None = None
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
@@ -106,7 +107,9 @@ class Driver:
         partitions = bus.partitions(bus_topics.TICKS)
         triggers = WatchedQuery(
             "triggers",
-            lambda: start_trigger_query(session, settings, self._triggers, trigger_checkpoint, partitions),
+            lambda: start_trigger_query(
+                session, settings, self._triggers, trigger_checkpoint, partitions, self._events_published
+            ),
             lambda: self._triggers.batches,
         )
         self.queries = [
@@ -134,7 +137,7 @@ class Driver:
         )
         self._start_thread("maintenance", lambda: self._maintain())
         self._start_thread("bus-check", self._check_bus)
-        events = self._event_table = EventTable(bus, catalog, self.table_lock, self._stopping)
+        events = self._event_table = EventTable(bus, catalog, self.table_lock, self._stopping, self._events_published)
         self._start_thread("event-table", events.run)
         log.info(
             "driver_started",

@@ -1,5 +1,6 @@
 """The one streaming query over live data for all registered triggers."""
 
+import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -71,15 +72,26 @@ class TriggerHealth:
 
 
 def start_trigger_query(
-    session: SparkSession, settings: Settings, health: TriggerHealth, checkpoint: str, partitions: int
+    session: SparkSession,
+    settings: Settings,
+    health: TriggerHealth,
+    checkpoint: str,
+    partitions: int,
+    published: threading.Event | None = None,
 ) -> StreamingQuery:
-    """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made."""
+    """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made.
+
+    `published` is set after each micro-batch with events.
+    """
     rules = TriggerRules.of(settings.triggers, partitions)
 
     def run_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
         work = process(settings.bus.url, query_id, batch_id, rules, settings)
-        health.count(frame.mapInArrow(work, RESULT_SCHEMA).toArrow())
+        results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
+        if published is not None and "events" in results["name"].to_pylist():
+            published.set()
+        health.count(results)
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     plans = (

@@ -5,35 +5,30 @@ and a snapshot. Exactly once: which records a commit takes is on the bus before 
 it is done is on the bus after it; a restart looks for the snapshot of the one that is not.
 """
 
-import base64
 import json
-import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from google.protobuf.message import DecodeError
 from pyiceberg.catalog import Catalog
 
 from bus import Bus
 from bus import topics as bus_topics
 from core import metrics
 from core.log import get_logger
+from flink_replacement_spark.trigger_event_rows import event_rows
 from iceberg import TRIGGER_EVENTS, append_or_find, is_committed, load_table
-from protobuf.ingestor_pb2 import CEPTriggerEvent, FieldValue
 
-__all__ = ["EventTable", "event_rows"]
+__all__ = ["EventTable"]
 
 log = get_logger()
 
-#: Events of one commit at most, and the time between commits.
+#: Events of one commit at most; how many are worth one at once, and how long fewer wait since the last one.
 _EVENTS = 50_000
 _BYTES = 64 << 20
+_MANY_EVENTS = 1_000
 _INTERVAL_SECONDS = 1.0
-_POLL_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 15.0
 _TABLE = "trigger_table"
 _STORED = metrics.Counter(
@@ -45,9 +40,20 @@ _FAILURES = metrics.Counter(
 
 
 class EventTable:
-    """`run` returns when `stopping` is set. `table_lock` is the one lock for writing tables in this driver."""
+    """`run` returns when `stopping` is set. `table_lock` is the one lock for writing tables in this driver.
 
-    def __init__(self, bus: Bus, catalog: Catalog, table_lock: threading.Lock, stopping: threading.Event) -> None:
+    `published`: set by what has put events onto their topic and will be quiet for a moment, as at the end of a
+    micro-batch; without it they are looked for once a second.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        catalog: Catalog,
+        table_lock: threading.Lock,
+        stopping: threading.Event,
+        published: threading.Event | None = None,
+    ) -> None:
         self.problem = ""
         self.stored = 0
         self.bad_records = 0
@@ -55,27 +61,41 @@ class EventTable:
         self._catalog = catalog
         self._table_lock = table_lock
         self._stopping = stopping
+        self._published = published or threading.Event()
+        self._committed_at = -_INTERVAL_SECONDS
 
     def run(self) -> None:
-        pause = _INTERVAL_SECONDS
+        pause = 0.0
         while not self._stopping.wait(pause):
             try:
-                self.step()
-                self.problem, pause = "", _INTERVAL_SECONDS
+                since = time.monotonic() - self._committed_at
+                self._published.wait(_INTERVAL_SECONDS - since if since < _INTERVAL_SECONDS else _INTERVAL_SECONDS)
+                self._published.clear()
+                if self._is_due():
+                    self.step()
+                self.problem, pause = "", 0.0
             except Exception as error:  # The last resort of this thread: said, counted, tried again.
                 _FAILURES.inc()
                 self.problem = f"trigger events cannot be written: {error}"
                 log.warning("trigger_events_retried", error=str(error), kind=type(error).__name__)
-                pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+                pause = min(max(_INTERVAL_SECONDS, 2 * pause), _MAX_PAUSE_SECONDS)
+
+    def _is_due(self) -> bool:
+        """Each commit is a file and a snapshot: few events wait until the last one is a while ago."""
+        if time.monotonic() >= self._committed_at + _INTERVAL_SECONDS:
+            return True
+        start = self._start()
+        ends = enumerate(self._bus.state(bus_topics.TRIGGER_EVENTS))
+        return sum(state.end - start.get(partition, state.first) for partition, state in ends) >= _MANY_EVENTS
 
     def step(self) -> None:
-        """Wait a moment for events, and commit what is there."""
+        """Commit the events that are there."""
         taken = self._taken()
         if taken is None:
             start = self._start()
-            if not self._bus.wait({(bus_topics.TRIGGER_EVENTS, p): o for p, o in start.items()}, _POLL_SECONDS):
-                return
             taken = self._take(start)
+            if taken is None:
+                return
         number, start, end = taken
         rows = event_rows(self._values(start, end))
         # Offsets begin anew with another bus, a table need not.
@@ -87,6 +107,7 @@ class EventTable:
                     append_or_find(table, rows, summary)
         self._put(number, start, end, is_done=True)
         self._bus.hold(bus_topics.TRIGGER_EVENTS, bus_topics.READER_TRIGGER_TABLE, end)
+        self._committed_at = time.monotonic()
         self.stored += rows.num_rows
         self.bad_records += sum(end.values()) - sum(start.values()) - rows.num_rows
         _STORED.inc(rows.num_rows)
@@ -118,7 +139,8 @@ class EventTable:
         self._bus.hold(bus_topics.TRIGGER_EVENTS, bus_topics.READER_TRIGGER_TABLE, first)
         return first
 
-    def _take(self, start: Mapping[int, int]) -> tuple[int, dict[int, int], dict[int, int]]:
+    def _take(self, start: Mapping[int, int]) -> tuple[int, dict[int, int], dict[int, int]] | None:
+        """What the next commit takes, which is on the bus before it; None without any event."""
         states = self._bus.state(bus_topics.TRIGGER_EVENTS)
         kept = sum(state.end - state.first for state in states)
         left = min(_EVENTS, max(1, _BYTES * kept // max(1, sum(state.size_bytes for state in states))))
@@ -127,6 +149,8 @@ class EventTable:
             first = start.get(partition, 0)
             end[partition] = first + min(left, max(0, state.end - first))
             left -= end[partition] - first
+        if all(stop == start.get(partition, 0) for partition, stop in end.items()):
+            return None
         before = self._record()
         number = 0 if before is None else before["number"] + 1
         self._put(number, start, end, is_done=False)
@@ -147,58 +171,6 @@ class EventTable:
                 found += [record.value for record in read]
                 offset = read[-1].offset + 1
         return found
-
-
-def event_rows(values: Sequence[bytes]) -> pa.Table:
-    """Rows of `market.trigger_events`, one an event; what is no CEPTriggerEvent is left out.
-
-    `columns`: the event's row as a JSON object, or an array of them where it has not just one. Times are ISO texts,
-    bytes base64. `fired_at`: event time of its last row.
-    """
-    found = []
-    for value in values:
-        try:
-            event = CEPTriggerEvent.FromString(value)
-            rows = _rows(event)
-        except DecodeError:
-            continue
-        found.append(
-            {
-                "trigger_id": event.trigger_id,
-                "event_id": event.context.get("event_id", ""),
-                "fired_at": min(event.timestamp, 2**63 - 1) // 1_000,
-                "ticker": event.context.get("ticker", ""),
-                "columns": json.dumps(rows[0] if len(rows) == 1 else rows),
-                "context": dict(event.context),
-            }
-        )
-    return pa.Table.from_pylist(found, schema=TRIGGER_EVENTS.arrow_schema)
-
-
-def _rows(event: CEPTriggerEvent) -> list[dict[str, Any]]:
-    names = event.schema.column_names
-    are_times = [kind.startswith("TIMESTAMP") for kind in event.schema.column_types]
-    return [
-        {
-            name: _plain(FieldValue.FromString(value), is_time)
-            for name, is_time, value in zip(names, are_times, row.values, strict=False)
-        }
-        for row in event.rows
-    ]
-
-
-def _plain(value: FieldValue, is_time: bool) -> Any:
-    member = value.WhichOneof("value")
-    if member is None:
-        return None
-    found = getattr(value, member)
-    if is_time:
-        return f"{np.datetime64(min(found, 2**63 - 1), 'ns')}Z"
-    if member == "bytes_val":
-        return base64.b64encode(found).decode()
-    if member == "double_val" and not math.isfinite(found):
-        return str(found)
-    return found
 
 
 def _offsets(written: Mapping[str, int]) -> dict[int, int]:

@@ -18,7 +18,7 @@ _ARCHIVES = (".zip", ".jar")
 _SOURCES = tuple(f"flink_replacement_spark.{source}" for source in ("bus_source", "live_source", "trigger_source"))
 #: By the module that the daemon's workers run.
 _NEEDED = {
-    "pyspark.worker": ("flink_replacement_spark.live_rows", *_SOURCES),
+    "pyspark.worker": ("flink_replacement_spark.live_rows", "flink_replacement_spark.trigger_rows", *_SOURCES),
     "pyspark.sql.worker.create_data_source": _SOURCES,
     "pyspark.sql.worker.plan_data_source_read": _SOURCES,
 }

@@ -1,0 +1,37 @@
+"""The floor of the trigger query's benchmarks: the same read in the same tasks, and one empty pass over what was read.
+
+Apart from `trigger_stage`, which needs tables and Spark: what a task loads stays in the worker that is measured next.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from flink_replacement_spark.bus_source import read_range, worker_bus
+from flink_replacement_spark.trigger_source import Span, TriggerPlan
+
+__all__ = ["batches_of", "pass_over", "plans_of"]
+
+
+def pass_over(url: str, partitions: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow`; the joint owner, which has no trigger here, reads nothing there either."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for plan in plans_of(batches):
+            own = plan.spans if plan.owner < partitions else ()
+            yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches_of(url, own))]})
+
+    return run
+
+
+def plans_of(batches: Iterable[pa.RecordBatch]) -> list[TriggerPlan]:
+    """The rows of source `triggers`."""
+    return [TriggerPlan.from_json(row["owner"], row["plan"]) for batch in batches for row in batch.to_pylist()]
+
+
+def batches_of(url: str, spans: Iterable[Span]) -> Iterator[pa.RecordBatch]:
+    """Records of the bus as column `value`."""
+    for span in spans:
+        for found in read_range(worker_bus(url), span.topic, span.partition, span.first, span.end - 1):
+            values = pa.array([record.value for record in found], pa.binary())
+            yield pa.RecordBatch.from_arrays([values], names=["value"])
