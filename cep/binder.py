@@ -1,6 +1,7 @@
 """From syntax to typed expressions: names, types, parameters, the allow-list of functions."""
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +12,16 @@ import pyarrow.compute as pc
 from cep.evaluation import RowValues
 from cep.expressions import Apply, Column, Constant, Expression
 from cep.functions import FUNCTIONS, cast
-from cep.functions_text import like_expression, read
+from cep.functions_text import like_expression, named_group, re2_replacement, read
 from cep.functions_time import UNIT_FUNCTIONS, field_name
 from cep.limits import Limits
 from cep.signatures import Mismatch, fits
 from cep.syntax import CallNode, Identifier, LiteralNode, ModeNode, NameNode, Node, OverNode, ParameterNode, StarNode
+from cep.time_format import time_format
 from cep.times import UNITS, literal_interval, unit_name
 from cep.tokens import Position
-from cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, STRING, Kind, SqlType
-from cep.vector import Vector, nulls
+from cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, Kind, SqlType, timestamp
+from cep.vector import Vector, constant, nulls
 from core.errors import TriggerRejected
 
 Parameters = Mapping[str, str]
@@ -32,17 +34,18 @@ ALIASES = {
     "LCASE": "LOWER",
     "NVL": "COALESCE",
     "INSTR": "STRPOS",
-    "LOCATE": "STRPOS",
     "POWER10": "POW",
     "IIF": "IF",
     "DATEDIFF": "DATE_DIFF",
     "DATEADD": "DATE_ADD",
-    "DAYOFWEEK": "DAY_OF_WEEK",
     "DAYOFMONTH": "DAY_OF_MONTH",
     "DAYOFYEAR": "DAY_OF_YEAR",
     "WEEK_OF_YEAR": "WEEK",
     "DATETRUNC": "DATE_TRUNC",
     "TRUNC": "TRUNCATE",
+    "FORMAT_DATETIME": "DATE_FORMAT",
+    "CODEPOINT": "ASCII",
+    "CHAR": "CHR",
     "ISNAN": "IS_NAN",
 }
 _NOW = (
@@ -194,6 +197,9 @@ class Binder:
 
     def scalar(self, node: CallNode) -> Expression:
         """A call of the function table."""
+        rewritten = _rewritten(node)
+        if rewritten is not None:
+            return self.bind(rewritten)
         name = ALIASES.get(node.name, node.name)
         if name not in FUNCTIONS:
             raise self.unknown_function(node)
@@ -201,6 +207,8 @@ class Binder:
             return self._with_unit(node, name)
         if name in ("LIKE", "REGEXP_LIKE"):
             return self._with_pattern(node, name)
+        if name in ("REGEXP_REPLACE", "REGEXP_EXTRACT", "DATE_FORMAT"):
+            return self._with_form(node, name)
         if name == "IS NULL" and len(node.arguments) != 1:
             raise node.at.reject("IS NULL takes one value")
         return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
@@ -281,6 +289,37 @@ class Binder:
             raise node.at.reject(f"the pattern of {name} cannot be read") from None
         return self.resolved(name, arguments[:1], node, expression)
 
+    def _with_form(self, node: CallNode, name: str) -> Expression:
+        """Functions whose pattern is read when the trigger is checked."""
+        least, most = {"REGEXP_REPLACE": (2, 3), "REGEXP_EXTRACT": (2, 3), "DATE_FORMAT": (2, 2)}[name]
+        if not least <= len(node.arguments) <= most:
+            raise node.at.reject(f"{node.name} has a wrong number of arguments")
+        arguments = [self.bind(argument) for argument in node.arguments]
+        constants = [argument for argument in arguments[1:] if isinstance(argument, Constant)]
+        if len(constants) < len(arguments) - 1 or constants[0].text is None:
+            raise node.at.reject(f"the pattern of {node.name} must be a text written in the trigger or a parameter")
+        form: str | None = constants[0].text
+        last = constants[1] if len(constants) > 1 else None
+        if name == "DATE_FORMAT":
+            form = form if time_format(form or "") is not None else None
+        elif name == "REGEXP_EXTRACT":
+            group = 0 if last is None else last.value
+            form = named_group(form or "", group) if isinstance(group, int) and 0 <= group <= 100 else None
+        else:
+            replacement = re2_replacement((last.text or "") if last is not None else "")
+            groups = {int(digit) for digit in re.findall(r"\\([1-9])", (replacement or "").replace("\\\\", ""))}
+            unknown = any(named_group(form or "", group) is None for group in groups)
+            form = None if replacement is None or unknown or "\0" in (form or "") else f"{form}\0{replacement}"
+        try:
+            if form is None:
+                raise pa.ArrowInvalid
+            if name != "DATE_FORMAT":
+                FUNCTIONS[name].vector([constant(STRING, "", 1).expand()], STRING, form)
+        except pa.ArrowInvalid:
+            hint = "for example 'yyyy-MM-dd HH:mm:ss'" if name == "DATE_FORMAT" else ""
+            raise node.arguments[1].at.reject(f"the pattern of {node.name} cannot be read", hint) from None
+        return self.resolved(name, arguments[:1], node, form)
+
     def interval(self, node: CallNode) -> Constant:
         unit = node.name.removeprefix("INTERVAL ")
         argument = node.arguments[0]
@@ -319,6 +358,43 @@ class Binder:
         except Mismatch:
             raise at.reject(f"{node.type} cannot be converted to {target}") from None
         return self.folded(Apply("CAST", (node,), target))
+
+
+def _rewritten(node: CallNode) -> Node | None:
+    """Functions that are others in another form."""
+    name, arguments, at = node.name, node.arguments, node.at
+
+    def literal(value: int | str) -> LiteralNode:
+        return LiteralNode(value, STRING if isinstance(value, str) else BIGINT, at)
+
+    if not arguments and name in ("PI", "E", "INFINITY", "NAN"):
+        return LiteralNode({"PI": math.pi, "E": math.e, "INFINITY": math.inf, "NAN": math.nan}[name], DOUBLE, at)
+    if len(arguments) == 1 and name in _CASTS:
+        return CallNode("CAST", arguments, at, type=_CASTS[name], is_operator=True)
+    if len(arguments) == 1 and name == "UNIX_TIMESTAMP":
+        return CallNode("EXTRACT", (literal("EPOCH"), *arguments), at)
+    if len(arguments) == 1 and name == "DAYOFWEEK":
+        # From Sunday = 1, where DAY_OF_WEEK and EXTRACT count from Monday.
+        day = CallNode("DAY_OF_WEEK", arguments, at)
+        return CallNode("+", (CallNode("%", (day, literal(7)), at, None, "", True), literal(1)), at, None, "", True)
+    if len(arguments) == 2 and name == "LOCATE":
+        return CallNode("STRPOS", (arguments[1], arguments[0]), at)
+    if len(arguments) == 2 and name == "TO_TIMESTAMP_LTZ" and isinstance(arguments[1], LiteralNode):
+        scale = {0: 1.0, 3: 1000.0}.get(arguments[1].value)
+        if scale is None:
+            raise arguments[1].at.reject("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
+        divided = CallNode("/", (arguments[0], LiteralNode(scale, DOUBLE, at)), at, is_operator=True)
+        return CallNode("FROM_UNIXTIME", (divided,), at)
+    return None
+
+
+_CASTS = {
+    "TO_TIMESTAMP": timestamp("ms"),
+    "FROM_ISO8601_TIMESTAMP": timestamp("ms", "UTC"),
+    "TO_DATE": DATE,
+    "DATE": DATE,
+    "FROM_ISO8601_DATE": DATE,
+}
 
 
 def _no_column(index: int) -> Vector:

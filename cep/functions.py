@@ -258,6 +258,19 @@ def _round(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return finish(arguments, kind, values, valid)
 
 
+def _truncate(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    if len(arguments) == 1:
+        return _same(arguments, kind, extra) if kind.is_integer else _strict(np.trunc)(arguments, kind, extra)
+    number, digits = arguments[0].values, arguments[1].values
+    with np.errstate(all="ignore"):
+        factor = np.power(10.0, digits)
+        cut = np.trunc(number * factor) / factor
+        values = np.where(digits >= 0, number, cut).astype(np.int64) if kind.is_integer else cut
+        if not kind.is_integer:
+            values = np.where(np.isfinite(cut), cut, number)
+    return finish(arguments, kind, values, _valid(arguments))
+
+
 def _logarithm(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     if len(arguments) == 1:
         return _strict(np.log)(arguments, kind, "")
@@ -399,7 +412,7 @@ def _table() -> dict[str, ScalarFunction]:
         _rounding("FLOOR", np.floor),
         _rounding("CEIL", np.ceil),
         _rounding("CEILING", np.ceil),
-        _rounding("TRUNCATE", np.trunc),
+        ScalarFunction("TRUNCATE", number_like(1, 2), _truncate),
         _float("SQRT", np.sqrt),
         _float("CBRT", np.cbrt),
         _float("EXP", np.exp),
@@ -414,6 +427,13 @@ def _table() -> dict[str, ScalarFunction]:
         _float("TAN", np.tan),
         _float("ATAN", np.arctan),
         _float("TANH", np.tanh),
+        _float("SINH", np.sinh),
+        _float("COSH", np.cosh),
+        _float("ASIN", np.arcsin),
+        _float("ACOS", np.arccos),
+        _float("ATAN2", np.arctan2, 2),
+        _float("DEGREES", np.degrees),
+        _float("RADIANS", np.radians),
         ScalarFunction("IS_NAN", fixed(BOOLEAN, DOUBLE), _strict(np.isnan)),
         ScalarFunction("IS_FINITE", fixed(BOOLEAN, DOUBLE), _strict(np.isfinite)),
         ScalarFunction("IS_INFINITE", fixed(BOOLEAN, DOUBLE), _strict(np.isinf)),

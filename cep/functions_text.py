@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.signatures import Mismatch, Signature, fixed
+from cep.time_format import formatted
 from cep.times import literal_time
 from cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
 from cep.vector import Vector, constant, from_column, from_list
@@ -37,8 +38,8 @@ def _first(argument: Vector) -> Any:
     return argument.to_arrow()[0]
 
 
-def _rowwise(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
-    """A Python function per distinct row of arguments; NULL in gives NULL out."""
+def _rowwise(compute: Callable[..., Any], strict: bool = True) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+    """A Python function per distinct row of arguments; NULL in gives NULL out where it is `strict`."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         length = arguments[0].length
@@ -49,7 +50,7 @@ def _rowwise(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType
         found: list[Any] = []
         for row in zip(*(argument.to_list() for argument in arguments), strict=True):
             if row not in known:
-                known[row] = None if any(value is None for value in row) else compute(*row)
+                known[row] = None if strict and any(value is None for value in row) else compute(*row)
             found.append(known[row])
         return constant(kind, found[0], length) if constant_all and found else from_list(kind, found)
 
@@ -85,6 +86,90 @@ def like_expression(pattern: str, escape: str | None) -> str:
 def _like(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     """`extra` holds the expression made when the trigger was checked."""
     return _kernel(lambda text: pc.match_substring_regex(text, extra))(arguments[:1], kind, extra)
+
+
+def _concat_ws(separator: str | None, *parts: str | None) -> str | None:
+    return None if separator is None else separator.join(part for part in parts if part is not None)
+
+
+def _regexp_replace(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` holds the pattern, a NUL and the replacement in the form of RE2."""
+    pattern, _, replacement = extra.partition("\0")
+    return _kernel(lambda text: pc.replace_substring_regex(text, pattern, replacement))(arguments, kind, extra)
+
+
+def re2_replacement(text: str) -> str | None:
+    """A replacement in RE2's form: `$1` (Java, Trino) and `\\1` name groups; None for a lone mark at the end."""
+    parts: list[str] = []
+    characters = iter(text)
+    for character in characters:
+        if character not in "$\\":
+            parts.append(character)
+            continue
+        following = next(characters, "")
+        if not following:
+            return None
+        is_group = following.isascii() and following.isdigit()
+        parts.append(f"\\{following}" if is_group else "\\\\" if following == "\\" else following)
+    return "".join(parts)
+
+
+def named_group(pattern: str, group: int) -> str | None:
+    """The pattern with its group of that number named `found` and the others without number, as Arrow wants it.
+
+    Group 0 is the whole. None where there is no such group, or where groups have names.
+    """
+    parts: list[str] = []
+    count, index, in_class = 0, 0, False
+    while index < len(pattern):
+        character = pattern[index]
+        width = 1
+        if character == "\\":
+            width = 2
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+            width = 3 if pattern.startswith("^]", index + 1) else 2 if pattern.startswith("]", index + 1) else 1
+        elif character == "(" and not pattern.startswith("?", index + 1):
+            count += 1
+            character = "(?P<found>" if count == group else "(?:"
+            parts.append(character)
+            index += 1
+            continue
+        elif character == "(" and pattern.startswith(("?P<", "?<"), index + 1):
+            return None
+        parts.append(pattern[index : index + width])
+        index += width
+    if group == 0:
+        return f"(?P<found>{''.join(parts)})"
+    return "".join(parts) if group <= count else None
+
+
+def _regexp_extract(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` holds the pattern with the group `found`."""
+    whole = arguments[0].expand()
+    texts = whole.text()
+    found = pc.extract_regex(texts, extra)
+    made = from_column(pc.struct_field(found, "found"))
+    missing = ~np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False))
+    return Vector(kind, made.values, made.valid).with_nulls(missing)
+
+
+def _written_time(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    return _rowwise(lambda value: formatted(value, extra))(arguments, kind, extra)
+
+
+def _one_time(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or not types[0].is_time:
+        raise Mismatch
+    return list(types), STRING
+
+
+def _texts(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) < 2:
+        raise Mismatch
+    return _concat_signature(types)
 
 
 def _substring(text: str, start: int, length: int | None = None) -> str:
@@ -154,6 +239,13 @@ ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], V
     ("SPLIT_PART", fixed(STRING, STRING, STRING, BIGINT), _rowwise(_split_part)),
     ("LPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=True))),
     ("RPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=False))),
+    ("CONCAT_WS", _texts, _rowwise(_concat_ws, strict=False)),
+    ("REGEXP_REPLACE", fixed(STRING, STRING), _regexp_replace),
+    ("REGEXP_EXTRACT", fixed(STRING, STRING), _regexp_extract),
+    ("DATE_FORMAT", _one_time, _written_time),
+    ("INITCAP", fixed(STRING, STRING), _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text))),
+    ("ASCII", fixed(BIGINT, STRING), _rowwise(lambda text: ord(text[0]) if text else 0)),
+    ("CHR", fixed(STRING, BIGINT), _rowwise(lambda code: chr(code) if 0 < code < 0xD800 else None)),
     ("REPEAT", fixed(STRING, STRING, BIGINT), _rowwise(_repeat)),
 ]
 

@@ -1,6 +1,7 @@
 """Values of expressions: operators, functions, NULL, types."""
 
 import math
+import re
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -216,3 +217,65 @@ def test_an_empty_table_gives_an_empty_table_of_the_same_columns() -> None:
 def test_dictionary_encoded_text_is_text() -> None:
     table = pa.table({"side": pa.array(["buy", "sell", "buy"]).dictionary_encode(), "p": [1.0, 2.0, 3.0]})
     assert evaluate("side = 'buy'", table).column("p").to_pylist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm:ss.SSS')", "2024-02-29 13:45:59.123"),
+        ("DATE_FORMAT(ts, 'EEEE d MMM yy, h:mm a, ''day'' D')", "Thursday 29 Feb 24, 1:45 PM, day 60"),
+        ("FORMAT_DATETIME(day, 'yyyyMMdd''T''HH')", "20240229T00"),
+        ("DATE_FORMAT(ts, '%Y/%m/%e %H:%i:%s.%f %p %W %b %j %%')", "2024/02/29 13:45:59.123456 PM Thursday Feb 060 %"),
+        ("TO_TIMESTAMP('2024-02-29 13:45:59') < ts", True),
+        ("TO_TIMESTAMP_LTZ(1709214359123, 3) = DATE_TRUNC('millisecond', ts)", True),
+        ("TO_TIMESTAMP_LTZ(1709214359, 0) = DATE_TRUNC('second', ts)", True),
+        ("UNIX_TIMESTAMP(ts)", 1_709_214_359),
+        ("DATE(ts)", date(2024, 2, 29)),
+        ("TO_DATE('2024-02-29') = day", True),
+        ("DAYOFWEEK(ts)", 5),
+        ("DAY_OF_WEEK(ts)", 4),
+        ("LOCATE('l', s)", 3),
+        ("STRPOS(s, 'l')", 3),
+        ("CONCAT_WS('-', s, zs, i)", "Hello-7"),
+        ("CONCAT_WS(zs, s, 'x')", None),
+        ("REGEXP_REPLACE(s, '([a-z])(l)', '<$2$1>')", "H<le>lo"),
+        ("REGEXP_REPLACE(s, '[a-z]')", "H"),
+        ("REGEXP_REPLACE(s, 'l+', '\\$0')", "He$0o"),
+        ("REGEXP_EXTRACT(s, '[aeiou].')", "el"),
+        ("REGEXP_EXTRACT(s, '(.)(l+)[(](.)', 2)", None),
+        ("REGEXP_EXTRACT(s, '(.)(l+)(.)', 2)", "ll"),
+        ("REGEXP_EXTRACT(zs, 'a')", None),
+        ("INITCAP('two wORDS')", "Two Words"),
+        ("ASCII(s)", 72),
+        ("CHR(72)", "H"),
+        ("ROUND(DEGREES(PI()), 6)", 180.0),
+        ("ROUND(LN(E()), 6)", 1.0),
+        ("RADIANS(180.0) = PI()", True),
+        ("ATAN2(0, 1) + ASIN(0) + SINH(0) + ACOS(1)", 0.0),
+        ("TRUNCATE(-2.789, 2)", -2.78),
+        ("TRUNCATE(i * 1000, -3)", 7000),
+        ("INFINITY() > d", True),
+    ],
+)
+def test_functions_of_alerts(expression: str, wanted: Any) -> None:
+    assert value(expression) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("DATE_FORMAT(ts, 'Q')", "1:24: the pattern of DATE_FORMAT cannot be read"),
+        ("DATE_FORMAT(ts, '%Q')", "1:24: the pattern of DATE_FORMAT cannot be read"),
+        ("DATE_FORMAT(ts, s)", "1:8: the pattern of DATE_FORMAT must be a text written in the trigger"),
+        ("DATE_FORMAT(s, 'yyyy')", "1:8: DATE_FORMAT has no form for"),
+        ("REGEXP_REPLACE(s, '(', '')", "1:26: the pattern of REGEXP_REPLACE cannot be read"),
+        ("REGEXP_REPLACE(s, 'l', '$1')", "1:26: the pattern of REGEXP_REPLACE cannot be read"),
+        ("REGEXP_EXTRACT(s, '(l)', 2)", "1:26: the pattern of REGEXP_EXTRACT cannot be read"),
+        ("REGEXP_EXTRACT(s, '(?P<x>l)', 1)", "1:26: the pattern of REGEXP_EXTRACT cannot be read"),
+        ("TO_TIMESTAMP_LTZ(i, 6)", "1:28: the precision of TO_TIMESTAMP_LTZ is 0"),
+        ("DATE(i)", "1:8: bigint cannot be converted to date"),
+    ],
+)
+def test_patterns_of_functions_are_read_when_the_text_is_checked(expression: str, message: str) -> None:
+    with pytest.raises(TriggerRejected, match=re.escape(message)):
+        value(expression)
