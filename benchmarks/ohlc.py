@@ -34,6 +34,7 @@ from candlewright.supervisor.ports import free_port
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.live_query import start_live_query
+from flink_replacement_spark.live_results import LiveResults
 from flink_replacement_spark.live_source import LiveSource
 from flink_replacement_spark.live_writer import LiveWriter
 from flink_replacement_spark.merger import SparkMerger
@@ -125,7 +126,7 @@ class _Paused:
 class _PausingWriter(LiveWriter):
     gate: Gate | None = None
 
-    def write(self, query_id: str, batch_id: int, results: pa.Table) -> None:
+    def write(self, query_id: str, batch_id: int, results: LiveResults) -> None:
         super().write(query_id, batch_id, results)
         if self.gate is not None:
             self.gate.wait()

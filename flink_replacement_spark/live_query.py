@@ -8,7 +8,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bus import topics as bus_topics
 from bus.connect import connect
 from core.settings import Settings
-from flink_replacement_spark.live_rows import RESULT_SCHEMA, process
+from flink_replacement_spark.live_results import RESULT_SCHEMA, LiveResults
+from flink_replacement_spark.live_rows import process
 from flink_replacement_spark.live_state import drop_outdated
 from flink_replacement_spark.live_writer import LiveWriter
 from flink_replacement_spark.session import STREAMS_POOL
@@ -28,7 +29,7 @@ def start_live_query(session: SparkSession, settings: Settings, writer: LiveWrit
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
         work = process(settings.bus.url, query_id, batch_id, lateness_ns, horizon_ns)
-        writer.write(query_id, batch_id, frame.mapInArrow(work, RESULT_SCHEMA).toArrow())
+        writer.write(query_id, batch_id, LiveResults.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     trades = (

@@ -1,4 +1,4 @@
-"""The live query's work on the executors: records of one partition in, rows of its results out.
+"""The live query's work on the executors: records of one partition in, its results out.
 
 Bars go to the topic `ohlc` from here, before anything else is done with them: whoever waits for a bar waits for that.
 The publish is named by query, partition and batch, so that a micro-batch which runs again publishes nothing twice.
@@ -6,9 +6,7 @@ The publish is named by query, partition and batch, so that a micro-batch which 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count, islice
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from bars import exact
@@ -17,38 +15,12 @@ from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from flink_replacement_spark.bus_source import worker_bus
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
+from flink_replacement_spark.live_results import results_of
 from flink_replacement_spark.live_source import records_of
 from flink_replacement_spark.live_state import StateStore
 from protobuf import bar_columns
-from protobuf.tick_columns import TickColumns
 
-__all__ = ["RESULT", "RESULT_SCHEMA", "process"]
-
-#: `kind`: what the row is. `record`: the TickMark of a gap.
-BAR, TICK, GAP, COUNTS = range(4)
-RESULT = pa.schema(
-    [
-        ("kind", pa.int32()),
-        ("ticker", pa.string()),
-        ("period_seconds", pa.int32()),
-        ("time_ns", pa.int64()),
-        ("open", pa.float64()),
-        ("high", pa.float64()),
-        ("low", pa.float64()),
-        ("close", pa.float64()),
-        ("volume", pa.float64()),
-        ("quote_volume", pa.float64()),
-        ("trade_count", pa.int64()),
-        ("complete", pa.bool_()),
-        ("revision", pa.int32()),
-        ("side", pa.int32()),
-        ("trade_id", pa.string()),
-        ("received_ns", pa.int64()),
-        ("record", pa.binary()),
-    ]
-)
-_NAMES = {"int32": "int", "int64": "bigint", "double": "double", "string": "string", "bool": "boolean"}
-RESULT_SCHEMA = ", ".join(f"{field.name} {_NAMES.get(str(field.type), 'binary')}" for field in RESULT)
+__all__ = ["process"]
 
 #: Field 13 of OHLCV, as a varint.
 _SEQUENCE_TAG = b"\x68"
@@ -65,21 +37,28 @@ def process(
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         ranges = [batch for batch in batches if batch.num_rows]
-        if not ranges:
-            return
-        partition = ranges[0].column("partition")[0].as_py()
-        (ticks, tick_ms), (marks, mark_ms) = (_values(url, ranges, tag) for tag in range(2))
-        bus = worker_bus(url)
-        store = StateStore(bus, query_id)
-        live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
-        before = live.duplicates, live.too_late
-        output = live.process(ticks, marks, max(tick_ms, mark_ms) * _MILLISECOND_NS)
-        _publish(bus, f"{query_id}:{partition}", batch_id, output)
-        store.save(partition, batch_id, live.save())
-        _CACHE[query_id, partition] = (batch_id, live)
-        yield from _rows(output, live.duplicates - before[0], live.too_late - before[1])
+        if ranges:
+            # A function of its own: with this one its module's names would come to a worker as copies, the states that
+            # it keeps too.
+            yield from _run(url, query_id, batch_id, lateness_ns, horizon_ns, ranges)
 
     return run
+
+
+def _run(
+    url: str, query_id: str, batch_id: int, lateness_ns: int, horizon_ns: int, ranges: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    partition = ranges[0].column("partition")[0].as_py()
+    (ticks, tick_ms), (marks, mark_ms) = (_values(url, ranges, tag) for tag in range(2))
+    bus = worker_bus(url)
+    store = StateStore(bus, query_id)
+    live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
+    before = live.duplicates, live.too_late
+    output = live.process(ticks, marks, max(tick_ms, mark_ms) * _MILLISECOND_NS)
+    _publish(bus, f"{query_id}:{partition}", batch_id, output)
+    store.save(partition, batch_id, live.save())
+    _CACHE[query_id, partition] = (batch_id, live)
+    yield from results_of(output, live.duplicates - before[0], live.too_late - before[1])
 
 
 #: The states of this worker's partitions, with the batch that they stand after.
@@ -108,29 +87,6 @@ def _values(url: str, ranges: Sequence[pa.RecordBatch], tag: int) -> tuple[list[
     return values, newest_ms
 
 
-def _rows(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.RecordBatch]:
-    for tickers, made in output.bars:
-        yield _bar_rows(tickers, made)
-    for ticks in output.ticks:
-        if len(ticks):
-            yield _tick_rows(ticks)
-    if output.gaps:
-        yield _batch(
-            len(output.gaps),
-            kind=pa.repeat(pa.scalar(GAP, pa.int32()), len(output.gaps)),
-            ticker=pa.array([mark.ticker for mark in output.gaps]),
-            record=pa.array([mark.SerializeToString() for mark in output.gaps], pa.binary()),
-        )
-    if duplicates or too_late or output.bad_records:
-        yield _batch(
-            1,
-            kind=pa.array([COUNTS], pa.int32()),
-            time_ns=pa.array([duplicates], pa.int64()),
-            trade_count=pa.array([too_late], pa.int64()),
-            received_ns=pa.array([output.bad_records], pa.int64()),
-        )
-
-
 def _publish(bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> None:
     found = chain.from_iterable(_bar_records(tickers, made) for tickers, made in output.bars)
     for chunk in count():
@@ -152,45 +108,3 @@ def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
     stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
     for value, group in zip(values, bars.group.tolist(), strict=True):
         yield Record(value, key=keys[group], sequence=stamps[group])
-
-
-def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
-    bars = made.bars
-    rows = len(bars)
-    names = pa.DictionaryArray.from_arrays(pa.array(bars.group.astype(np.int32)), pa.array(tickers))
-    return _batch(
-        rows,
-        kind=pa.repeat(pa.scalar(BAR, pa.int32()), rows),
-        ticker=names.dictionary_decode(),
-        period_seconds=pa.repeat(pa.scalar(bars.period_seconds, pa.int32()), rows),
-        time_ns=pa.array(bars.open_time),
-        open=pa.array(bars.open),
-        high=pa.array(bars.high),
-        low=pa.array(bars.low),
-        close=pa.array(bars.close),
-        volume=pa.array(exact.to_doubles(bars.volume)),
-        quote_volume=pa.array(exact.to_doubles(bars.quote_volume)),
-        trade_count=pa.array(bars.trade_count),
-        complete=pa.array(made.complete),
-        revision=pa.array(made.revision.astype(np.int32)),
-    )
-
-
-def _tick_rows(ticks: TickColumns) -> pa.RecordBatch:
-    rows = len(ticks)
-    return _batch(
-        rows,
-        kind=pa.repeat(pa.scalar(TICK, pa.int32()), rows),
-        ticker=pa.repeat(ticks.ticker, rows),
-        time_ns=pa.array(ticks.timestamp),
-        open=pa.array(ticks.price),
-        volume=pa.array(ticks.size),
-        side=pa.array(ticks.side.astype(np.int32)),
-        trade_id=pa.array([text.decode() for text in ticks.trade_id.tolist()], pa.string()),
-        received_ns=pa.array(ticks.received_at),
-    )
-
-
-def _batch(rows: int, **columns: Any) -> pa.RecordBatch:
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in RESULT]
-    return pa.RecordBatch.from_arrays(arrays, schema=RESULT)

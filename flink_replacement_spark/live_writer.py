@@ -20,7 +20,7 @@ from core import metrics
 from core.errors import CandlewrightError
 from core.log import get_logger
 from flink_replacement_spark.history_writer import Merger
-from flink_replacement_spark.live_rows import BAR, COUNTS, GAP, TICK
+from flink_replacement_spark.live_results import LiveResults
 from iceberg import GAPS, OHLC, TICKS, append_or_find, compare_candles, is_committed, load_table, scan_series
 from protobuf import records_pb2 as records
 
@@ -69,8 +69,8 @@ class LiveWriter:
         self._table_lock = table_lock
         self._stopping = stopping
 
-    def write(self, query_id: str, batch_id: int, results: pa.Table) -> None:
-        """Carry out one micro-batch: rows of `live_rows.RESULT`. When this returns all of it is visible and said."""
+    def write(self, query_id: str, batch_id: int, results: LiveResults) -> None:
+        """Carry out one micro-batch. When this returns all of it is visible and said."""
         retrying = Retrying(
             retry=retry_if_exception(_may_pass),
             wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.2),
@@ -85,19 +85,17 @@ class LiveWriter:
         self.health.last_batch_at = time.time()
         self._count(results)
 
-    def _carry_out(self, query_id: str, batch_id: int, results: pa.Table) -> None:
+    def _carry_out(self, query_id: str, batch_id: int, results: LiveResults) -> None:
         summary = {"candlewright.query-id": query_id, "candlewright.batch-id": str(batch_id)}
-        bars = _of_kind(results, BAR)
-        ticks, gaps = _of_kind(results, TICK), _of_kind(results, GAP)
-        if bars.num_rows + ticks.num_rows + gaps.num_rows == 0:
+        if not (results.bars.num_rows or results.ticks.num_rows or results.gaps):
             return
         with self._table_lock:
-            if bars.num_rows:
-                self._upsert_bars(_newest_revisions(bars), summary)
-            if ticks.num_rows:
-                self._append_ticks(ticks, summary)
-            if gaps.num_rows:
-                self._upsert_gaps([records.TickMark.FromString(value) for value in gaps["record"].to_pylist()])
+            if results.bars.num_rows:
+                self._upsert_bars(_table_rows(results.bars), summary)
+            if results.ticks.num_rows:
+                self._append_ticks(results.ticks, summary)
+            if results.gaps:
+                self._upsert_gaps(results.gaps)
 
     def _upsert_bars(self, incoming: pa.Table, summary: dict[str, str]) -> None:
         table = load_table(self._catalog, OHLC)
@@ -125,8 +123,8 @@ class LiveWriter:
             "trade_id": ticks["trade_id"],
             "ts": _microseconds(time_ns),
             "ts_ns": ticks["time_ns"],
-            "price": ticks["open"],
-            "size": ticks["volume"],
+            "price": ticks["price"],
+            "size": ticks["size"],
             "side": pc.take(_SIDES, ticks["side"]),
             "received_at": _microseconds(ticks["received_ns"].to_numpy()),
         }
@@ -152,30 +150,23 @@ class LiveWriter:
             incoming, join_cols=["ticker", "from_trade_id", "to_trade_id", "from_ts"]
         )
 
-    def _count(self, results: pa.Table) -> None:
-        health = self.health
-        revisions = _of_kind(results, BAR)["revision"].to_numpy()
-        first = int((revisions == 0).sum())
-        ticks, gaps = _of_kind(results, TICK).num_rows, _of_kind(results, GAP).num_rows
-        health.bars += first
+    def _count(self, results: LiveResults) -> None:
+        health, ticks, gaps = self.health, results.ticks.num_rows, len(results.gaps)
+        health.bars += results.first_bars
         health.ticks += ticks
         health.gaps += gaps
-        _BARS.labels("first").inc(first)
-        _BARS.labels("revision").inc(len(revisions) - first)
+        health.duplicates += results.duplicates
+        health.too_late += results.too_late
+        health.bad_records += results.bad_records
+        _BARS.labels("first").inc(results.first_bars)
+        _BARS.labels("revision").inc(results.revisions)
         _TICKS.inc(ticks)
         _GAPS.inc(gaps)
-        counts = _of_kind(results, COUNTS)
-        duplicates, too_late, bad = (
-            pc.sum(counts[name]).as_py() or 0 for name in ("time_ns", "trade_count", "received_ns")
-        )
-        health.duplicates += duplicates
-        health.too_late += too_late
-        health.bad_records += bad
-        _DUPLICATES.inc(duplicates)
-        _TOO_LATE.inc(too_late)
-        _BAD.inc(bad)
-        if too_late or bad:
-            log.warning("trades_not_counted", too_late=too_late, unreadable=bad)
+        _DUPLICATES.inc(results.duplicates)
+        _TOO_LATE.inc(results.too_late)
+        _BAD.inc(results.bad_records)
+        if results.too_late or results.bad_records:
+            log.warning("trades_not_counted", too_late=results.too_late, unreadable=results.bad_records)
 
     def _note_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -183,23 +174,8 @@ class LiveWriter:
         log.warning("live_batch_retried", attempt=state.attempt_number, error=str(error), kind=type(error).__name__)
 
 
-def _of_kind(results: pa.Table, kind: int) -> pa.Table:
-    return results.filter(pc.equal(results["kind"], kind))
-
-
-def _newest_revisions(bars: pa.Table) -> pa.Table:
-    """Rows of `market.ohlc`: the last revision of each bar of the batch."""
-    order = [
-        ("ticker", "ascending"),
-        ("period_seconds", "ascending"),
-        ("time_ns", "ascending"),
-        ("revision", "ascending"),
-    ]
-    bars = bars.take(pc.sort_indices(bars, sort_keys=order))
-    keys = [bars[name].to_numpy(zero_copy_only=False) for name in ("ticker", "period_seconds", "time_ns")]
-    is_last = np.ones(bars.num_rows, dtype=bool)
-    is_last[:-1] = np.any([column[1:] != column[:-1] for column in keys], axis=0)
-    bars = bars.filter(pa.array(is_last))
+def _table_rows(bars: pa.Table) -> pa.Table:
+    """Rows of `market.ohlc`."""
     rows = bars.num_rows
     columns = {name: bars[name] for name in OHLC.arrow_schema.names if name in bars.column_names}
     columns |= {
