@@ -1,10 +1,12 @@
 """A BarMaker as bytes and back: what a restarted process goes on from.
 
-A zip of numpy arrays (no pickle) and one JSON text; integers that do not fit 64 bits travel as decimal text.
+One JSON text and the bytes of numpy arrays behind each other (no pickle): a state is written after every micro-batch,
+and files in an archive take longer than what is in them. Integers that do not fit 64 bits travel as decimal text.
 """
 
-import io
 import json
+import struct
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -17,10 +19,34 @@ from bars.level import Level
 from bars.maker import BarMaker, TickerState
 from bars.seen import SeenIds
 
-__all__ = ["load", "save"]
+__all__ = ["load", "pack", "save", "unpack"]
 
-_VERSION = 1
+_VERSION = 2
 _COLUMNS = [field.name for field in fields(Bars)[1:]]
+_HEAD = struct.Struct("<IQ")
+
+
+def pack(meta: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """`meta` (JSON) and one-dimensional arrays of a fixed width, as bytes that `unpack` reads."""
+    kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    shapes = [[name, array.dtype.str, len(array)] for name, array in kept.items()]
+    head = json.dumps([meta, shapes]).encode()
+    return b"".join([_HEAD.pack(_VERSION, len(head)), head, *(array.tobytes() for array in kept.values())])
+
+
+def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """What `pack` was given; the arrays can be written to. Raises ValueError for the bytes of another version."""
+    version, length = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise ValueError(f"this state has version {version}, and this program reads {_VERSION}")
+    at = _HEAD.size + length
+    meta, shapes = json.loads(data[_HEAD.size : at])
+    arrays = {}
+    for name, kind, count in shapes:
+        dtype = np.dtype(kind)
+        arrays[name] = np.frombuffer(data, dtype, count, at).copy()
+        at += dtype.itemsize * count
+    return meta, arrays
 
 
 def save(maker: BarMaker) -> bytes:
@@ -38,10 +64,10 @@ def save(maker: BarMaker) -> bytes:
             arrays[f"{period}/revision"] = level.revision
             arrays[f"{period}/is_changed"] = level.is_changed
         levels[period] = {"scales": scales, "since": level.since, "seeded": level.seeded}
-    for number, state in enumerate(maker.states):
-        arrays[f"seen/{number}"] = np.stack((state.seen.first, state.seen.last))
+    none = np.empty(0, np.int64)
+    arrays["seen/first"] = np.concatenate([none, *(state.seen.first for state in maker.states)])
+    arrays["seen/last"] = np.concatenate([none, *(state.seen.last for state in maker.states)])
     meta = {
-        "version": _VERSION,
         "lateness_ns": maker.lateness_ns,
         "horizon_ns": maker.horizon_ns,
         "duplicates": maker.duplicates,
@@ -57,29 +83,25 @@ def save(maker: BarMaker) -> bytes:
                 "gaps": state.gaps,
                 "floor": state.seen.floor,
                 "limit": state.seen.limit,
+                "intervals": len(state.seen.first),
             }
             for ticker, state in zip(maker.tickers, maker.states, strict=True)
         ],
     }
-    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    out = io.BytesIO()
-    np.savez(out, allow_pickle=False, **arrays)
-    return out.getvalue()
+    return pack(meta, arrays)
 
 
 def load(data: bytes) -> BarMaker:
     """The maker that `save` wrote; raises ValueError for the bytes of another version."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        meta = json.loads(arrays["meta"].tobytes())
-        if meta["version"] != _VERSION:
-            raise ValueError(f"bar state has version {meta['version']}, this reads {_VERSION}")
-        states = []
-        for number, entry in enumerate(meta["tickers"]):
-            first, last = arrays[f"seen/{number}"]
-            seen = SeenIds(entry["limit"], entry["floor"], first, last)
-            gaps = [(start, end) for start, end in entry["gaps"]]
-            states.append(TickerState(seen, entry["clock"], entry["settled"], entry["covered_from"], gaps))
-        levels = {int(period): _level(int(period), entry, arrays) for period, entry in meta["levels"].items()}
+    meta, arrays = unpack(data)
+    ends = np.cumsum([entry["intervals"] for entry in meta["tickers"]], dtype=np.int64)[:-1]
+    seen = zip(np.split(arrays["seen/first"], ends), np.split(arrays["seen/last"], ends), strict=True)
+    states = []
+    for entry, (first, last) in zip(meta["tickers"], seen, strict=False):
+        ids = SeenIds(entry["limit"], entry["floor"], first, last)
+        gaps = [(start, end) for start, end in entry["gaps"]]
+        states.append(TickerState(ids, entry["clock"], entry["settled"], entry["covered_from"], gaps))
+    levels = {int(period): _level(int(period), entry, arrays) for period, entry in meta["levels"].items()}
     return BarMaker(
         sorted(levels),
         meta["lateness_ns"],
@@ -89,11 +111,11 @@ def load(data: bytes) -> BarMaker:
         levels,
         meta["duplicates"],
         meta["too_late"],
-        meta.get("retired", {}),
+        meta["retired"],
     )
 
 
-def _level(period: int, entry: dict[str, Any], arrays: Any) -> Level:
+def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Level:
     since, seeded = ({int(number): time for number, time in entry[name].items()} for name in ("since", "seeded"))
     if f"{period}/revision" not in arrays:
         return Level(period, since=since, seeded=seeded)

@@ -3,9 +3,6 @@
 Trades of a ticker always lie in one partition, so that bars, repeats and gaps of a ticker are decided here alone.
 """
 
-import io
-import json
-import zipfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -317,19 +314,14 @@ class LivePartition:
             "gaps": self._gaps,
             "touched": self._touched,
         }
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr("meta", json.dumps(meta))
-            for number, maker in enumerate(self.makers):
-                archive.writestr(f"maker{number}", saved.save(maker))
-        return out.getvalue()
+        makers = {f"maker{number}": np.frombuffer(saved.save(own), np.uint8) for number, own in enumerate(self.makers)}
+        return saved.pack(meta, makers)
 
     @classmethod
     def load(cls, data: bytes) -> "LivePartition":
         """Raises ValueError for the bytes of another version."""
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            meta = json.loads(archive.read("meta"))
-            makers = [saved.load(archive.read(f"maker{number}")) for number in range(2)]
+        meta, arrays = saved.unpack(data)
+        makers = [saved.load(arrays[f"maker{number}"].tobytes()) for number in range(2)]
         partition = cls(makers[0].lateness_ns, makers[0].horizon_ns)
         partition.makers = makers
         partition._wishes = {t: _Wishes(ticks, frozenset(periods)) for t, (ticks, periods) in meta["wishes"].items()}
@@ -344,7 +336,7 @@ class LivePartition:
             t: {text.encode("latin-1"): time for text, time in ids} for t, ids in meta["text_ids"].items()
         }
         partition._text_floors = meta["text_floors"]
-        partition._touched = meta.get("touched", {})
+        partition._touched = meta["touched"]
         partition._gaps = {t: [(a, b, c, d) for a, b, c, d in gaps] for t, gaps in meta["gaps"].items()}
         return partition
 
