@@ -127,6 +127,9 @@ class RelayState:
             request = validation.legacy(message, LEGACY_CLIENT, self.venues, limits.max_legacy_rows)
         except InvalidRequest as error:
             return [_legacy_end(peer, message.request_id, ing.Response.ERROR, str(error))]
+        # Sent again by one who waits: answered once. Where we were restarted meanwhile, it is what makes it wait again.
+        others = [w for w in self.waiting.get(request.request_id, ()) if w.peer != peer or w.request != request]
+        self._keep_waiting(request.request_id, others)
         if sum(map(len, self.waiting.values())) >= limits.max_waiting_reads:
             busy = f"{limits.max_waiting_reads} OHLCRequests are waiting already; try again later."
             return [_legacy_end(peer, message.request_id, ing.Response.ERROR, busy)]

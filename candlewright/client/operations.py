@@ -44,6 +44,10 @@ POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0
 TRIGGER_RESEND_SECONDS, TRIGGER_RESEND_MAX_SECONDS = 3.0, 6.0
 #: While another list of triggers is asked for.
 TURN_SECONDS = 0.01
+#: So often the pages of a legacy answer are asked for.
+LOSSES = 5
+#: How long stored candles may take to be read for a legacy request.
+READ_SECONDS = 10.0
 #: How long a running request is followed through silence: parts of the platform may restart meanwhile.
 SILENCE_SECONDS = 60.0
 
@@ -193,7 +197,8 @@ class Operations:
             limit=wanted.limit,
         )
         candles: dict[int, cw.OHLCV] = {}
-        page = yield from self._ask(request, ing.Response)
+        page = yield from self._first_page(request)
+        losses = 0
         while True:
             if page.status == ing.Response.NOT_FOUND:
                 raise RequestNotFound(request.request_id, page.error_message or f"nothing of {wanted.ticker} there")
@@ -202,9 +207,53 @@ class Operations:
             for data in page.data:
                 candle = cw.OHLCV.FromString(data)
                 candles[candle.open_time] = candle
-            if page.is_final:
+            if page.is_final and len(candles) >= page.total_records:
                 return [candles[open_time] for open_time in sorted(candles)]
-            page = yield from self._next_of(ing.Response, request)
+            following = None if page.is_final else (yield from self._next_page())
+            if following is None:
+                # Pages were lost on the way: all are asked for again.
+                losses += 1
+                if losses == LOSSES:
+                    text = f"{len(candles)} of {page.total_records} candles came; the rest was lost {losses} times"
+                    raise PlatformRefused("ERROR", text, request.request_id)
+                following = yield from self._first_page(request)
+            page = following
+
+    def _first_page(self, request: ing.OHLCRequest) -> Operation[ing.Response]:
+        """It comes when the request has ended. A relay that was restarted meanwhile knows who waits when it is asked
+        again; the request's state, asked for beside it, tells that somebody is there.
+        """
+        last_heard = self._session.now
+        pause = RESEND_SECONDS
+        complaint: cw.Error | None = None
+        while self._session.now - last_heard < self._timeout_seconds:
+            yield Send(request)
+            yield Send(cw.RequestStateQuery(request_id=request.request_id))
+            until = self._session.now + pause
+            pause = min(pause * 2, RESEND_MAX_SECONDS)
+            while not isinstance(event := (yield Wait(until)), TimedOut):
+                message = event.message if isinstance(event, Reply) else None
+                if isinstance(message, ing.Response):
+                    return message
+                if isinstance(message, cw.RequestState):
+                    last_heard, complaint = self._session.now, None
+                    if message.state == "done":
+                        # The rows are being read: another question would have them read twice.
+                        until = max(until, self._session.now + READ_SECONDS)
+                elif isinstance(message, cw.Error):
+                    complaint = message
+        raise _refused(complaint) if complaint else self._unreachable(last_heard)
+
+    def _next_page(self) -> Operation[ing.Response | None]:
+        """None when it does not come."""
+        until = self._session.now + RESEND_MAX_SECONDS
+        while not isinstance(event := (yield Wait(until)), TimedOut):
+            if isinstance(event, Reply):
+                if isinstance(event.message, ing.Response):
+                    return event.message
+                if isinstance(event.message, cw.Error):
+                    raise _refused(event.message)
+        return None
 
     def replay(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[tuple[int, Message]]]:
         """What a stream topic carried, by sequence; raises PlatformRefused for what is no longer kept."""

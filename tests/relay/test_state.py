@@ -237,6 +237,14 @@ def test_a_repeated_legacy_request_that_is_finished_is_served_to_all_who_wait(st
     assert [type(command) for command in commands] == [ev.ReadRows, ev.ReadRows]
 
 
+def test_a_legacy_request_that_its_client_sends_again_waits_once(state: RelayState) -> None:
+    for _ in range(3):
+        submission = only(send(state, legacy()), ev.Enqueue).submission
+        state.handle(ev.Enqueued(submission, False, submission.request))
+    final = ev.FinalArrived(ing.HistoryReadyNotification(request_id="r", status=OK))
+    assert [type(command) for command in state.handle(final)] == [ev.ReadRows]
+
+
 def test_a_legacy_request_that_cannot_be_queued_does_not_wait(state: RelayState) -> None:
     enqueue = only(send(state, legacy()), ev.Enqueue)
     assert only(state.handle(ev.CommandFailed(enqueue, "BUSY", "Busy.")), ev.Reply).message.error_message == "Busy."

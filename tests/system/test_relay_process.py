@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,15 +16,19 @@ from pathlib import Path
 import pytest
 import zmq
 
+import candlewright as cw_client
 from bus import topics as bus_topics
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from core.settings import Settings
+from iceberg import OHLC, append, create_tables, load_table, open_catalog
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from protobuf.frames import encode
 from tests.relay import pipeline
-from tests.relay.harness import Client, Subscriber, finish, submit
+from tests.relay.harness import START, Client, Subscriber, finish, submit
+from tests.relay.test_pages import MINUTE, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 Status = ing.SubmitResponse
@@ -51,6 +56,7 @@ class Installation:
         port_file.unlink(missing_ok=True)
         environment = {
             **os.environ,
+            "CANDLEWRIGHT_DATA_DIR": str(self.folder),
             "CANDLEWRIGHT_BUS__URL": self.redis.url,
             "CANDLEWRIGHT_RELAY__REQUESTS_BIND": self.requests,
             "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": self.notifications,
@@ -135,6 +141,38 @@ def test_clients_that_race_over_redis_queue_each_request_once(installation: Inst
     assert len(outcomes) == 200
     assert all(sorted(found) == [Status.QUEUED] + [Status.DUPLICATE] * 3 for found in outcomes.values())
     assert sum(state.end - state.first for state in installation.bus.state(bus_topics.REQUESTS)) == 200
+
+
+def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(installation: Installation) -> None:
+    settings = Settings(data_dir=installation.folder)
+    catalog = open_catalog(settings)
+    create_tables(catalog)
+    append(load_table(catalog, OHLC), rows(2_500).cast(OHLC.arrow_schema), {"made-by": "test"})
+    found: list[int] = []
+
+    def ask() -> None:
+        with cw_client.connect(installation.requests, installation.notifications, settings=settings) as client:
+            candles = client.ohlc("BTC/USDT.BINANCE", "1m", start=START, end=START + 2_500 * MINUTE)
+            found.append(candles.to_arrow().num_rows)
+
+    def queued() -> list[rec.Request]:
+        return [rec.Request.FromString(record.value) for record in installation.bus.read(bus_topics.REQUESTS, 0, 0)]
+
+    asking = threading.Thread(target=ask)
+    with installation.relay() as relay:
+        asking.start()
+        until = time.monotonic() + 30
+        while not (requests := queued()):
+            assert time.monotonic() < until, "the request does not arrive"
+            time.sleep(0.02)
+        relay.kill()
+        relay.wait()
+    with installation.relay():
+        # All that it hears of the client is what the client sends again.
+        finish(installation.bus, requests[0].historical.request_id, row_count=2_500)
+        asking.join(30)
+        assert found == [2_500]
+    assert queued() == requests
 
 
 def test_without_its_bus_the_relay_says_so_and_recovers(installation: Installation) -> None:

@@ -278,15 +278,71 @@ def test_bad_bytes_cost_nothing_but_a_count(talk: Conversation, parts: list[byte
     assert not ticket.is_done
 
 
+def page(request_id: str, *times: int, is_final: bool = False, total: int | None = None) -> ing.Response:
+    data = [cw.OHLCV(open_time=time).SerializeToString() for time in times]
+    return ing.Response(request_id=request_id, data=data, is_final=is_final, total_records=total)
+
+
+def request_id_of(talk: Conversation) -> str:
+    """Of the newest legacy request."""
+    talk.look()
+    return next(each.request_id for each in reversed(talk.sent) if isinstance(each, ing.OHLCRequest))
+
+
 def test_legacy_pages_are_put_together_in_order(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
-    talk.look()
-    request = talk.sent[-1]
-    assert isinstance(request, ing.OHLCRequest)
-    for times, is_final in (((3, 2), False), ((1, 2), True)):
-        data = [cw.OHLCV(open_time=time).SerializeToString() for time in times]
-        talk.reply(ing.Response(request_id=request.request_id, data=data, is_final=is_final))
+    name = request_id_of(talk)
+    for each in (page(name, 3, 2), page(name, 1, 2, is_final=True)):
+        talk.reply(each)
     assert [candle.open_time for candle in ticket.result()] == [1, 2, 3]
+
+
+def test_a_legacy_request_is_waited_for_as_long_as_the_platform_says_that_it_runs(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    for second in range(1, 200):
+        talk.pass_time(1.0)
+        state = cw.RequestState(request_id=request_id_of(talk), state="running")
+        if second % 5 == 0:
+            talk.reply(state)
+    assert not ticket.is_done
+    asked = [each for each in talk.sent if isinstance(each, ing.OHLCRequest)]
+    # A relay that was restarted meanwhile learns who waits by one of these.
+    assert 40 < len(asked) < 60
+    assert len({each.request_id for each in asked}) == 1
+    talk.reply(page(asked[0].request_id, 1, is_final=True))
+    assert [candle.open_time for candle in ticket.result()] == [1]
+
+
+def test_a_legacy_request_ends_when_nobody_is_there(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    for _ in range(30):
+        talk.pass_time(1.0)
+    with pytest.raises(PlatformUnreachable):
+        ticket.result()
+
+
+def test_legacy_pages_that_were_lost_are_asked_for_again(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    name = request_id_of(talk)
+    for each in (page(name, 1, total=3), page(name, 3, total=3, is_final=True)):
+        talk.reply(each)
+    assert not ticket.is_done
+    assert len([each for each in talk.sent if isinstance(each, ing.OHLCRequest)]) == 2
+    talk.reply(page(name, 1, 2, total=3))
+    # The relay was killed between two pages.
+    for _ in range(5):
+        talk.pass_time(1.0)
+    for each in (page(name, 1, 2, total=3), page(name, 3, total=3, is_final=True)):
+        talk.reply(each)
+    assert [candle.open_time for candle in ticket.result()] == [1, 2, 3]
+
+
+def test_candles_that_never_all_come_are_an_error(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    for _ in range(20):
+        talk.reply(page(request_id_of(talk), 1, total=2, is_final=True))
+    with pytest.raises(PlatformRefused, match="1 of 2 candles"):
+        ticket.result()
 
 
 def test_replay_collects_until_the_final_record(talk: Conversation) -> None:
