@@ -18,8 +18,8 @@ class Kind(Enum):
 
     @property
     def slot(self) -> "Kind":
-        """The kind of slot that such a job takes."""
-        return Kind.HISTORICAL if self is Kind.HISTORICAL else Kind.REALTIME
+        """The kind of slot that the broker takes for such a job; another view of it would lose slots, one a job."""
+        return Kind.REALTIME if self is Kind.REALTIME else Kind.HISTORICAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,11 +124,12 @@ def test_the_same_dispatch_twice_runs_once(state: IngestorState) -> None:
     assert state.handle(Dispatched(1, job(), 1.0)) == []
 
 
-def test_a_snapshot_takes_a_realtime_slot_and_any_other_when_there_is_none(state: IngestorState) -> None:
-    state.handle(Dispatched(1, job("s1", kind=Kind.SNAPSHOT), 1.0))
-    assert state.offered() == {"BINANCE:historical": 2}
+def test_a_snapshot_takes_a_historical_slot_and_any_other_when_there_is_none(state: IngestorState) -> None:
+    for number in range(2):
+        state.handle(Dispatched(1, job(f"s{number}", kind=Kind.SNAPSHOT), 1.0))
+    assert state.offered() == {"BINANCE:realtime": 1}
     state.handle(Dispatched(1, job("s2", kind=Kind.SNAPSHOT), 1.0))
-    assert state.offered() == {"BINANCE:historical": 1}
+    assert state.offered() == {}
 
 
 def test_more_dispatches_than_slots_are_rejected_without_blame(state: IngestorState) -> None:

@@ -1,0 +1,66 @@
+"""The broker's and the ingestor's books of slots, side by side: they must agree after every job."""
+
+from itertools import count
+
+import pytest
+
+from broker import door as broker_door
+from broker.events import Command, Dispatch, SnapshotAccepted, VenueLearned
+from broker.state import BrokerState
+from core.settings import BrokerSettings
+from ingestor import door
+from ingestor import events as ingestor_events
+from ingestor.state import IngestorState, SlotPlan
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+
+NOW_NS = 1_700_000_000_000_000_000
+DEADLINE_NS = NOW_NS + 3_600_000_000_000
+PLAN = SlotPlan(("BINANCE",), historical=2, realtime=3)
+
+
+class Pair:
+    """One broker and one ingestor, whose frames go through the doors of both."""
+
+    def __init__(self) -> None:
+        numbers = count()
+        self.broker = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, NOW_NS)
+        self.broker.handle(VenueLearned("BINANCE", candles_per_page=1_000, depth_candles=0))
+        self.ingestor = IngestorState(PLAN)
+        self.ingestor.handle(ingestor_events.Started(0.0))
+        self.to_broker(self.ingestor.handle(ingestor_events.VenueReady("BINANCE", 0.0)))
+
+    def to_broker(self, commands: list[ingestor_events.Command]) -> list[Command]:
+        said: list[Command] = []
+        for command in commands:
+            if isinstance(command, ingestor_events.Send):
+                event = broker_door.event_of(b"peer", frames.encode(command.message), 1.0, NOW_NS)
+                said += self.broker.handle(event)
+        return said
+
+    def run(self, commands: list[Command]) -> int:
+        """Give the dispatches among `commands` to the ingestor, whose jobs succeed; returns how many there were."""
+        jobs = 0
+        for command in commands:
+            if isinstance(command, Dispatch):
+                message = door.message_of([frames.VERSION, broker_door.dispatch_body(command)])
+                assert isinstance(message, ing.DataRequest)
+                self.ingestor.handle(door.dispatch_of(1, message, 1.0))
+                prices = cw.Snapshot(ticker=message.ticker, request_id=message.request_id)
+                self.to_broker(self.ingestor.handle(ingestor_events.JobSucceeded(command.job_id, (prices,), 1.0)))
+                jobs += 1
+        return jobs
+
+    def broker_slots(self) -> dict[str, int]:
+        return {name: free for name, free in self.broker.slots.counts().items() if free}
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 10])
+def test_snapshots_leave_every_slot_to_what_it_was_offered_for(snapshots: int) -> None:
+    pair = Pair()
+    assert pair.broker_slots() == pair.ingestor.offered() == {"BINANCE:historical": 2, "BINANCE:realtime": 3}
+    for number in range(snapshots):
+        accepted = SnapshotAccepted(f"s{number}", "BTC/USDT.BINANCE", "BINANCE", "client", DEADLINE_NS, number)
+        assert pair.run(pair.broker.handle(accepted)) == 1
+        assert pair.broker_slots() == pair.ingestor.offered() == {"BINANCE:historical": 2, "BINANCE:realtime": 3}
