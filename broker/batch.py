@@ -5,7 +5,7 @@ between the two loses no work: a piece whose acceptance was not published yet is
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ from protobuf import ingestor_pb2 as ing
 
 #: A frame to send once the bus has everything: to whom, its body, and the job that it gives away, if any.
 Outgoing = tuple[Connection, bytes, str]
+Outcome = PublishPieceDone | PublishRequestDone
 
 
 @dataclass(slots=True)
@@ -101,6 +102,7 @@ class Gatherer:
     def __init__(self) -> None:
         self.leases = Leases()
         self.results = Results()
+        self._outcomes: list[Outcome] = []
         #: Requests that ended since this was last cleared.
         self.ended: Counter[Final] = Counter()
         self._adders: dict[type, Callable[[Any], None]] = {
@@ -125,20 +127,18 @@ class Gatherer:
 
     @property
     def size(self) -> int:
-        return self.leases.size + self.results.size
+        return self.leases.size + self.results_size
 
-    def add(self, commands: list[Command]) -> list[Command] | None:
-        """Take those for the bus and for frames that must wait for it; gives back the others, if there are any."""
-        adders = self._adders
-        others: list[Command] | None = None
+    @property
+    def results_size(self) -> int:
+        return self.results.size + len(self._outcomes)
+
+    def add(self, commands: Iterable[Command]) -> list[Command]:
+        """Take those for the bus and for frames that must wait for it; gives back the others."""
+        adder_of = self._adders.get
+        others: list[Command] = []
         for command in commands:
-            adder = adders.get(type(command))
-            if adder is not None:
-                adder(command)
-            elif others is None:
-                others = [command]
-            else:
-                others.append(command)
+            adder_of(type(command), others.append)(command)
         return others
 
     def hold(self, holds: dict[str, dict[int, int]]) -> None:
@@ -153,7 +153,10 @@ class Gatherer:
         return taken
 
     def take_results(self) -> Results:
+        """Records are made of outcomes only here: by then leases are on their way, and their answer is waited for."""
         taken, self.results = self.results, Results()
+        outcomes, self._outcomes = self._outcomes, []
+        taken.outcomes = [records.outcome_record(outcome) for outcome in outcomes]
         return taken
 
     def _send(self, connection: Connection, body: bytes) -> None:
@@ -177,11 +180,12 @@ class Gatherer:
         self.results.put_venues[command.venue] = None
 
     def _piece_done(self, command: PublishPieceDone) -> None:
-        self.results.outcomes.append(records.piece_record(command))
+        self._outcomes.append(command)
+        self.results.finished.append(command.job_id)
 
     def _request_done(self, command: PublishRequestDone) -> None:
+        self._outcomes.append(command)
         self.ended[command.status] += 1
-        self.results.outcomes.append(records.request_record(command))
 
     def _put_state(self, command: PutState) -> None:
         self.results.drop_states.pop(command.request_id, None)

@@ -41,12 +41,16 @@ class Desk:
         else:
             self.dirty[request.request_id] = None
 
-    def forget_job(self, job: Job, is_finished: bool = False) -> None:
+    def forget_job(self, job: Job) -> None:
         """From here on nothing that speaks for `job` changes anything."""
         del self.jobs[job.job_id]
         job.piece.job = None
         if job.collected is not None:
             self.collected_rows -= len(job.collected.candles)
+
+    def revoke_job(self, job: Job, is_finished: bool = False) -> None:
+        """Forget `job`, and take its right to publish away."""
+        self.forget_job(job)
         self.out.append(Revoke(job.job_id, is_finished))
 
     def end(self, request: Request) -> None:
@@ -58,7 +62,7 @@ class Desk:
                     if job.connection is not None:
                         self.out.append(CancelWork(job.connection, piece.dispatched_id))
                         self.out.append(StopWork(job.connection, job.job_id))
-                    self.forget_job(job)
+                    self.revoke_job(job)
             request.outstanding.clear()
         if request.is_queued:
             self.matching.withdraw(request)

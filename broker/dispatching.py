@@ -6,7 +6,7 @@ Invariant after every event: no free slot and no waiting piece fit each other.
 from itertools import count
 
 from broker.desk import Desk
-from broker.events import Connection, Dispatch, Kind, Refuse, SlotOffered, VenueLearned
+from broker.events import Connection, Kind, Refuse, SlotOffered, VenueLearned
 from broker.jobs import Job
 from broker.requests import Piece, Request
 from broker.slots import Peer, QueueKey
@@ -50,10 +50,9 @@ class Dispatching:
             desk.say(Refuse(connection, "TOO_MANY_SLOTS", text))
             return
         for venue in venues:
-            if not self._venues.takes(venue):
+            if not self._venues.offered(venue, at):
                 desk.say(Refuse(connection, "TOO_MANY_VENUES", f"{MAX_VENUES} venues are known already"))
                 return
-            self._venues.offered(venue, at)
         offer = slots.offer_of(peer, venues, kinds)
         keys = offer.keys
         if len(keys) > 1:
@@ -104,4 +103,4 @@ class Dispatching:
         piece.job = desk.jobs[job_id] = Job(job_id, piece, connection, desk.at + desk.settings.lease_seconds)
         request.was_dispatched = True
         desk.show_later(request)
-        desk.out.append(Dispatch(connection, job_id, request.note_of(piece), request.describe(piece)))
+        desk.out.append(request.dispatch(connection, job_id, piece))

@@ -97,7 +97,7 @@ class Endings:
         )
         if result.exchange_time:
             saw_exchange_time(request.facts, result.exchange_time, desk.wall_ns)
-        desk.forget_job(job, is_finished=True)
+        desk.forget_job(job)
         request.accept(piece, result)
         desk.dirty[request.request_id] = None
         self._lifecycle.proceed(request)
@@ -106,7 +106,7 @@ class Endings:
         job = self._desk.jobs.get(event.job_id)
         if job is not None:
             request = job.piece.request
-            self._desk.forget_job(job, is_finished=True)
+            self._desk.revoke_job(job, is_finished=True)
             self._lifecycle.finish(request, Final.OK, "")
 
     # ---- badly
@@ -133,7 +133,7 @@ class Endings:
         job = self._desk.jobs.get(event.job_id)
         if job is not None and job.connection == event.connection:
             piece = job.piece
-            self._desk.forget_job(job)
+            self._desk.revoke_job(job)
             self._desk.note("dispatch_undeliverable", job_id=event.job_id)
             self._dispatching.requeue(piece)
 
@@ -165,7 +165,7 @@ class Endings:
         desk.note(what, job_id=job.job_id, request_id=request.request_id, code=failure.code, text=failure.text)
         if stop and job.connection is not None:
             desk.say(StopWork(job.connection, job.job_id))
-        desk.forget_job(job)
+        desk.revoke_job(job)
         if failure.code.counts_as_attempt:
             piece.attempts += 1
         else:

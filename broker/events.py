@@ -361,7 +361,7 @@ class DispatchedRequest(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """`is_finished`: the job delivered what it had to, so that nothing waits for the revocation."""
+    """`is_finished`: the job's result is on the bus, so that nothing waits for the revocation."""
 
     job_id: str
     is_finished: bool = False
@@ -389,6 +389,8 @@ class PublishPages:
 
 
 class PublishPieceDone(NamedTuple):
+    """Once it is published the lease of its job may go."""
+
     request_id: str
     number: int
     job_id: str

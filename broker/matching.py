@@ -32,15 +32,14 @@ class Matching:
             request = queue.head()
             if request is None:
                 return None
-            piece = request.peek(wall_ns)
+            piece = request.take(wall_ns)
             if piece is None:
                 queue.drop_head()
                 continue
             slot = self.slots.take(key, piece.banned, piece.avoided)
             if slot is None:
-                self._park(request)
+                self._park(key, piece)
                 continue
-            request.take()
             queue.advance(keep=request.has_more(wall_ns))
             return slot, piece
         return None
@@ -54,24 +53,22 @@ class Matching:
         if queue is None:
             return None
         while (request := queue.head()) is not None:
-            piece = request.peek(wall_ns)
+            piece = request.take(wall_ns)
             if piece is None:
                 queue.drop_head()
             elif connection in piece.banned:
-                self._park(request)
+                self._park(key, piece)
             else:
-                request.take()
                 queue.advance(keep=request.has_more(wall_ns))
                 return piece
         return None
 
-    def _park(self, request: Request) -> None:
-        piece = request.take()
-        self._parked.setdefault(request.key, {}).setdefault(piece.banned, []).append(piece)
+    def _park(self, key: QueueKey, piece: Piece) -> None:
+        self._parked.setdefault(key, {}).setdefault(piece.banned, []).append(piece)
 
     def unpark(self, key: QueueKey, connection: Connection) -> None:
         """Give the pieces that `connection` may have another chance: it has a slot to offer."""
-        groups = self._parked.get(key)
+        groups = self._parked.get(key) if self._parked else None
         if not groups:
             return
         for banned in [banned for banned in groups if connection not in banned]:

@@ -143,7 +143,12 @@ def mark_record(ticker: str, wanted: bytes) -> Record:
     return Record(mark.SerializeToString(), key=key, partition_key=key)
 
 
-def piece_record(done: PublishPieceDone) -> Record:
+def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
+    body = _piece_done(done) if isinstance(done, PublishPieceDone) else _request_done(done)
+    return _keyed(body, done.ticker.encode())
+
+
+def _piece_done(done: PublishPieceDone) -> bytes:
     outcome = rec.HistoryOutcome()
     piece = outcome.piece
     piece.request_id = done.request_id
@@ -166,10 +171,10 @@ def piece_record(done: PublishPieceDone) -> Record:
         span.first_offset = first
         span.last_offset = last
     _add_holes(piece.holes, result.holes)
-    return _keyed(outcome.SerializeToString(), done.ticker.encode())
+    return outcome.SerializeToString()
 
 
-def request_record(done: PublishRequestDone) -> Record:
+def _request_done(done: PublishRequestDone) -> bytes:
     outcome = rec.HistoryOutcome()
     request = outcome.request
     request.request_id = done.request_id
@@ -187,7 +192,7 @@ def request_record(done: PublishRequestDone) -> Record:
     if done.client_id:
         request.client_id = done.client_id
     _add_holes(request.holes, done.holes)
-    return _keyed(outcome.SerializeToString(), done.ticker.encode())
+    return outcome.SerializeToString()
 
 
 def _add_holes(field: Any, holes: Iterable[Range]) -> None:

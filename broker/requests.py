@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from broker.events import (
     AcceptedPiece,
     Connection,
+    Dispatch,
     DispatchedRequest,
     Final,
     Kind,
@@ -29,6 +30,7 @@ PAGES_PER_PIECE = 10
 #: So many pieces may fail for good before the rest of a request is given up.
 MAX_FAILED_PIECES = 10
 _NOBODY: frozenset[Connection] = frozenset()
+_HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
 
 
 @dataclass(slots=True)
@@ -111,26 +113,20 @@ class Request:
         #: Every piece that was cut and is not settled: ready, waiting for its time or for another slot, or running.
         self.outstanding: dict[int, Piece] = {}
 
-    def peek(self, wall_ns: int) -> Piece | None:
-        """The next piece to hand out, or None; stays the next one until `take`."""
+    def take(self, wall_ns: int) -> Piece | None:
+        """Take out the next piece to hand out, if there is one."""
         while self.ready:
-            if self.ready[0].is_live:
-                return self.ready[0]
-            self.ready.pop(0)
+            piece = self.ready.pop(0)
+            if piece.is_live:
+                return piece
         return None
-
-    def take(self) -> Piece:
-        return self.ready.pop(0)
 
     def has_more(self, wall_ns: int) -> bool:
         """Whether a piece could be handed out now."""
         return bool(self.ready)
 
-    def describe(self, piece: Piece) -> DispatchedRequest:
+    def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
         raise TypeError(f"{type(self).__name__} has no dispatch")
-
-    def note_of(self, piece: Piece) -> LeaseNote:
-        return LeaseNote(self.request_id, piece.number, piece.start, piece.end, piece.attempts, piece.dispatched_id)
 
 
 class SnapshotRequest(Request):
@@ -142,8 +138,10 @@ class SnapshotRequest(Request):
         self.outstanding[0] = piece
         self.ready.append(piece)
 
-    def describe(self, piece: Piece) -> DispatchedRequest:
-        return DispatchedRequest(ing.DataRequest.TICKER_SNAPSHOT, self.ticker, self.client_id)
+    def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
+        note = LeaseNote(self.request_id, 0, 0, 0, piece.attempts, piece.dispatched_id)
+        asked = DispatchedRequest(ing.DataRequest.TICKER_SNAPSHOT, self.ticker, self.client_id)
+        return Dispatch(connection, job_id, note, asked)
 
 
 class RealtimeRequest(Request):
@@ -175,18 +173,17 @@ class RealtimeRequest(Request):
         periods = {period for wants in each for period in wants.period_seconds}
         return Wants(any(wants.ticks for wants in each), tuple(sorted(periods)))
 
-    def describe(self, piece: Piece) -> DispatchedRequest:
+    def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
+        note = LeaseNote(self.request_id, 0, 0, 0, piece.attempts, piece.dispatched_id, self.ticker)
         periods = self.wants().period_seconds
-        return DispatchedRequest(
+        asked = DispatchedRequest(
             ing.DataRequest.REALTIME_TICKS,
             self.ticker,
             self.client_id,
             include_ohlc=bool(periods),
             ohlc_period_seconds=periods,
         )
-
-    def note_of(self, piece: Piece) -> LeaseNote:
-        return LeaseNote(self.request_id, 0, 0, 0, piece.attempts, piece.dispatched_id, self.ticker)
+        return Dispatch(connection, job_id, note, asked)
 
 
 class HistoricalRequest(Request):
@@ -239,26 +236,20 @@ class HistoricalRequest(Request):
 
     # ---- cutting
 
-    def peek(self, wall_ns: int) -> Piece | None:
-        while self.ready:
-            if self.ready[0].is_live:
-                return self.ready[0]
-            self.ready.pop(0)
-        if not self._can_cut(wall_ns):
-            return None
-        piece = self._cut(wall_ns)
-        self.ready.append(piece)
+    def take(self, wall_ns: int) -> Piece | None:
+        piece = super().take(wall_ns) if self.ready else None
+        if piece is None and self._uncut and self._can_cut(wall_ns):
+            piece = self._cut(wall_ns)
         return piece
 
     def has_more(self, wall_ns: int) -> bool:
-        return bool(self.ready) or self._can_cut(wall_ns)
+        return bool(self.ready or (self._uncut and self._can_cut(wall_ns)))
 
     def is_settled(self, wall_ns: int) -> bool:
-        return not self.outstanding and not self._can_cut(wall_ns)
+        return not self.outstanding and not (self._uncut and self._can_cut(wall_ns))
 
     def _can_cut(self, wall_ns: int) -> bool:
-        if not self._uncut:
-            return False
+        """Whether the next piece may be cut now; something is uncut still."""
         if self.limit is not None and (self.outstanding or self.rows >= self.limit):
             return False
         # What starts in the future of every clock we know of needs no asking, except once, by which we learn more.
@@ -267,14 +258,16 @@ class HistoricalRequest(Request):
     def _cut(self, wall_ns: int) -> Piece:
         start, end = self._uncut[0]
         facts = self.facts
+        span = facts.candles_per_piece * self.period_seconds * grid.SECOND
         if facts.depth_candles:
-            span = facts.candles_per_piece * self.period_seconds * grid.SECOND
-            cut = min(end, max(start, wall_ns + facts.ahead_ns) + span)
+            cut = max(start, wall_ns + facts.ahead_ns) + span
         else:
-            _, cut = next(grid.split(start, end, self.period_seconds, facts.candles_per_piece))
+            # At absolute multiples of the span, so that every run cuts alike.
+            cut = start - (start - grid.origin_of(self.period_seconds)) % span + span
         if cut < end:
             self._uncut[0] = (cut, end)
         else:
+            cut = end
             del self._uncut[0]
         limit = None if self.limit is None else self.limit - self.rows
         number = self._next_number
@@ -358,16 +351,12 @@ class HistoricalRequest(Request):
     def done_candles(self) -> int:
         return self.rows + sum(piece.job.progress for piece in self.outstanding.values() if piece.job is not None)
 
-    def describe(self, piece: Piece) -> DispatchedRequest:
-        return DispatchedRequest(
-            ing.DataRequest.HISTORICAL_OHLC,
-            self.ticker,
-            self.client_id,
-            piece.start,
-            piece.end,
-            self.period_seconds,
-            piece.limit,
-        )
+    def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
+        number, start, end = piece.number, piece.start, piece.end
+        note = LeaseNote(self.request_id, number, start, end, piece.attempts, piece.dispatched_id)
+        period_seconds, limit = self.period_seconds, piece.limit
+        asked = DispatchedRequest(_HISTORICAL, self.ticker, self.client_id, start, end, period_seconds, limit)
+        return Dispatch(connection, job_id, note, asked)
 
 
 def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:

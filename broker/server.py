@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import zmq
 
 from broker import door
-from broker.batch import Gatherer, Leases, Outgoing, Results
+from broker.batch import Gatherer, Outgoing, Results
 from broker.events import (
     JOB_ID_LENGTH,
     ClockTicked,
@@ -27,6 +27,7 @@ from broker.events import (
 from broker.feed import RECHECK_SECONDS, Feed
 from broker.instruments import ENDED, NOTES, SIZES
 from broker.journal import Mark, replay
+from broker.lease_lane import LeaseLane
 from broker.retention import Retention, Trimmer
 from broker.state import BrokerState
 from broker.writer import BusWriter, OutcomeLog, WriterThread
@@ -108,6 +109,7 @@ class BrokerServer:
         self._retention = retention or Retention()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._waker = Waker()
+        self._poller = zmq.Poller()
         self._router = self._context.socket(zmq.ROUTER)
         #: The compiled `send` itself, without the convenience around it.
         self._send = super(zmq.Socket, self._router).send
@@ -128,13 +130,12 @@ class BrokerServer:
         self.state = BrokerState(self._settings, JobIds(), at, time.time_ns())
         self._next_offset = replayed.next_offset
         self._marks.append(replayed.mark)
-        for event in replayed.events:
-            self._handle(event)
+        self._handle(replayed.events)
         outcomes = OutcomeLog(self._bus, replayed.outcome_ends)
         self._bind()
         self._outcomes = outcomes
         writer = BusWriter(self._bus, outcomes)
-        self._leases = WriterThread[Leases]("bus-leases", writer.write_leases, self._waker)
+        self._leases = LeaseLane(self._bus, writer, self._waker, self._poller)
         self._results = WriterThread[Results]("bus-results", writer.write_results, self._waker)
         self._feed = Feed(self._bus, replayed, self._waker)
         self._trimmer = Trimmer(self._bus, self._retention)
@@ -160,7 +161,7 @@ class BrokerServer:
 
     def run(self) -> None:
         """Serve until `stop` is called, from any thread or a signal handler."""
-        poller = zmq.Poller()
+        poller = self._poller
         poller.register(self._waker.inlet, zmq.POLLIN)
         poller.register(self._router, zmq.POLLIN)
         ticked_at = time.monotonic()
@@ -216,15 +217,18 @@ class BrokerServer:
         """
         wall_ns = time.time_ns()
         at = time.monotonic()
+        events: list[Event] = []
+        refused: list[tuple[Connection, BadFrame]] = []
         for connection, parts in self._received():
             try:
-                event = door.event_of(connection, parts, at, wall_ns)
+                events.append(door.event_of(connection, parts, at, wall_ns))
             except BadFrame as error:
-                NOTES["bad_frame"].inc()
-                log.warning("bad_frame", code=error.code, text=error.text)
-                self._refuse(connection, error.code, error.text, error.request_id)
-                continue
-            self._handle(event)
+                refused.append((connection, error))
+        self._handle(events)
+        for connection, refusal in refused:
+            NOTES["bad_frame"].inc()
+            log.warning("bad_frame", code=refusal.code, text=refusal.text)
+            self._refuse(connection, refusal.code, refusal.text, refusal.request_id)
 
     def _received(self) -> list[tuple[Connection, list[bytes]]]:
         receive = self._router.recv
@@ -250,8 +254,7 @@ class BrokerServer:
         while (portion := self._feed.take()) is not None:
             if portion.events or self._marks[-1].history != portion.history_ends:
                 self._mark(Mark(self._next_offset, dict(self._outcomes.ends), portion.history_ends))
-            for event in portion.events:
-                self._handle(event)
+            self._handle(portion.events)
             self._next_offset = portion.next_offset
         self._feed.is_full = len(self.state.requests) >= MAX_REQUESTS
 
@@ -265,16 +268,14 @@ class BrokerServer:
         leases = self._leases.done()
         if leases is not None:
             self._send_all(leases.outgoing)
-            for event in leases.events:
-                self._handle(event)
+            self._handle(leases.events)
         results = self._results.done()
         if results is not None:
             self._gathered.release(results.finished)
-            for event in results.events:
-                self._handle(event)
+            self._handle(results.events)
 
     def _tick(self, now: float) -> None:
-        self._handle(ClockTicked(now, time.time_ns()))
+        self._handle([ClockTicked(now, time.time_ns())])
         state = self.state
         if now - self._held_at >= HOLD_SECONDS:
             self._held_at = now
@@ -292,11 +293,9 @@ class BrokerServer:
 
     # ---- output
 
-    def _handle(self, event: Event) -> None:
-        others = self._gathered.add(self.state.handle(event))
-        if others is not None:
-            for command in others:
-                self._act(command)
+    def _handle(self, events: Iterable[Event]) -> None:
+        for command in self._gathered.add(self.state.handle_all(events)):
+            self._act(command)
 
     def _act(self, command: Command) -> None:
         """Commands that do not wait for the bus."""
@@ -312,7 +311,7 @@ class BrokerServer:
         leases = self._gathered.leases
         if (leases.is_urgent or (everything and leases.size)) and not self._leases.is_busy:
             self._leases.submit(self._gathered.take_leases())
-        if self._gathered.results.size and not self._results.is_busy:
+        if self._gathered.results_size and not self._results.is_busy:
             self._results.submit(self._gathered.take_results())
 
     def _refuse(self, connection: Connection, code: str, text: str, request_id: str) -> None:
@@ -320,7 +319,7 @@ class BrokerServer:
 
     def _send_all(self, outgoing: Iterable[Outgoing]) -> None:
         send = self._send
-        lost: list[tuple[Connection, str]] = []
+        lost: list[Event] = []
         for connection, body, job_id in outgoing:
             try:
                 send(connection, _NOW_MORE)
@@ -328,13 +327,13 @@ class BrokerServer:
                 send(body, _NOW)
             except zmq.Again:
                 NOTES["frame_dropped"].inc()
-                lost.append((connection, job_id))
+                lost.append(ConnectionLost(connection, job_id))
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-                lost.append((connection, job_id))
-        for connection, job_id in lost:
-            self._handle(ConnectionLost(connection, job_id))
+                lost.append(ConnectionLost(connection, job_id))
+        if lost:
+            self._handle(lost)
 
     def _hold(self) -> None:
         """Let go of what no unfinished request needs any more."""

@@ -12,7 +12,7 @@ Each event goes to one room:
 They share the desk (desk.py). A room calls those above it in `BrokerState.__init__`, never one below.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker import progress
 from broker.deliveries import Deliveries
@@ -111,9 +111,15 @@ class BrokerState:
         }
 
     def handle(self, event: Event) -> list[Command]:
+        return self.handle_all((event,))
+
+    def handle_all(self, events: Iterable[Event]) -> list[Command]:
+        """What is to be done about `events`, in their order."""
         out: list[Command] = []
         self._desk.out = out
-        self._handlers[type(event)](event)
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event)
         return out
 
     def _on_cancel(self, event: CancelAsked) -> None:

@@ -33,19 +33,19 @@ class VenueBook:
             facts = self._facts[venue] = VenueFacts()
         return facts
 
-    def takes(self, venue: str) -> bool:
-        """Whether there is room for what a slot may name."""
-        return venue in self._facts or len(self._facts) < MAX_VENUES
-
-    def offered(self, venue: str, at: float) -> VenueFacts:
-        """The facts of a venue that a slot was offered for, looked up now and then."""
-        facts = self.facts(venue)
+    def offered(self, venue: str, at: float) -> bool:
+        """A slot was offered for `venue`, which is looked up now and then; False when there is no room for it."""
+        facts = self._facts.get(venue)
+        if facts is None:
+            if len(self._facts) >= MAX_VENUES:
+                return False
+            facts = self.facts(venue)
         if at - facts.asked_at > VENUE_SECONDS:
             facts.asked_at = at
             self._desk.say(LookUpVenue(venue))
         elif facts.is_bare:
             self._keep(venue)
-        return facts
+        return True
 
     def learn(self, event: VenueLearned) -> bool:
         """Whether this is the first that is known of the venue."""

@@ -212,6 +212,12 @@ def _venue_learned(name: str, value: bytes | None) -> VenueLearned:
     return VenueLearned(name, venue.max_candles_per_request or 1_000, venue.depth_candles, is_bare)
 
 
+def slowness(since: float) -> str:
+    """What is wrong with a write that is under way since then, or an empty string."""
+    waited = time.monotonic() - since
+    return f"the bus has not answered for {waited:.0f} seconds" if waited > SLOW_SECONDS else ""
+
+
 class WriterThread(Generic[Batch]):
     """One batch at a time: `submit`, then `done` gives it back; `wake` is called when it is ready to be taken.
 
@@ -235,9 +241,7 @@ class WriterThread(Generic[Batch]):
         """What keeps this writer from its work, or an empty string."""
         if self.problem:
             return self.problem
-        if self.is_busy and (waited := time.monotonic() - self.busy_since) > SLOW_SECONDS:
-            return f"the bus has not answered for {waited:.0f} seconds"
-        return ""
+        return slowness(self.busy_since) if self.is_busy else ""
 
     def submit(self, batch: Batch) -> None:
         self.is_busy = True

@@ -120,7 +120,7 @@ class Run(RuleBasedStateMachine):
         for command in self.unwritten_results:
             if isinstance(command, PublishPieceDone | PublishRequestDone):
                 self.outcomes.append(command)
-            elif isinstance(command, Revoke):
+            if isinstance(command, PublishPieceDone | Revoke):
                 self.leases.pop(command.job_id, None)
         self.unwritten_results = []
 
