@@ -135,7 +135,7 @@ def _range_frame(
 ) -> tuple[Index, Index]:
     if not window.order:
         return first, end
-    peers_low, peers_high = _peers(window.order, values, bounds, rows)
+    peers_low, peers_high = peers(window.order, values, bounds, rows)
     frame = window.frame
     found: list[Index] = []
     for bound, is_low in ((frame.lower, True), (frame.upper, False)):
@@ -151,7 +151,7 @@ def _range_frame(
     return found[0], found[1]
 
 
-def _peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, rows: Index) -> tuple[Index, Index]:
+def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, rows: Index) -> tuple[Index, Index]:
     """First peer and the end of the peers of each row."""
     length = len(rows)
     new = np.zeros(length, dtype=np.bool_)
@@ -229,7 +229,7 @@ def _ranking(
             longer + (place - longer * (least + 1)) // np.maximum(least, 1),
         )
         return Vector(BIGINT, tile + 1, None)
-    low, high = _peers(window.order, values, bounds, rows) if window.order else (first, end)
+    low, high = peers(window.order, values, bounds, rows) if window.order else (first, end)
     if function.name == "RANK":
         return Vector(BIGINT, low - first + 1, None)
     if function.name == "PERCENT_RANK":

@@ -1,7 +1,7 @@
 """The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
 
 import json
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from cep.evaluation import RowValues
 from cep.expressions import Column, walk
-from cep.over import RANKING, Over
+from cep.over import RANKING, Over, WindowFunction
 from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
 from cep.relation import Relation, partition_codes
 from cep.release import Clock, Rows, compact, joined
+from cep.running_over import RunningTotals, running_functions
 from cep.slots import Slots
 from cep.vector import Bools, Index
 from cep.windows import WindowTable
@@ -118,7 +119,8 @@ class JoinStage:
 
 
 class OverStage:
-    """OVER with frames that end at the current row: the rows that a later frame can reach are kept.
+    """OVER with frames that end at the current row: the rows that a later frame can reach are kept, or running totals
+    where frames have no start.
 
     `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
     """
@@ -130,8 +132,7 @@ class OverStage:
         frame = node.window.frame
         ahead = frame.upper.kind not in ("CURRENT ROW", "PRECEDING")
         aggregates = [function for function in node.functions if function.name not in (*RANKING, "LAG", "LEAD")]
-        unbounded = frame.lower.kind == "UNBOUNDED PRECEDING" and bool(aggregates)
-        ranked = any(function.name in RANKING for function in node.functions)
+        ranked = [function.name for function in node.functions if function.name in RANKING]
         leading = any(function.name == "LEAD" and function.offset for function in node.functions)
         if node.window.recognize is not None:
             raise node.at.reject("a row pattern in a window is not possible on a stream", "use MATCH_RECOGNIZE")
@@ -139,15 +140,17 @@ class OverStage:
             raise node.at.reject(
                 "a window that looks ahead is not possible on a stream", "end the frame at CURRENT ROW"
             )
-        if unbounded or ranked:
+        if any(name != "ROW_NUMBER" for name in ranked):
             raise node.at.reject(
-                "a window without a bound would keep every row of a stream",
-                "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
+                f"{ranked[0]} would keep every row of a stream", "ROW_NUMBER, COUNT, MIN and MAX are possible"
             )
+        self._running = running_functions(node)
+        self._bounded = [place for place in range(len(node.functions)) if place not in self._running]
+        self._totals = RunningTotals(node.window, [node.functions[place] for place in self._running])
         lags = [function.offset for function in node.functions if function.name == "LAG"]
         self._rows = max([0, *lags])
         self._range: float | int = 0
-        for bound in (frame.lower, frame.upper) if aggregates else ():
+        for bound in (frame.lower, frame.upper) if aggregates and frame.lower.kind != "UNBOUNDED PRECEDING" else ():
             if bound.kind == "PRECEDING" and frame.unit == "ROWS":
                 self._rows = max(self._rows, int(bound.amount))
             elif bound.kind == "PRECEDING":
@@ -163,18 +166,28 @@ class OverStage:
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         if rows.length == 0:
-            return rows.replaced(self._moved(rows.relation).run({}))
+            return rows.replaced(self._moved(rows.relation, self.node.functions).run({}))
+        if not self._running:
+            return rows.replaced(self._over_kept(rows, self.node.functions))
+        bounded = [self.node.functions[place] for place in self._bounded]
+        computed = self._over_kept(rows, bounded) if bounded else rows.relation
+        totals = self._totals.feed(rows)
+        width = rows.relation.width
+        further = [computed.column(width + number) for number in range(len(bounded))]
+        placed = dict(zip((*self._bounded, *self._running), (*further, *totals), strict=True))
+        return rows.replaced(rows.relation.with_columns([placed[place] for place in range(len(placed))]))
+
+    def _over_kept(self, rows: Rows, functions: Sequence[WindowFunction]) -> Relation:
         old = self._kept.length if self._kept is not None else 0
         together = joined([self._kept, rows]) if self._kept is not None and old else rows
-        computed = self._moved(together.relation).run({})
+        computed = self._moved(together.relation, functions).run({})
         self._keep(together)
-        fresh = np.arange(old, together.length, dtype=np.int64)
-        return rows.replaced(computed.take(fresh))
+        return computed.take(np.arange(old, together.length, dtype=np.int64))
 
-    def _moved(self, relation: Relation) -> Over:
+    def _moved(self, relation: Relation, functions: Sequence[WindowFunction]) -> Over:
         node = self.node
         given = _Given(node.inner.fields, relation)
-        return Over(given, node.window, node.functions, node.measures, node.fields, node.limits, node.at)
+        return Over(given, node.window, tuple(functions), node.measures, node.fields, node.limits, node.at)
 
     def _keep(self, rows: Rows) -> None:
         numbers = partition_codes([rows.relation.column(index) for index in self.node.window.partition], rows.length)
@@ -195,12 +208,14 @@ class OverStage:
 
     def drop(self, tickers: Set[str]) -> None:
         self._kept = _without(self._kept, tickers)
+        self._totals.drop(tickers)
 
     def snapshot(self) -> tuple[str, Rows | None]:
-        return "{}", self._kept
+        return json.dumps({"totals": self._totals.snapshot()} if self._running else {}), self._kept
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._kept = rows
+        self._totals.restore(state.get("totals", {}))
 
 
 def _newest(times: Index, tickers: pa.Array) -> Index:
