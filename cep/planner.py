@@ -95,7 +95,7 @@ class Planner:
             SortKey(self._ordinal(item, plan.fields) or binder.bind(item.expression), item.descending, item.nulls_first)
             for item in node.order_by
         ]
-        return Sort(plan, tuple(keys))
+        return Sort(plan, tuple(keys), node.order_by[0].at)
 
     def _ordinal(self, item: SortItem, fields: Sequence[Field]) -> Column | None:
         node = item.expression
@@ -108,7 +108,9 @@ class Planner:
     def _limited(self, plan: Plan, node: QueryNode) -> Plan:
         limit = self._count(node.limit, "LIMIT")
         offset = self._count(node.offset, "OFFSET")
-        return plan if limit is None and not offset else Limited(plan, offset or 0, limit)
+        if limit is None and not offset:
+            return plan
+        return Limited(plan, offset or 0, limit, (node.limit or node.offset or node).at)
 
     def _count(self, node: Node | None, what: str) -> int | None:
         if node is None:
@@ -143,7 +145,8 @@ class Planner:
                 for column, kind in zip(columns, kinds, strict=True)
             )
             branches.append(Project(plan, parts, fields))
-        return Distinct(Union(tuple(branches))) if node.distinct else Union(tuple(branches))
+        found = Union(tuple(branches), node.at)
+        return Distinct(found, node.at) if node.distinct else found
 
     # -- SELECT ---------------------------------------------------------------------------------------------------
 
@@ -250,7 +253,7 @@ class Planner:
         plan, base = source, len(source.fields)
         if isinstance(binder, GroupBinder):
             group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
-            plan = Group(source, tuple(binder.keys), tuple(binder.aggregates), group_fields)
+            plan = Group(source, tuple(binder.keys), tuple(binder.aggregates), group_fields, node.at)
             base = len(group_fields)
             if having is not None:
                 plan = Filter(plan, having)
@@ -270,7 +273,7 @@ class Planner:
         if node.distinct:
             if len(shown) > width:
                 raise node.at.reject("ORDER BY of SELECT DISTINCT takes columns of the select list")
-            result = Distinct(result)
+            result = Distinct(result, node.at)
         if extra:
             sort = [
                 SortKey(
@@ -279,7 +282,7 @@ class Planner:
                 for key in keys
                 if not isinstance(key.expression, Constant)
             ]
-            result = Sort(result, tuple(sort))
+            result = Sort(result, tuple(sort), order_by[0].at)
         return Narrowed(result, width) if len(shown) > width else result
 
     def _item(self, item: SelectItem, position: int, binder: SelectBinder) -> list[tuple[str, Expression]]:

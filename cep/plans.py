@@ -1,7 +1,7 @@
 """Query plans: checked, typed, independent of data. `run` computes a plan over named inputs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from cep.limits import Limits
 from cep.matching import evaluate_matches, find
 from cep.recognize import RecognizePlan, SortKey
 from cep.relation import Relation, Source, arranged, concatenated, partition_codes, sorted_order
-from cep.tokens import Position
+from cep.tokens import BEGIN, Position
 from cep.vector import Index, Vector, concatenate
 
 Inputs = Mapping[str, Relation]
@@ -98,6 +98,7 @@ class Narrowed:
 class Sort:
     inner: Plan
     keys: tuple[SortKey, ...]
+    at: Position = field(default=BEGIN, compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -113,6 +114,7 @@ class Limited:
     inner: Plan
     offset: int
     limit: int | None
+    at: Position = field(default=BEGIN, compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -129,6 +131,7 @@ class Union:
     """All rows of all branches, whose columns have equal types."""
 
     branches: tuple[Plan, ...]
+    at: Position = field(default=BEGIN, compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -141,6 +144,7 @@ class Union:
 @dataclass(frozen=True, slots=True)
 class Distinct:
     inner: Plan
+    at: Position = field(default=BEGIN, compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -161,6 +165,7 @@ class Group:
     keys: tuple[Expression, ...]
     aggregates: tuple[Aggregation, ...]
     fields: tuple[Field, ...]
+    at: Position = field(default=BEGIN, compare=False)
 
     def run(self, inputs: Inputs) -> Relation:
         rows = self.inner.run(inputs)

@@ -91,10 +91,9 @@ class QueryReader(PatternReader):
         return name, columns, query
 
     def _union(self) -> SelectNode | UnionNode | QueryNode:
-        at = self.at
         left = self._query_term()
         while self.is_word("UNION"):
-            self.advance()
+            at = self.advance().at
             distinct = not self.accept_words("ALL")
             if distinct:
                 self.accept_words("DISTINCT")

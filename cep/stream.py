@@ -18,15 +18,15 @@ from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
 from cep.over import Over
-from cep.plans import Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort
+from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort, Union
 from cep.relation import Relation, from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
 from cep.slots import Lifted, Slots, lift
 from cep.stream_stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, chained
+from cep.tokens import BEGIN, Position
 from cep.types import Kind, SqlType, to_arrow
 from cep.vector import Index, Vector, nulls
 from cep.windows import WindowTable
-from core.errors import TriggerRejected
 
 _MAGIC = b"cep1"
 
@@ -118,16 +118,13 @@ def _chain(plan: Plan) -> list[Plan]:
         if isinstance(current, Scan | Join):
             return found[::-1]
         if isinstance(current, Sort):
-            raise TriggerRejected("ORDER BY is not possible on a stream", hint="events come in the order of time")
+            raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
         if isinstance(current, Limited):
-            raise TriggerRejected("LIMIT is not possible on a stream")
-        if not hasattr(current, "inner"):
-            raise TriggerRejected(
-                f"{type(current).__name__.upper()} is not possible in a running trigger",
-                hint="it is in batch evaluation",
-            )
-        if not isinstance(current, (*STATELESS, Match, Over, Group, WindowTable)):
-            raise TriggerRejected(f"{type(current).__name__.upper()} is not possible on a stream")
+            raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds makes events fewer")
+        if isinstance(current, Distinct):
+            raise current.at.reject("DISTINCT is not possible on a stream", "cooldown_seconds makes events fewer")
+        if isinstance(current, Union):
+            raise current.at.reject("UNION is not possible on a stream", "register two triggers, or write OR")
         current = current.inner
 
 
@@ -152,14 +149,16 @@ def _scanned(node: Plan) -> str:
         elif isinstance(current, STATELESS):
             pending.append(current.inner)
         else:
-            raise TriggerRejected(
-                "a join on a stream takes filtered inputs", hint="join first, then aggregate or match"
-            )
+            raise _place(node).reject("a join on a stream takes filtered inputs", "join first, then aggregate or match")
     if len(names) > 1:
-        raise TriggerRejected(
-            "a join of two inputs is not possible in a running trigger", hint="join one input with itself"
+        raise _place(node).reject(
+            "a join of two inputs is not possible in a running trigger", "join one input with itself"
         )
     return str(names.pop())
+
+
+def _place(node: Plan) -> Position:
+    return node.at if isinstance(node, Join) else BEGIN
 
 
 def _start(node: Plan, source: StreamInput) -> _Known:
@@ -216,7 +215,7 @@ def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
             order = node.window.order
             first = order[0].expression if order else None
             if not isinstance(first, Column) or first.index not in known.times or order[0].descending:
-                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending")
+                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending", _by(source))
             merge = merge or not known.tickers & set(node.window.partition)
         elif isinstance(node, WindowTable):
             width = len(node.fields)
@@ -229,17 +228,21 @@ def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
             )
             merge = merge or not known.tickers
         elif isinstance(node, Match):
-            known, spans = _check_match(node, known)
+            known, spans = _check_match(node, known, source)
             merge = merge or spans
     return merge
 
 
-def _check_match(node: Match, known: _Known) -> tuple[_Known, bool]:
+def _by(source: StreamInput) -> str:
+    return f"here ORDER BY {source.time_columns[0]}"
+
+
+def _check_match(node: Match, known: _Known, source: StreamInput) -> tuple[_Known, bool]:
     plan = node.recognize
     if plan.order:
         first = plan.order[0]
         if not isinstance(first.expression, Column) or first.expression.index not in known.times or first.descending:
-            raise plan.at.reject("MATCH_RECOGNIZE on a stream needs ORDER BY the event time, ascending")
+            raise plan.at.reject("MATCH_RECOGNIZE on a stream needs ORDER BY the event time, ascending", _by(source))
     spans = not known.tickers & set(plan.partition)
     places = list(plan.columns)
     outputs = [*places[: plan.measures_at], *([-1] * len(plan.measures)), *places[plan.measures_at :]]
@@ -303,8 +306,8 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
             continue
         if isinstance(node, Group):
             if window is None:
-                raise TriggerRejected(
-                    "GROUP BY on a stream needs a time window", hint="GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
+                raise node.at.reject(
+                    "GROUP BY on a stream needs a time window", "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
                 )
             stage = GroupStage(node, waiting, window, slots)
             stage.set_ticker_column(_ticker_index(query, window))
