@@ -14,7 +14,7 @@ from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS, candles_of
 from candlewright.cli.trigger import lines_of
 from candlewright.cli.watch import BAR_COLUMNS, candle_of, columns, row_of
 from candlewright.client import Bar, Client, Notification, Outcome, Realtime, Stream, connect
-from candlewright.client.spark_connect import open_session
+from candlewright.client.spark_connect import session_of
 from candlewright.client.times import format_nanoseconds
 from candlewright.supervisor.private import PrivatePlatform
 from core.errors import CandlewrightError
@@ -86,7 +86,7 @@ def fetch(stage: Stage) -> None:
 
 def read(stage: Stage) -> None:
     assert stage.final is not None
-    session = open_session(stage.settings.spark.connect_bind)
+    session = session_of(stage.settings.spark)
     try:
         query = (
             "SELECT open_time, open, high, low, close, volume, trade_count FROM lake.market.ohlc"

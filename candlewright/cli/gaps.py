@@ -35,9 +35,9 @@ def read(settings: Settings, ticker: str) -> "pa.Table":
         from iceberg.read import read_gaps
 
         return read_gaps(settings, ticker)
-    from candlewright.client.spark_connect import open_session
+    from candlewright.client.spark_connect import session_of
 
-    session = open_session(settings.spark.connect_bind)
+    session = session_of(settings.spark)
     try:
         query = "SELECT * FROM lake.market.gaps WHERE ticker = :ticker ORDER BY from_ts, detected_at"
         return session.sql(query, args={"ticker": ticker}).toArrow()

@@ -6,14 +6,14 @@ import typer
 
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import FileOutput, print_arrow, say
-from candlewright.client.spark_connect import open_session
+from candlewright.client.spark_connect import session_of
 from core.errors import TriggerRejected
 
 
 def sql(statement: str, output: FileOutput, file: Path | None, config: Path | None) -> None:
     from flink_replacement_spark.sql import answer
 
-    session = open_session(settings_for(config).spark.connect_bind)
+    session = session_of(settings_for(config).spark)
     try:
         table = answer(session, statement)
     except TriggerRejected as error:

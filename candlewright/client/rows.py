@@ -30,7 +30,7 @@ def rows_from(settings: Settings) -> Rows:
         return LakeRows(settings)
     from candlewright.client.spark_connect import SparkRows
 
-    return SparkRows(settings.spark.connect_bind)
+    return SparkRows(settings.spark)
 
 
 def checked(table: "pa.Table", holes: Holes, wanted: Range, final: Notification) -> History:

@@ -39,7 +39,7 @@ def test_rows_equal_the_exchange_through_iceberg_and_spark(
     assert rows_of(got.to_arrow()) == expected
     assert got.holes == ()
     assert set(got.to_arrow()["source"].to_pylist()) == {"exchange"}
-    remote = SparkRows(system.platform.settings.spark.connect_bind)
+    remote = SparkRows(system.platform.settings.spark)
     with system.connect(rows=remote) as far:
         assert rows_of(far.read(got.notification).to_arrow()) == expected
 

@@ -1,10 +1,13 @@
 """Rows of a finished request, read from real tables."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import grpc
 import pyarrow as pa
 import pytest
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.lake import LakeRows
@@ -97,6 +100,48 @@ def test_tables_are_read_here_when_they_are_here_else_by_spark(settings: Setting
 @pytest.mark.parametrize("bind", ["127.0.0.1:15002", "sc://127.0.0.1:15002", "0.0.0.0:15002", "*:15002"])
 def test_spark_connect_url_of_a_bind(bind: str) -> None:
     assert connect_url(bind) == "sc://127.0.0.1:15002"
+
+
+@pytest.mark.parametrize(
+    ("bind", "url"),
+    [
+        ("127.0.0.1:15002", "sc://localhost:15002/;token=a%2Fb%3D"),
+        ("[::]:15002", "sc://localhost:15002/;token=a%2Fb%3D"),
+        ("sc://spark.example:443/;use_ssl=true", "sc://spark.example:443/;use_ssl=true;token=a%2Fb%3D"),
+        ("sc://spark.example:443/;token=own", "sc://spark.example:443/;token=own"),
+    ],
+)
+def test_a_token_goes_into_the_spark_connect_url(bind: str, url: str) -> None:
+    assert connect_url(bind, "a/b=") == url
+    assert DefaultChannelBuilder(url).token in ("a/b=", "own")
+
+
+# Spark's client warns when it cannot say goodbye, by a method that is deprecated.
+@pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated")
+def test_the_token_of_the_settings_is_shown_to_spark_connect(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Door(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            seen.extend(value for name, value in details.invocation_metadata if name == "authorization")
+
+            def refuse(request: bytes, context: grpc.ServicerContext) -> None:
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, "closed")
+
+            return grpc.unary_unary_rpc_method_handler(refuse)
+
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, handlers=(Door(),))
+        port = server.add_secure_port("localhost:0", grpc.local_server_credentials())
+        server.start()
+        spark = {"connect_bind": f"127.0.0.1:{port}", "conf": {"spark.connect.authenticate.token": "a/b="}}
+        settings = Settings.model_validate({"data_dir": tmp_path, "spark": spark})
+        try:
+            with pytest.raises(RowsUnavailable, match=f"localhost:{port}/? cannot be reached|closed"):
+                rows_from(settings).history(Range("A/B.X", 60, 0, MINUTE), final(1))
+        finally:
+            server.stop(None).wait()
+    assert set(seen) == {"Bearer a/b="}
 
 
 def test_legacy_candles_become_columns() -> None:
