@@ -15,8 +15,9 @@ from cep.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
+from triggers.moved import Moved
 
-__all__ = ["Common", "Moved", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
+__all__ = ["Common", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
 
 _UNKNOWN = -(2**63)
 #: Rows of more tickers than this are picked out of all rows together.
@@ -70,16 +71,6 @@ class Trigger:
     @property
     def text(self) -> Text:
         return self.sql, tuple(sorted(self.parameters.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What one micro-batch brought of one input. `tickers`: those with rows, a new watermark or an end."""
-
-    rows: pa.Table
-    by_ticker: Mapping[str, pa.Table]
-    tickers: frozenset[str]
-    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)

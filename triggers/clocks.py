@@ -1,0 +1,101 @@
+"""How far time has come in one bus partition: event time by the exchanges' clocks and bars, quiet by the wall clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cep import Clock
+from protobuf import records_pb2 as records
+from triggers.rows import newest
+from venues.grid import SECOND
+
+__all__ = ["NO_ROW", "TICKS", "Arrival", "Clocks"]
+
+#: How long after the end of its period, by the exchange's clock, a bar may come before deadlines pass without it.
+_BAR_SLACK_NS = 30 * SECOND
+#: The label of trades; that of bars is their period.
+TICKS = 0
+NO_ROW = -1
+
+
+@dataclass(slots=True)
+class Arrival:
+    """The newest row of a ticker: when it came by the wall clock, its number, its event time (ns)."""
+
+    at_ns: int
+    row: int
+    time_ns: int
+
+
+@dataclass(slots=True)
+class Clocks:
+    """`bars`: watermarks per period; those of trades are the release buffer's. `arrivals`: per label and ticker.
+
+    `marks`: per ticker the exchange's time (ns), and the number of the trade after which it holds.
+    """
+
+    bars: dict[int, Clock] = field(default_factory=dict)
+    arrivals: dict[int, dict[str, Arrival]] = field(default_factory=dict)
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def mark(self, mark: records.TickMark) -> None:
+        if mark.WhichOneof("body") == "clock":
+            number = max(mark.clock.sequence, mark.after_sequence)
+            self.marks[mark.ticker] = (min(mark.clock.exchange_time, 2**63 - 1), number)
+
+    def due(self, counted: Mapping[str, int]) -> dict[str, int]:
+        """Exchanges' times that are true now, each said once. `counted`: per ticker the newest trade that was read.
+
+        A clock is true once the trades that its ingestor had published before it were counted. Clocks come behind
+        those trades: where none was counted, they are all from before the first record.
+        """
+        found = {ticker: time for ticker, (time, number) in self.marks.items() if counted.get(ticker, number) >= number}
+        for ticker in found:
+            del self.marks[ticker]
+        return found
+
+    def arrived(self, label: int, rows: pa.Table, time_column: str, now_ns: int) -> None:
+        own = self.arrivals.setdefault(label, {})
+        for ticker, number, time in newest(rows, time_column):
+            last = own.setdefault(ticker, Arrival(now_ns, number, time))
+            last.at_ns, last.row, last.time_ns = max(now_ns, last.at_ns), number, max(time, last.time_ns)
+
+    def idle(self, label: int, clock: Clock, idle_ns: int, now_ns: int) -> set[str]:
+        """Tickers that have been quiet for `idle_ns` (0 = never); a bar is not missed before its period has passed."""
+        if not idle_ns or not now_ns:
+            return set()
+        limit = idle_ns + label * SECOND
+        arrivals = self.arrivals.get(label, {})
+        return {t for t, last in arrivals.items() if t not in clock.closed and now_ns - last.at_ns >= limit}
+
+    def advance_bars(self, due: Mapping[str, int]) -> None:
+        """By the exchanges' times."""
+        for period, clock in self.bars.items():
+            for ticker, time in due.items():
+                if ticker in clock.watermarks:
+                    known = time - period * SECOND - _BAR_SLACK_NS
+                    clock.watermarks[ticker] = max(known, clock.watermarks[ticker])
+
+    def save(self) -> dict[str, Any]:
+        return {
+            "bar_clocks": {str(p): [c.watermarks, sorted(c.closed)] for p, c in self.bars.items()},
+            "marks": self.marks,
+            "arrivals": {
+                str(label): {ticker: [last.at_ns, last.row, last.time_ns] for ticker, last in own.items()}
+                for label, own in self.arrivals.items()
+            },
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> "Clocks":
+        """`state` may have further entries."""
+        return cls(
+            {int(p): Clock(dict(w), set(closed)) for p, (w, closed) in state["bar_clocks"].items()},
+            {
+                int(label): {ticker: Arrival(*last) for ticker, last in own.items()}
+                for label, own in state["arrivals"].items()
+            },
+            {ticker: (time, number) for ticker, (time, number) in state["marks"].items()},
+        )

@@ -1,0 +1,213 @@
+"""Which triggers are registered in one bus partition, and which streams they run in."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from bus.api import partition_of
+from core.errors import TriggerRejected
+from protobuf import records_pb2 as records
+from triggers.check import CompiledTrigger, TriggerRules, compile_trigger, is_joint
+from triggers.lookback import LookbackRequest
+from triggers.outcome import TriggerOutput, TriggerReport
+from triggers.streams import Common, Saved, Shard, Text, Trigger
+
+__all__ = ["Registry"]
+
+
+class Registry:
+    """`triggers`: by their ids, suspended ones too. `shards`: streams by their numbers, in the order they began.
+
+    `version`: another whenever something was registered or removed.
+    """
+
+    def __init__(self, rules: TriggerRules, number: int) -> None:
+        self.rules = rules
+        self.number = number
+        self.triggers: dict[str, Trigger] = {}
+        self.shards: dict[int, Shard] = {}
+        self.next_shard = 0
+        self.version = 0
+        self._by_ticker: dict[str, set[int]] = {}
+        self._every: set[int] = set()
+        self._by_key: dict[str, set[int]] = {}
+        self._shard_of: dict[str, int] = {}
+
+    @property
+    def takes_every_ticker(self) -> bool:
+        return bool(self._every)
+
+    def takes(self, ticker: str) -> bool:
+        """Whether a trigger names this ticker."""
+        return bool(self._by_ticker.get(ticker))
+
+    def shard_of(self, trigger_id: str) -> Shard | None:
+        """None for a trigger that does not run here."""
+        number = self._shard_of.get(trigger_id)
+        return None if number is None else self.shards[number]
+
+    def concerned(self, tickers: Collection[str]) -> Iterable[tuple[int, Shard]]:
+        """The streams of these tickers in the order of their numbers; those that are forgotten meanwhile are not."""
+        found = set(self._every)
+        if len(tickers) < len(self._by_ticker):
+            for ticker in tickers:
+                found |= self._by_ticker.get(ticker, set())
+        else:
+            found |= self.shards.keys()
+        for number in sorted(found):
+            if (shard := self.shards.get(number)) is not None:
+                yield number, shard
+
+    # ---- registrations
+    def control(
+        self, control: records.TriggerControl, ticks_from: int, bars_from: int, now_ns: int, output: TriggerOutput
+    ) -> None:
+        """`ticks_from`, `bars_from`: the numbers of the next rows, the first ones that a new trigger sees."""
+        match control.WhichOneof("body"):
+            case "register":
+                self._register(control.register, ticks_from, bars_from, now_ns, output)
+            case "remove" if control.remove.trigger_id in self.triggers:
+                trigger = self.triggers[control.remove.trigger_id]
+                self._remove(trigger, output)
+                self.version += 1
+                output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "removed"))
+
+    def _register(
+        self,
+        registration: records.TriggerRegistration,
+        ticks_from: int,
+        bars_from: int,
+        now_ns: int,
+        output: TriggerOutput,
+    ) -> None:
+        self.version += 1
+        known = self.triggers.get(registration.trigger_id)
+        if known is not None:
+            if known.version >= registration.version:
+                return
+            self._remove(known, output)
+        tickers = self._tickers_here(registration.tickers)
+        if tickers is None:
+            return
+        trigger = Trigger.of(registration, tickers, ticks_from, bars_from, now_ns)
+        try:
+            compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules)
+        except TriggerRejected as error:
+            if not self._is_joint:
+                self.triggers[trigger.trigger_id] = trigger
+                self.suspend(trigger, str(error), output)
+            return
+        if is_joint(compiled, registration.tickers, self.rules.partitions) != self._is_joint:
+            return
+        self.triggers[trigger.trigger_id] = trigger
+        self._attach(trigger, compiled)
+        output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "active"))
+        if compiled.looks_back and trigger.tickers:
+            options = compiled.options
+            since_ns = trigger.registered_ns - options.lookback_ns
+            output.lookbacks.append(
+                LookbackRequest(
+                    trigger.trigger_id, compiled.is_on_bars, options.period_seconds, trigger.tickers, since_ns
+                )
+            )
+
+    def _remove(self, trigger: Trigger, output: TriggerOutput) -> None:
+        self._detach(trigger)
+        output.withdraw(trigger.trigger_id)
+        del self.triggers[trigger.trigger_id]
+
+    @property
+    def _is_joint(self) -> bool:
+        return 0 < self.rules.partitions == self.number
+
+    def _tickers_here(self, tickers: Sequence[str]) -> Sequence[str] | None:
+        """Those of a registration that lie in this partition; None when it has nothing to do here."""
+        count = self.rules.partitions
+        if count <= 1:
+            return None if self._is_joint else tickers
+        if not tickers:
+            return tickers
+        places = {ticker: partition_of(ticker.encode(), count) for ticker in tickers}
+        if self._is_joint:
+            return tickers if len(set(places.values())) > 1 else None
+        return [ticker for ticker, place in places.items() if place == self.number] or None
+
+    def suspend(self, trigger: Trigger, reason: str, output: TriggerOutput) -> None:
+        """It runs no more, and stays registered with the reason."""
+        self._detach(trigger)
+        trigger.reason = reason
+        output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))
+
+    # ---- streams
+    def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
+        is_alone = compiled.query.needs_merge or not trigger.tickers or compiled.looks_back
+        common = Common.of(compiled, trigger.text, is_alone)
+        if not is_alone:
+            taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
+            number = min(self._by_key.get(common.key, set()) - taken, default=None)
+            if number is not None and self.shards[number].can_take(trigger):
+                self.shards[number].add(trigger, common.numbers)
+                self._shard_of[trigger.trigger_id] = number
+                self._index(number, trigger.tickers)
+                return
+        shard = Shard(common.prepared(), common.key, trigger.text, trigger.trigger_id if is_alone else "")
+        shard.add(trigger, common.numbers)
+        self.keep(shard)
+
+    def _detach(self, trigger: Trigger) -> None:
+        number = self._shard_of.pop(trigger.trigger_id, None)
+        if number is None:
+            return
+        shard = self.shards[number]
+        shard.drop(trigger)
+        if shard.sole or not shard.owners:
+            self.forget(number)
+        for ticker in trigger.tickers:
+            self._by_ticker.get(ticker, set()).discard(number)
+
+    def keep(self, shard: Shard) -> int:
+        """Its number from now on."""
+        number = self.next_shard
+        self.next_shard += 1
+        self.shards[number] = shard
+        self._by_key.setdefault(shard.key, set()).add(number)
+        for trigger_id in shard.trigger_ids:
+            self._shard_of[trigger_id] = number
+        if shard.takes_every_ticker:
+            self._every.add(number)
+        self._index(number, shard.owners)
+        return number
+
+    def _index(self, number: int, tickers: Sequence[str] | Mapping[str, str]) -> None:
+        for ticker in tickers:
+            self._by_ticker.setdefault(ticker, set()).add(number)
+
+    def forget(self, number: int) -> None:
+        shard = self.shards.pop(number)
+        self._every.discard(number)
+        numbers = self._by_key[shard.key]
+        numbers.discard(number)
+        if not numbers:
+            del self._by_key[shard.key]
+        for ticker in shard.owners:
+            self._by_ticker.get(ticker, set()).discard(number)
+
+    # ---- state
+    def restore(self, saved: Iterable[tuple[int, Saved]]) -> list[TriggerReport]:
+        """Take streams back, `triggers` being there. What cannot run any more is suspended, and is what is returned."""
+        reports = []
+        for number, own in saved:
+            self.next_shard = number
+            try:
+                self.keep(Shard.load(self._common(own.text, bool(own.sole)), own, self._common_of))
+            except (TriggerRejected, ValueError) as error:
+                for trigger_id in own.trigger_ids:
+                    trigger = self.triggers[trigger_id]
+                    trigger.reason = str(error)
+                    reports.append(TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason))
+        return sorted(reports, key=lambda report: report.trigger_id)
+
+    def _common(self, text: Text, is_alone: bool = False) -> Common:
+        sql, parameters = text
+        return Common.of(compile_trigger(sql, dict(parameters), self.rules), text, is_alone)
+
+    def _common_of(self, trigger_id: str) -> Common:
+        return self._common(self.triggers[trigger_id].text)
