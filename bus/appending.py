@@ -27,11 +27,23 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
     for partition, group in by_partition.items():
         parts += (_bulk(partition), _bulk(len(group)))
         count += 2
-        for record in group:
+        at = 0
+        while at < len(group):
+            record = group[at]
             value = record.value
+            at += 1
             if (stamp := record.sequence) is not None and record.key is not None and not record.headers:
-                parts.append(_stamped(stamp, record.key, value))
-                count += 7
+                end = at
+                while end < len(group) and _follows(group[end], record):
+                    end += 1
+                if end > at and stamp.count == 1 and not stamp.context_tag:
+                    values = [other.value for other in group[at - 1 : end]]
+                    parts.append(_run(stamp, record.key, values))
+                    count += 5 + len(values)
+                    at = end
+                else:
+                    parts.append(_stamped(stamp, record.key, value))
+                    count += 7
             elif record.sequence is not None or record.headers:
                 special = _special(record)
                 parts += map(_bulk, special)
@@ -84,6 +96,17 @@ def _stamped(stamp: SequenceStamp, key: bytes, value: bytes) -> bytes:
         len(name), name, len(number), number, len(stamp.tag), stamp.tag, len(stamp.context_tag), stamp.context_tag,
         len(key), key, len(value), value,
     )  # fmt: skip
+
+
+def _follows(record: Record, first: Record) -> bool:
+    """Whether nothing but their values tells the two apart, as a glance shows that is cheaper than to compare."""
+    return record.sequence is first.sequence and record.key is first.key and not record.headers
+
+
+def _run(stamp: SequenceStamp, key: bytes, values: Sequence[bytes]) -> bytes:
+    """Neighbouring records of one stamp and key: what they share goes once."""
+    head = b"".join([_bulk("*"), _bulk(stamp.name), _bulk(stamp.tag), _bulk(key), _bulk(len(values))])
+    return head + b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
 
 
 def _bulk(argument: bytes | str | int) -> bytes:

@@ -4,7 +4,8 @@
 --       writer, call number of that writer, once key ('' = none), once content, once milliseconds,
 --       seconds to remember the call,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
---       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value.
+--       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value;
+--       or * = neighbouring records: sequence name, tag, key, how many, and a value for each, which takes one number.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
 --        {'F', bytes} full, {'K', content} known by that name, {'S'} stale.
 local argv, call = ARGV, redis.call
@@ -88,6 +89,7 @@ end
 
 -- One mark every so many records tells `locate` where a number is.
 local MARK_DISTANCE = 2048
+local format = string.format
 
 local function mark(state, number, partition, offset)
   if state.mark_partition == partition and offset - state.mark_offset < MARK_DISTANCE then
@@ -110,7 +112,7 @@ local function mark(state, number, partition, offset)
   end
 end
 
-local function numbered(name, count, partition, offset)
+local function sequence_of(name)
   local state = names[name]
   if not state then
     local kept = call('HMGET', 'cw:seq:' .. name, 'last', 'id', 'mark:' .. topic)
@@ -121,6 +123,11 @@ local function numbered(name, count, partition, offset)
     end
     names[name] = state
   end
+  return state
+end
+
+local function numbered(name, count, partition, offset)
+  local state = sequence_of(name)
   local first = state.last + 1
   state.last = state.last + tonumber(count)
   mark(state, first, partition, offset)
@@ -136,7 +143,8 @@ while i <= n do
   local added = 0
   reply[#reply + 1] = partition
   reply[#reply + 1] = string.format('%.0f', offset)
-  for _ = 1, count do
+  local last = offset + count
+  while offset < last do
     local flags = argv[i]
     local id = string.format('%.0f-1', offset)
     if flags == 'k' then
@@ -154,6 +162,28 @@ while i <= n do
       call('XADD', stream, id, 't', now, 's', stamp, 'k', key, 'v', value)
       added = added + #key + #value
       i = i + 7
+    elseif flags == '*' then
+      local state, tag, key = sequence_of(argv[i + 1]), argv[i + 2], argv[i + 3]
+      local number, of_sequence = tonumber(argv[i + 4]), '.' .. state.id
+      i = i + 5
+      for j = i, i + number - 1 do
+        local first = state.last + 1
+        state.last = first
+        if state.mark_partition ~= partition or offset - state.mark_offset >= MARK_DISTANCE then
+          mark(state, first, partition, offset)
+        end
+        local value = argv[j]
+        if tag ~= '' then
+          value = value .. tag .. varint(first)
+        end
+        local stamp = format('%.0f', first) .. of_sequence
+        call('XADD', stream, format('%.0f-1', offset), 't', now, 's', stamp, 'k', key, 'v', value)
+        added = added + #key + #value
+        offset = offset + 1
+      end
+      i = i + number
+      -- The step below is that of the last one.
+      offset = offset - 1
     elseif flags == '-' then
       local value = argv[i + 1]
       call('XADD', stream, id, 't', now, 'v', value)
