@@ -13,7 +13,7 @@ import zmq
 from broker.batch import Leases
 from broker.instruments import BUS_RETRIES, WRITE_SECONDS
 from broker.writer import BusWriter, WriterThread, slowness
-from bus.api import Bus, PendingGrant
+from bus.api import Bus, Pending
 from core.errors import BusUnavailable
 from core.log import get_logger
 
@@ -31,7 +31,7 @@ class LeaseLane:
         self._poller = poller
         self._thread = WriterThread[Leases]("bus-leases", writer.write_leases, wake)
         self._batch = Leases()
-        self._pending: PendingGrant | None = None
+        self._pending: Pending | None = None
         self._begun_at = 0.0
 
     @property

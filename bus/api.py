@@ -16,7 +16,8 @@ __all__ = [
     "GroupRecord",
     "Once",
     "PartitionState",
-    "PendingGrant",
+    "Pending",
+    "PendingPublish",
     "Position",
     "Record",
     "SequenceStamp",
@@ -102,16 +103,23 @@ class PartitionState:
     size_bytes: int
 
 
-class PendingGrant(Protocol):
-    """A `grant` that was begun: what `grant` says holds once `is_done` is true, and not before."""
+class Pending(Protocol):
+    """A call that was begun: what the call says of its return holds once `is_done` is true, and not before."""
 
     def fileno(self) -> int:
         """Readable when something of the answer has come."""
         ...
 
     def is_done(self) -> bool:
-        """Never waits. Raises BusUnavailable, once: the grant may have happened or not, and is to be done again."""
+        """Never waits. Raises BusUnavailable, once: the call may have happened or not, and is to be done again."""
         ...
+
+
+class PendingPublish(Pending, Protocol):
+    """`ends`, once it is done: the offset behind the last of its records, by partition."""
+
+    @property
+    def ends(self) -> Mapping[int, int]: ...
 
 
 TopicPartition = tuple[str, int]
@@ -147,6 +155,12 @@ class Bus(Protocol):
         """`publish` that may be repeated, also by another process: call `number` of `writer` appends once, and its
         repetitions, with the same records, return the first positions. Raises BusError for a number below the last.
         """
+        ...
+
+    def begin_publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int
+    ) -> PendingPublish | None:
+        """`publish_as` for a caller that must not wait; None when that cannot be done here and now."""
         ...
 
     def publish_once(
@@ -273,7 +287,7 @@ class Bus(Protocol):
         """
         ...
 
-    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingGrant | None:
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> Pending | None:
         """`grant` for a caller that must not wait; None when that cannot be done here and now."""
         ...
 

@@ -7,7 +7,17 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bus.api import GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition
+from bus.api import (
+    GroupRecord,
+    Once,
+    PartitionState,
+    Pending,
+    PendingPublish,
+    Position,
+    Record,
+    StoredRecord,
+    TopicPartition,
+)
 from bus.budget import TokenBucket
 from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, REFUSED, count_trimmed, group_expired, trim_goal
 from bus.routing import Router, record_bytes, shares
@@ -111,6 +121,12 @@ class MemoryBus:
                 positions = self.publish(topic, records, lease=lease)
                 self._calls[writer] = (number, positions)
             return positions
+
+    def begin_publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int
+    ) -> PendingPublish | None:
+        """Never, as with `begin_grant`."""
+        return None
 
     def publish_once(
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
@@ -314,8 +330,9 @@ class MemoryBus:
             self.revoke(revoking)
             self._leases.update(leases)
 
-    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
-        """There is no way on which an answer could be."""
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> Pending | None:
+        """Never: there is no way on which an answer could be."""
+        return None
 
     def revoke(self, names: Sequence[str]) -> None:
         with self._changed:

@@ -1,25 +1,22 @@
-"""A call to Redis whose answer nobody waits for: the caller's own poll says when something of it has come."""
+"""Calls to Redis whose answer nobody waits for: the caller's own poll says when something of it has come."""
 
 import os
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from core.errors import BusUnavailable
 
 _READ_BYTES = 1 << 16
 
 
-class PendingCall:
-    """Commands that are answered by a number each, on their way over a non-blocking descriptor.
+class PendingCall(ABC):
+    """Commands on their way over a non-blocking descriptor; `start` is given what `Store.begin` has sent them with."""
 
-    `give_back` gets the outcome: whether the connection may be used again.
-    """
-
-    def __init__(
-        self, descriptor: int, replies: int, timeout_seconds: float, give_back: Callable[[bool], None]
-    ) -> None:
+    def start(self, descriptor: int, timeout_seconds: float, give_back: Callable[[bool], None]) -> None:
+        """`give_back` is told whether the connection may be used again, once that is known."""
         self._descriptor = descriptor
-        self._replies = replies
         self._until = time.monotonic() + timeout_seconds
         self._give_back = give_back
         self._received = b""
@@ -43,13 +40,51 @@ class PendingCall:
         if not chunk:
             self._fail("the server closed the connection")
         self._received += chunk
-        if not self._received.endswith(b"\r\n") or self._received.count(b"\r\n") < self._replies:
+        *lines, rest = self._received.split(b"\r\n")
+        if rest:
             return False
-        if not all(line.startswith(b":") for line in self._received.splitlines()):
-            self._fail(repr(self._received[:200]))
+        if lines[0][:1] == b"-":
+            self._fail(lines[0].decode(errors="replace"))
+        if not self._takes(lines):
+            return False
         self._give_back(True)
         return True
 
-    def _fail(self, reason: str) -> None:
+    @abstractmethod
+    def _takes(self, lines: list[bytes]) -> bool:
+        """Whether these lines, none of them begun only, are the whole answer."""
+
+    def _fail(self, reason: str) -> NoReturn:
         self._give_back(False)
         raise BusUnavailable(f"the bus does not answer: {reason}")
+
+
+class PendingNumbers(PendingCall):
+    """So many commands, each answered by a number."""
+
+    def __init__(self, commands: int) -> None:
+        self._commands = commands
+
+    def _takes(self, lines: list[bytes]) -> bool:
+        if any(line[:1] == b"-" for line in lines):
+            self._fail(repr(lines))
+        return len(lines) == self._commands
+
+
+class PendingAppend(PendingCall):
+    """One run of `lua/publish.lua`; `counts`: records by partition."""
+
+    def __init__(self, counts: Mapping[int, int]) -> None:
+        self._counts = counts
+        self.ends: dict[int, int] = {}
+
+    def _takes(self, lines: list[bytes]) -> bool:
+        # An array of strings: how many there are, then the length and the text of each.
+        if len(lines) <= 2 * int(lines[0][1:]):
+            return False
+        what, *places = lines[2::2]
+        if what != b"P":
+            self._fail(f"publish answered {what!r}")
+        for partition, first in zip(map(int, places[::2]), map(int, places[1::2]), strict=True):
+            self.ends[partition] = first + self._counts[partition]
+        return True

@@ -5,6 +5,7 @@ import os
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,10 @@ from bus.limits import (
     pending_lost,
     trim_goal,
 )
-from bus.pending import PendingCall
+from bus.pending import PendingAppend, PendingNumbers
 from bus.replies import Entry, stored
 from bus.routing import Router, shares
-from bus.store import Argument, Store
+from bus.store import Argument, Store, pack, pack_script
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 
 _TRIM_CHUNK = 2_000
@@ -76,6 +77,19 @@ class RedisBus:
             return []
         positions: list[Position] = self._append(topic, records, lease=lease, once=(), call=(f"as:{writer}", number))
         return positions
+
+    def begin_publish_as(
+        self, topic: str, records: Sequence[Record], *, writer: str, number: int
+    ) -> PendingAppend | None:
+        count = self._counts.get(topic)
+        if not records or count is None:
+            return None
+        chosen = self._router.route(topic, records, count)
+        pending = PendingAppend(Counter(chosen))
+        arguments, packed = self._arguments(
+            topic, records, chosen, count, (f"as:{writer}", number), _NAMED_CALL_SECONDS
+        )
+        return pending if self._store.begin(pending, pack_script("publish", arguments, packed)) else None
 
     def publish_once(
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
@@ -319,9 +333,10 @@ class RedisBus:
         if commands:
             self._store.calls(commands)
 
-    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingCall | None:
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingNumbers | None:
         commands = _grant(leases, revoking)
-        return self._store.begin(commands) if commands else None
+        pending = PendingNumbers(len(commands))
+        return pending if commands and self._store.begin(pending, b"".join(map(pack, commands))) else None
 
     def revoke(self, names: Sequence[str]) -> None:
         if names:
@@ -383,8 +398,9 @@ class RedisBus:
         count = self.partitions(topic) or self._partitions
         while True:
             chosen = self._router.route(topic, records, count)
-            head = (topic, count, self._max_bytes, "" if lease is None else f"={lease}", writer, number)
-            arguments, packed = appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds))
+            arguments, packed = self._arguments(
+                topic, records, chosen, count, (writer, number), keep_seconds, lease=lease, once=once
+            )
             reply = self._store.run_packed("publish", arguments, packed)
             match reply[0]:
                 case b"P":
@@ -404,6 +420,22 @@ class RedisBus:
                 case _:
                     self.trim(topic, keep_seconds=math.inf, keep_bytes=trim_goal(self._max_bytes))
                     has_trimmed = True
+
+    def _arguments(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        chosen: Sequence[int],
+        partitions: int,
+        call: tuple[str, int],
+        keep_seconds: int,
+        *,
+        lease: str | None = None,
+        once: Sequence[bytes | str] = (),
+    ) -> tuple[int, bytes]:
+        """Of `lua/publish.lua`."""
+        head = (topic, partitions, self._max_bytes, "" if lease is None else f"={lease}", *call)
+        return appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds))
 
     def _next_call(self) -> tuple[str, int]:
         """A name for this thread and a number for this call, by which Redis knows a repetition."""

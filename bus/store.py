@@ -24,8 +24,8 @@ from core.log import get_logger
 
 log = get_logger()
 
-#: What is sent without waiting for room: less than any system's buffer of a socket that has nothing else to send.
-_AT_ONCE_BYTES = 1 << 16
+#: What is sent without waiting for room: it mostly fits into the buffer of a socket that has nothing else to send.
+_AT_ONCE_BYTES = 1 << 18
 
 Argument = bytes | str | int
 Result = TypeVar("Result")
@@ -53,6 +53,11 @@ def pack(arguments: Sequence[Argument]) -> bytes:
             argument = b"%d" % argument
         parts.append(b"$%d\r\n%b\r\n" % (len(argument), argument))
     return b"".join(parts)
+
+
+def pack_script(name: str, count: int, arguments: bytes) -> bytes:
+    """The run of a script that the server knows, with `count` arguments in wire format already."""
+    return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n0\r\n%b" % (count + 3, script(name).sha, arguments)
 
 
 class Store:
@@ -100,7 +105,7 @@ class Store:
         """`run` with `count` arguments in wire format already."""
         chosen = script(name)
         start = b"*%d\r\n" % (count + 3)
-        by_sha = start + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n0\r\n%b" % (chosen.sha, arguments)
+        by_sha = pack_script(name, count, arguments)
 
         def attempt() -> Any:
             try:
@@ -112,21 +117,20 @@ class Store:
 
         return self.repeat(attempt)
 
-    def begin(self, commands: Sequence[Sequence[Argument]]) -> PendingCall | None:
-        """Send commands that are answered by a number each, and wait for nothing.
+    def begin(self, pending: PendingCall, packed: bytes) -> bool:
+        """Send commands and wait for nothing; `pending` is told of the answer.
 
-        None when that cannot be done at once: nothing has run then that `calls` would not do again.
+        False when that cannot be done at once: nothing has run then that would not be harmless to run again.
         """
-        packed = b"".join(map(pack, commands))
         if len(packed) > _AT_ONCE_BYTES or not self._idle:
-            return None
+            return False
         connection = self._take()
         wire = connection._sock
         # The descriptor is used itself, and is a non-blocking one, because redis-py gives its sockets a timeout. What
         # TLS needs cannot be said of one message.
         if not isinstance(wire, socket.socket) or isinstance(wire, ssl.SSLSocket):
             self._idle.append(connection)
-            return None
+            return False
 
         def give_back(is_sound: bool) -> None:
             if is_sound:
@@ -141,8 +145,9 @@ class Store:
         if sent < len(packed):
             # Redis runs no command that it has not got the whole of.
             give_back(False)
-            return None
-        return PendingCall(wire.fileno(), len(commands), self.timeout_seconds, give_back)
+            return False
+        pending.start(wire.fileno(), self.timeout_seconds, give_back)
+        return True
 
     def repeat(self, attempt: Callable[[], Result]) -> Result:
         try:
