@@ -1,12 +1,14 @@
 """What registered triggers cost beside each other in one bus partition: no bus, no Spark, one core.
 
     python -m benchmarks.trigger_engine [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000]
-        [--settings shared distinct everywhere live memory] [--batch-rows 50000] [--memory-rows 5000000]
+        [--settings shared distinct everywhere live memory] [--batch-rows 50000]
+        [--memory-rows 5000000] [--memory-step 2500000]
 
 Ticks of `symbols` random walks come in micro-batches as serialised TickBatches; the state is saved after each.
 Settings: `shared` - one text, each trigger over one ticker; `distinct` - each trigger another text (its own constants,
 three kinds of trigger), each over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000 distinct
-triggers in micro-batches of 100 ticks; `memory` - a pattern with WITHIN over a long run. One JSON line a measurement:
+triggers in micro-batches of 100 ticks; `memory` - a pattern with WITHIN over a long run, the
+state saved and restored after each micro-batch. One JSON line a measurement:
 {"name", "rows", "seconds", "rows_per_second", "rows_per_cpu_second", "result_rows", "ratio" (of CPU time to the first
 count), "batch_milliseconds", "save_milliseconds" (CPU, of a micro-batch), "state_bytes", "changed_bytes" (the parts of
 the state that a micro-batch has changed), ...}.
@@ -19,7 +21,7 @@ import resource
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,32 +175,36 @@ def compare(setting: str, counts: Sequence[int], options: argparse.Namespace) ->
 
 
 def memory(options: argparse.Namespace) -> None:
-    """Bytes of a live partial match, and the process over a long run with WITHIN."""
+    """The process and the state over a long run with WITHIN, a line a step; and bytes of a live partial match."""
     ticks = Ticks(100)
     partition = TriggerPartition()
     control = records.TriggerRegistration(trigger_id="w", version=1, sql=WITHIN)
     partition.process([], controls=[records.TriggerControl(register=control).SerializeToString()])
     events, done = 0, 0
-    seen: list[tuple[int, float, int]] = []
-    begin = time.perf_counter()
+    begin = time.process_time()
     while done < options.memory_rows:
         rows = min(options.batch_rows, options.memory_rows - done)
-        events += len(partition.process(ticks.batch(rows)).events)
+        events += len(partition.process(ticks.batch(rows)).fired)
+        # What each micro-batch of the query may do, whichever worker it meets.
+        state = partition.segments()
+        partition = TriggerPartition.of(state)
         done += rows
-        if len(seen) < 20 * done / options.memory_rows:
-            partition.save()
+        if done // options.memory_step > (done - rows) // options.memory_step or done == options.memory_rows:
             gc.collect()
-            seen.append((done, resident_megabytes(), len(partition.save())))
-    seconds = time.perf_counter() - begin
-    show(
-        {
-            "name": "memory within", "rows": done, "seconds": round(seconds, 3),
-            "rows_per_second": round(done / seconds),
-            "result_rows": events, "resident_megabytes": [resident for _, resident, _ in seen],
-            "state_bytes": [size for _, _, size in seen],
-        }
-    )  # fmt: skip
+            live = _live(s for s in gc.get_objects() if isinstance(s, MatchStream))
+            size = sum(map(len, state.values()))
+            show(
+                {
+                    "name": "memory within", "rows": done, "cpu_seconds": round(time.process_time() - begin, 1),
+                    "result_rows": events, "resident_megabytes": resident_megabytes(), "state_bytes": size,
+                    "live": live, "state_bytes_per_live": round(size / max(1, live)),
+                }
+            )  # fmt: skip
     show({"name": "live partial matches"} | partial_matches(5_000))
+
+
+def _live(streams: Iterable[MatchStream]) -> int:
+    return sum(part.search.attempt is not None for stream in streams for part in stream.partitions.values())
 
 
 def partial_matches(count: int) -> dict[str, Any]:
@@ -220,7 +226,7 @@ def partial_matches(count: int) -> dict[str, Any]:
         gc.collect()
         streams = [s for s in gc.get_objects() if isinstance(s, TriggerStream)]
         matches = [m for m in gc.get_objects() if isinstance(m, MatchStream)]
-        live = sum(part.search.attempt is not None for stream in matches for part in stream.partitions.values())
+        live = _live(matches)
         snapshot = sum(len(stream.snapshot()) for stream in streams)
         used = _size_of(matches)
         found[f"bytes_{length}_rows"] = round(used / max(1, live))
@@ -250,6 +256,7 @@ def main() -> None:
     parser.add_argument("--batch-rows", type=int, default=50_000)
     parser.add_argument("--batches", type=int, default=0, help="stop each measurement after so many micro-batches")
     parser.add_argument("--memory-rows", type=int, default=5_000_000)
+    parser.add_argument("--memory-step", type=int, default=2_500_000, help="rows between two lines of `memory`")
     parser.add_argument(
         "--settings", nargs="*", default=["shared", "distinct", "everywhere", "live", "memory"],
         choices=["shared", "distinct", "everywhere", "live", "memory"],
