@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bars import exact
 from venues.grid import SECOND, origin_of
 
-__all__ = ["Bars", "from_trades", "merge", "roll_up"]
+__all__ = ["Bars", "from_trades", "interleave", "merge", "roll_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +99,58 @@ def merge(parts: Sequence[Bars]) -> Bars:
     """One bar for each (group, open_time) of `parts`, which hold disjoint trades; raises ValueError when empty or of
     different periods.
     """
-    if len({part.period_seconds for part in parts}) != 1:
-        raise ValueError("merge takes bars of one period")
+    bars = _joined(parts)
     if len(parts) == 1:
-        return parts[0]
-    columns = {
-        field.name: _concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0])[1:]
-    }
-    return _combine(Bars(parts[0].period_seconds, **columns), parts[0].period_seconds)
+        return bars
+    order = np.lexsort((bars.first_id, bars.first_time, bars.open_time, bars.group))
+    bars = bars.take(order)
+    starts = _starts(bars.group, bars.open_time)
+    if len(starts) == len(bars):
+        return bars
+    segment = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(bars)))
+    # Parts may interleave in time: the last trade is not always in the part that started last.
+    last = np.lexsort((bars.last_id, bars.last_time, segment))[_ends(starts, len(bars))]
+    return _summed(bars, bars.open_time, starts, last, bars.period_seconds)
+
+
+def interleave(parts: Sequence[Bars]) -> tuple[Bars, NDArray[np.intp]]:
+    """`merge` of parts that have no bar in common, and from which row of them one after the other each bar comes."""
+    bars = _joined(parts)
+    order = np.lexsort((bars.open_time, bars.group))
+    return bars.take(order), order
 
 
 def roll_up(bars: Bars, period_seconds: int) -> Bars:
     """The bars of a longer period; raises ValueError unless each of its bars is whole bars of the shorter one."""
     if period_seconds % bars.period_seconds or origin_of(period_seconds) % (bars.period_seconds * SECOND):
         raise ValueError(f"{period_seconds} s is not made of bars of {bars.period_seconds} s")
-    return _combine(bars, period_seconds)
-
-
-def _combine(bars: Bars, period_seconds: int) -> Bars:
+    if not _ascending(bars.group, bars.open_time, bars.first_id):
+        bars = bars.take(np.lexsort((bars.open_time, bars.group)))
     open_time = _floor(bars.open_time, period_seconds)
-    order = np.lexsort((bars.first_id, bars.first_time, open_time, bars.group))
-    bars, open_time = bars.take(order), open_time[order]
+    # All trades of a bar lie within it, so that the bars of a group are in the order of their trades.
     starts = _starts(bars.group, open_time)
-    segment = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(open_time)))
-    # Parts may interleave in time: the last trade is not always in the part that started last.
-    last = np.lexsort((bars.last_id, bars.last_time, segment))[_ends(starts, len(open_time))]
+    return _summed(bars, open_time, starts, _ends(starts, len(bars)), period_seconds)
+
+
+def _joined(parts: Sequence[Bars]) -> Bars:
+    if len({part.period_seconds for part in parts}) != 1:
+        raise ValueError("bars of one period are wanted")
+    if len(parts) == 1:
+        return parts[0]
+    columns = {
+        field.name: _concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0])[1:]
+    }
+    return Bars(parts[0].period_seconds, **columns)
+
+
+def _summed(
+    bars: Bars,
+    open_time: NDArray[np.int64],
+    starts: NDArray[np.intp],
+    last: NDArray[np.intp],
+    period_seconds: int,
+) -> Bars:
+    """One bar of the rows from each of `starts` to the next; `last`: the row of each that holds its last trade."""
     return Bars(
         period_seconds,
         bars.group[starts],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bars.aggregate import Bars, merge
+from bars.aggregate import Bars, interleave, merge
 from venues.grid import SECOND, open_containing
 
 __all__ = ["Level"]
@@ -36,20 +36,16 @@ class Level:
             return
         held = self.bars
         at = _find(held, fed)
+        is_known = at >= 0
         touched = np.zeros(len(held), np.bool_)
-        touched[at[at >= 0]] = True
-        changed = merge([held.take(touched), fed])
-        revision = np.full(len(changed), -1)
-        revision[_find(changed, held.take(touched))] = self.revision[touched]
-        whole = merge([held.take(~touched), changed])
-        places = _find(whole, changed)
-        stays = np.ones(len(whole), np.bool_)
-        stays[places] = False
-        new_revision = np.empty(len(whole), np.int64)
-        is_changed = np.empty(len(whole), np.bool_)
-        new_revision[places], is_changed[places] = revision, True
-        new_revision[stays], is_changed[stays] = self.revision[~touched], self.is_changed[~touched]
-        self.bars, self.revision, self.is_changed = whole, new_revision, is_changed
+        touched[at[is_known]] = True
+        # Of the same keys as the bars that it changes, and in their order.
+        changed = merge([held.take(touched), fed.take(is_known)])
+        self.bars, order = interleave([held.take(~touched), changed, fed.take(~is_known)])
+        new = len(fed) - int(is_known.sum())
+        revision = np.concatenate((self.revision[~touched], self.revision[touched], np.full(new, -1)))
+        is_changed = np.concatenate((self.is_changed[~touched], np.ones(len(changed) + new, np.bool_)))
+        self.revision, self.is_changed = revision[order], is_changed[order]
 
     def touch(self, number: int, start: int, end: int) -> None:
         """The bars of a ticker that overlap [start, end) are to be published again."""
