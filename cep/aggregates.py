@@ -10,15 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep import moments
+from cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from cep.signatures import Mismatch, Signature, fits, fixed
 from cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
 from cep.vector import Array, Bools, Index, Vector, codes, constant, from_list
 from core.errors import TriggerRejected
 
 _SHORT = 48
-MAX_JOINED_TEXT = 10_000
 _MAX_ARRAY_ITEMS = 20_000_000
 
 
@@ -187,14 +188,35 @@ def _joined(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector
     found: list[str | None] = []
     begins = set(firsts.tolist())
     text: str | None = None
+    size = 0
     for position, (value, separator) in enumerate(zip(*(part.to_list() for part in arguments), strict=True)):
         if position in begins:
             text = None
         if value is not None:
             text = value if text is None else text + (separator or "") + value
-        if text is not None and len(text) > MAX_JOINED_TEXT:
-            text = text[:MAX_JOINED_TEXT]
+        if text is not None and len(text) > MADE_TEXT:
+            text = text[:MADE_TEXT]
         found.append(text)
+        size += len(text or "")
+        if size > MADE_TEXTS:
+            check_made(size)
+    return from_list(kind, found)
+
+
+def _joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
+    """Of each segment only the whole text: those on the way to it would take the square of its room."""
+    values, separators = (part.to_list() for part in arguments)
+    found: list[str | None] = []
+    for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
+        text: str | None = None
+        for value, separator in zip(values[first : first + size], separators[first : first + size], strict=True):
+            if value is not None:
+                text = value if text is None else text + (separator or "") + value
+                if len(text) > MADE_TEXT:
+                    text = text[:MADE_TEXT]
+                    break
+        found.append(text)
+    check_made(sum(len(text or "") for text in found))
     return from_list(kind, found)
 
 
@@ -256,6 +278,10 @@ def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     if int(offsets[-1]) > _MAX_ARRAY_ITEMS:
         raise TriggerRejected(f"the arrays of ARRAY_AGG hold more than {_MAX_ARRAY_ITEMS} values in all")
+    if values.type.is_text and values.length:
+        lengths = pc.fill_null(pc.binary_length(values.expand().text()), 0).to_numpy(zero_copy_only=False)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))
     places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
     items = values.take(places).to_arrow()
     made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
@@ -358,6 +384,8 @@ def reduced(
     """
     if function == "ARRAY_AGG":
         return arrays(arguments[0], firsts, firsts + sizes, kind)
+    if function == "STRING_AGG":
+        return _joined_whole(arguments, firsts, sizes, kind)
     filled = sizes > 0
     over = running(function, arguments, firsts[filled], length, kind)
     last = np.where(filled, firsts + sizes - 1, -1)

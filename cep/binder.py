@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cep.evaluation import RowValues
 from cep.expressions import Apply, Column, Constant, Expression
 from cep.functions import FUNCTIONS, cast
-from cep.functions_text import like_expression, named_group, re2_replacement, read
+from cep.functions_text import like_expression, named_group, read
 from cep.functions_time import UNIT_FUNCTIONS, field_name
 from cep.limits import Limits
 from cep.signatures import Mismatch, fits
@@ -207,7 +207,7 @@ class Binder:
             return self._with_unit(node, name)
         if name in ("LIKE", "REGEXP_LIKE"):
             return self._with_pattern(node, name)
-        if name in ("REGEXP_REPLACE", "REGEXP_EXTRACT", "DATE_FORMAT"):
+        if name in ("REGEXP_EXTRACT", "DATE_FORMAT"):
             return self._with_form(node, name)
         if name == "IS NULL" and len(node.arguments) != 1:
             raise node.at.reject("IS NULL takes one value")
@@ -291,8 +291,7 @@ class Binder:
 
     def _with_form(self, node: CallNode, name: str) -> Expression:
         """Functions whose pattern is read when the trigger is checked."""
-        least, most = {"REGEXP_REPLACE": (2, 3), "REGEXP_EXTRACT": (2, 3), "DATE_FORMAT": (2, 2)}[name]
-        if not least <= len(node.arguments) <= most:
+        if not 2 <= len(node.arguments) <= (3 if name == "REGEXP_EXTRACT" else 2):
             raise node.at.reject(f"{node.name} has a wrong number of arguments")
         arguments = [self.bind(argument) for argument in node.arguments]
         constants = [argument for argument in arguments[1:] if isinstance(argument, Constant)]
@@ -302,14 +301,9 @@ class Binder:
         last = constants[1] if len(constants) > 1 else None
         if name == "DATE_FORMAT":
             form = form if time_format(form or "") is not None else None
-        elif name == "REGEXP_EXTRACT":
+        else:
             group = 0 if last is None else last.value
             form = named_group(form or "", group) if isinstance(group, int) and 0 <= group <= 100 else None
-        else:
-            replacement = re2_replacement((last.text or "") if last is not None else "")
-            groups = {int(digit) for digit in re.findall(r"\\([1-9])", (replacement or "").replace("\\\\", ""))}
-            unknown = any(named_group(form or "", group) is None for group in groups)
-            form = None if replacement is None or unknown or "\0" in (form or "") else f"{form}\0{replacement}"
         try:
             if form is None:
                 raise pa.ArrowInvalid

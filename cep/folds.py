@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cep import moments
-from cep.aggregates import MAX_JOINED_TEXT
+from cep.limits import MADE_TEXT
 
 State = tuple[Any, ...]
 
@@ -124,7 +124,7 @@ def _of_distinct(step: Callable[..., State]) -> Callable[..., State]:
 def _joined(state: State, value: Any, separator: Any) -> State:
     if value is None:
         return state
-    return ((value if state[0] is None else state[0] + (separator or "") + value)[:MAX_JOINED_TEXT],)
+    return ((value if state[0] is None else state[0] + (separator or "") + value)[:MADE_TEXT],)
 
 
 def _logarithms(state: State, value: Any) -> State:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from cep.signatures import Mismatch, Signature, fixed
 from cep.time_format import formatted
 from cep.times import literal_time
@@ -48,10 +49,15 @@ def _rowwise(compute: Callable[..., Any], strict: bool = True) -> Callable[[Sequ
             arguments = [Vector(a.type, a.values, a.valid, 1, True) for a in arguments]
         known: dict[tuple[Any, ...], Any] = {}
         found: list[Any] = []
+        size = 0
         for row in zip(*(argument.to_list() for argument in arguments), strict=True):
             if row not in known:
                 known[row] = None if strict and any(value is None for value in row) else compute(*row)
             found.append(known[row])
+            if kind.is_text and known[row] is not None:
+                size += len(known[row])
+                if size > MADE_TEXTS:
+                    check_made(size)
         return constant(kind, found[0], length) if constant_all and found else from_list(kind, found)
 
     return run
@@ -60,8 +66,17 @@ def _rowwise(compute: Callable[..., Any], strict: bool = True) -> Callable[[Sequ
 def _concat(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     if all(argument.constant for argument in arguments):
         parts = [argument.text().as_py() for argument in arguments]
-        return constant(kind, None if None in parts else "".join(parts), arguments[0].length)
-    made = from_column(pc.binary_join_element_wise(*(argument.text() for argument in arguments), ""))
+        whole = None if None in parts else "".join(parts)
+        return constant(kind, None if whole is None or len(whole) > MADE_TEXT else whole, arguments[0].length)
+    texts = [argument.text() for argument in arguments]
+    sizes: Any = pa.scalar(0, pa.int64())
+    for text in texts:
+        sizes = pc.add(sizes, pc.cast(pc.binary_length(text), pa.int64()))
+    fits = pc.less_equal(sizes, MADE_TEXT)
+    check_made(pc.sum(pc.if_else(fits, sizes, 0)).as_py() or 0)
+    # Before they are joined: what is too long has to be NULL without being made.
+    first = pc.if_else(fits, texts[0], pa.scalar(None, pa.string()))
+    made = from_column(pc.binary_join_element_wise(first, *texts[1:], ""))
     return Vector(kind, made.values, made.valid)
 
 
@@ -89,29 +104,15 @@ def _like(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
 
 
 def _concat_ws(separator: str | None, *parts: str | None) -> str | None:
-    return None if separator is None else separator.join(part for part in parts if part is not None)
+    whole = None if separator is None else separator.join(part for part in parts if part is not None)
+    return None if whole is None or len(whole) > MADE_TEXT else whole
 
 
-def _regexp_replace(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
-    """`extra` holds the pattern, a NUL and the replacement in the form of RE2."""
-    pattern, _, replacement = extra.partition("\0")
-    return _kernel(lambda text: pc.replace_substring_regex(text, pattern, replacement))(arguments, kind, extra)
-
-
-def re2_replacement(text: str) -> str | None:
-    """A replacement in RE2's form: `$1` (Java, Trino) and `\\1` name groups; None for a lone mark at the end."""
-    parts: list[str] = []
-    characters = iter(text)
-    for character in characters:
-        if character not in "$\\":
-            parts.append(character)
-            continue
-        following = next(characters, "")
-        if not following:
-            return None
-        is_group = following.isascii() and following.isdigit()
-        parts.append(f"\\{following}" if is_group else "\\\\" if following == "\\" else following)
-    return "".join(parts)
+def _replace(text: str, old: str, new: str = "") -> str | None:
+    if not old:
+        return text
+    size = len(text) + text.count(old) * (len(new) - len(old))
+    return text.replace(old, new) if size <= MADE_TEXT else None
 
 
 def named_group(pattern: str, group: int) -> str | None:
@@ -230,7 +231,7 @@ ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], V
     (
         "REPLACE",
         fixed(STRING, STRING, STRING, STRING, optional=1),
-        _rowwise(lambda text, old, new="": text.replace(old, new) if old else text),
+        _rowwise(_replace),
     ),
     ("STRPOS", fixed(BIGINT, STRING, STRING), _rowwise(lambda text, part: text.find(part) + 1)),
     ("STARTS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.startswith(part))),
@@ -240,7 +241,6 @@ ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], V
     ("LPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=True))),
     ("RPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=False))),
     ("CONCAT_WS", _texts, _rowwise(_concat_ws, strict=False)),
-    ("REGEXP_REPLACE", fixed(STRING, STRING), _regexp_replace),
     ("REGEXP_EXTRACT", fixed(STRING, STRING), _regexp_extract),
     ("DATE_FORMAT", _one_time, _written_time),
     ("INITCAP", fixed(STRING, STRING), _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text))),

@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass
 
+from core.errors import TriggerRejected
+
+# Characters of one text that a function makes (a longer one is NULL), and bytes of all that one step makes.
+MADE_TEXT = 10_000
+MADE_TEXTS = 256 * 2**20
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -23,3 +29,9 @@ class Limits:
 
 
 DEFAULT = Limits()
+
+
+def check_made(size: int) -> None:
+    """Raises TriggerRejected where a step makes more bytes of text than memory is for."""
+    if size > MADE_TEXTS:
+        raise TriggerRejected(f"the texts made in one step have more than {MADE_TEXTS} bytes in all")

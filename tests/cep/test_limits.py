@@ -73,3 +73,48 @@ def test_times_past_64_bits_of_nanoseconds_are_an_error_and_not_a_wrong_time() -
 def test_the_public_names() -> None:
     assert cep.__all__ == sorted(cep.__all__)
     assert all(hasattr(cep, name) for name in cep.__all__)
+
+
+def nested(expression: str, depth: int) -> str:
+    sql = "SELECT side AS x FROM ticks"
+    for _ in range(depth):
+        sql = f"SELECT {expression} AS x FROM ({sql})"
+    return sql
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("expression", ["x || x", "CONCAT(x, x)", "CONCAT_WS(x, x, x)", "REPLACE(x, 'b', x)"])
+def test_texts_that_double_become_null_before_they_take_memory(expression: str) -> None:
+    table = pa.table({"side": pa.array(["bb", None])})
+    assert evaluate(nested(expression, 3), table).column("x")[0].as_py().startswith("bb")
+    assert evaluate(nested(expression, 45), table).column("x").to_pylist() == [None, None]
+
+
+@pytest.mark.timeout(20)
+def test_a_constant_text_that_grows_is_null_when_it_is_checked() -> None:
+    long = "b" * 1_900
+    sql = f"SELECT REPLACE(REPLACE('{long}', 'b', '{long}'), 'b', '{long}') AS x FROM ticks"
+    assert evaluate(sql, pa.table({"side": ["a"]})).column("x").to_pylist() == [None]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        nested("x || x", 12),
+        nested("REPEAT(x, 1000)", 1),
+        f"SELECT ARRAY_AGG(x) OVER (ORDER BY x ROWS 300 PRECEDING) FROM ({nested('x || x', 9)})",
+        f"SELECT STRING_AGG(x, '') OVER (ORDER BY x) FROM ({nested('x || x', 9)})",
+    ],
+)
+def test_texts_of_a_step_have_a_bound_in_all(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("cep.limits", "cep.aggregates", "cep.functions_text"):
+        monkeypatch.setattr(f"{module}.MADE_TEXTS", 1_000_000)
+    with pytest.raises(TriggerRejected, match="the texts made in one step have more than 1000000 bytes"):
+        evaluate(sql, pa.table({"side": ["b"] * 3_000}))
+
+
+def test_a_joined_text_of_a_group_is_made_once() -> None:
+    table = pa.table({"side": ["abc"] * 50_000})
+    (joined,) = evaluate("SELECT STRING_AGG(side, '-') AS x FROM ticks", table).column("x").to_pylist()
+    assert joined == ("abc-" * 2_500)[:10_000]
