@@ -1,11 +1,12 @@
 """All settings of the platform, read once per process.
 
 Order, strongest first: command line (`overrides`), environment (`CANDLEWRIGHT_BROKER__LEASE_SECONDS=2`), the TOML
-file (`candlewright.toml`, or the path given), defaults. An unknown key is an error, so that a typing mistake is not
-silently a default.
+file (`candlewright.toml`, or the path given), defaults. An unknown key is an error, and so is a variable of the
+environment that must be meant as one, so that a typing mistake is not silently a default.
 """
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from core import settings_environment
 from core.errors import ConfigurationError
 
 DEFAULT_FILE = "candlewright.toml"
@@ -126,7 +128,7 @@ class Settings(BaseSettings):
         frozen=True,
         extra="forbid",
         env_prefix=PREFIX,
-        env_nested_delimiter="__",
+        env_nested_delimiter=settings_environment.NESTED,
         nested_model_default_partial_update=True,
     )
 
@@ -164,8 +166,13 @@ def load_settings(file: str | os.PathLike[str] | None = None, overrides: Mapping
 
     `file`: a TOML file; by default the one that CANDLEWRIGHT_CONFIG names, else `candlewright.toml` where it exists.
     `overrides`: nested values from the command line.
-    Raises ConfigurationError with one sentence a problem.
+    Raises ConfigurationError with one sentence a problem. Warns of variables with our prefix that may be another's.
     """
+    errors, doubts = settings_environment.problems(os.environ, PREFIX, Settings)
+    if errors:
+        raise ConfigurationError(f"settings: {'; '.join(errors)}")
+    for doubt in doubts:
+        warnings.warn(doubt, stacklevel=2)
     chosen = file or os.environ.get(f"{PREFIX}CONFIG")
     if chosen and not Path(chosen).is_file():
         raise ConfigurationError(f"no such settings file: {chosen}")

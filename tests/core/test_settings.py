@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigurationError
-from core.settings import load_settings
+from core.settings import Settings, load_settings
+from core.settings_environment import names_of, problems
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,61 @@ def test_a_wrong_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, 
     (tmp_path / "candlewright.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=named):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("BROKR__BIND", "BROKER__BIND"),
+        ("BROKER_LEASE_SECONDS", "BROKER__LEASE_SECONDS"),
+        ("broker_bind", "BROKER__BIND"),
+        ("DATADIR", "DATA_DIR"),
+        ("TRIGGER__MAX_TRIGGERS", "TRIGGERS__MAX_TRIGGERS"),
+        ("EXCHANGES__BINANCE__URL", "EXCHANGE__BINANCE__URL"),
+        ("SOMETHING__ELSE", "none is named like it"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_an_error_that_names_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
+) -> None:
+    monkeypatch.setenv(f"CANDLEWRIGHT_{variable}", "1")
+    with pytest.raises(ConfigurationError, match=f"CANDLEWRIGHT_{variable}: .*{meant}"):
+        load_settings()
+
+
+def test_a_variable_of_a_known_group_that_is_no_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_BROKER__LEASE_SECOND", "1")
+    with pytest.raises(ConfigurationError, match="lease_second"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [("CHECKOUT", "is no setting"), ("GATEWAYS__KAFKA_PIXY__ENABLED", "for a part that is not there")],
+)
+def test_a_variable_that_may_be_somebody_elses_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+) -> None:
+    monkeypatch.setenv(f"CANDLEWRIGHT_{variable}", "1")
+    with pytest.warns(UserWarning, match=f"CANDLEWRIGHT_{variable} {said}|CANDLEWRIGHT_{variable} is {said}"):
+        load_settings()
+
+
+def test_variables_of_the_platform_that_are_no_settings_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.toml").touch()
+    monkeypatch.setenv("CANDLEWRIGHT_CONFIG", str(tmp_path / "own.toml"))
+    for name in ("HTTP_PORT_FILE", "SUPERVISED", "SANDBOX__SEED"):
+        monkeypatch.setenv(f"CANDLEWRIGHT_{name}", "1")
+    load_settings()
+
+
+def test_every_setting_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list(names_of(Settings))
+    assert {"DATA_DIR", "BROKER__BIND", "EXCHANGE", "SPARK__CONF", "TRIGGERS__MAX_ROWS_PER_KEY"} <= set(names)
+    assert problems([f"CANDLEWRIGHT_{name}" for name in names], "CANDLEWRIGHT_", Settings) == ([], [])
+    assert problems(["candlewright_data_dir", "PATH"], "CANDLEWRIGHT_", Settings) == ([], [])
 
 
 def test_a_missing_file_that_was_asked_for_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Which environment variables are settings, and what to say of one that looks like it and is none."""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+from pydantic import BaseModel
+
+NESTED = "__"
+#: Variables of the platform that are no settings: the file of them, and what parts are told by who starts them.
+_OWN = frozenset({"CONFIG", "HTTP_PORT_FILE", "SUPERVISED"})
+#: Groups that others read: the sandbox exchange; and those of parts that this version does not have.
+_ELSEWHERE = frozenset({"SANDBOX"})
+_ABSENT = frozenset({"GATEWAYS"})
+#: How alike two names are, from 0 to 1, where one is taken for a mistyped other.
+_ALIKE = 0.8
+
+
+def names_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Names of all settings without the prefix, and of their groups: `BROKER`, `BROKER__BIND`, …"""
+    for name, field in model.model_fields.items():
+        yield above + name.upper()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from names_of(field.annotation, above + name.upper() + NESTED)
+
+
+def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """(errors, warnings), a sentence each, about variables that begin with `prefix` and set nothing.
+
+    What lies in a known group is left to the model itself. An error is what must be meant as a setting: it has the
+    form of a nested one, or is nearly the name of one. Another name may be somebody else's.
+    """
+    known = list(names_of(model))
+    groups = {name for name in known if NESTED not in name}
+    errors: list[str] = []
+    warnings: list[str] = []
+    for variable in sorted(variables):
+        name = variable.upper()
+        if not name.startswith(prefix):
+            continue
+        name = name.removeprefix(prefix)
+        group, _, rest = name.partition(NESTED)
+        if name in _OWN or group in _ELSEWHERE or group in groups:
+            continue
+        if group in _ABSENT:
+            warnings.append(f"the environment variable {variable} is for a part that is not there, and does nothing")
+            continue
+        nearest = _nearest(name, group, rest, known)
+        if nearest:
+            errors.append(f"{variable}: no such setting; did you mean {prefix}{nearest}?")
+        elif rest:
+            errors.append(f"{variable}: no such setting, and none is named like it")
+        else:
+            warnings.append(f"the environment variable {variable} is no setting and does nothing")
+    return errors, warnings
+
+
+def _nearest(name: str, group: str, rest: str, known: list[str]) -> str:
+    """Empty where nothing is like it. In a map the key is the user's own: its group is what can be mistyped."""
+    for found in get_close_matches(name, known, n=1, cutoff=_ALIKE):
+        return found
+    for found in get_close_matches(group, [each for each in known if NESTED not in each], n=1, cutoff=_ALIKE):
+        return found + (NESTED + rest if rest else "")
+    return ""
