@@ -5,7 +5,8 @@ The publish is named by query, partition and batch, so that a micro-batch which 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, count, islice
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -55,10 +56,15 @@ def _run(
     live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
     before = live.duplicates, live.too_late
     output = live.process(ticks, marks, max(tick_ms, mark_ms) * _MILLISECOND_NS)
-    _publish(bus, f"{query_id}:{partition}", batch_id, output)
-    store.save(partition, batch_id, live.save())
+    with ThreadPoolExecutor(1) as publisher:
+        # The bus takes longer over many bars than the rest does. A batch of which any of it is missing runs again, from
+        # the state before it, so that their order does not matter.
+        published = _publish(publisher, bus, f"{query_id}:{partition}", batch_id, output)
+        results = list(results_of(output, live.duplicates - before[0], live.too_late - before[1]))
+        store.save(partition, batch_id, live.save())
+        published.result()
     _CACHE[query_id, partition] = (batch_id, live)
-    yield from results_of(output, live.duplicates - before[0], live.too_late - before[1])
+    yield from results
 
 
 #: The states of this worker's partitions, with the batch that they stand after.
@@ -87,13 +93,21 @@ def _values(url: str, ranges: Sequence[pa.RecordBatch], tag: int) -> tuple[list[
     return values, newest_ms
 
 
-def _publish(bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> None:
+def _publish(publisher: Executor, bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> Future[None]:
+    """Of the last of the bars, which go in their order: what follows one that failed is not published."""
     found = chain.from_iterable(_bar_records(tickers, made) for tickers, made in output.bars)
-    for chunk in count():
-        part = list(islice(found, _PUBLISH_RECORDS))
-        if not part:
-            return
-        bus.publish_as(bus_topics.OHLC, part, writer=f"{writer}:{chunk}", number=batch_id)
+    under_way: Future[None] = Future()
+    under_way.set_result(None)
+    chunk = 0
+    while part := list(islice(found, _PUBLISH_RECORDS)):
+        under_way.result()
+        under_way = publisher.submit(_publish_chunk, bus, part, f"{writer}:{chunk}", batch_id)
+        chunk += 1
+    return under_way
+
+
+def _publish_chunk(bus: Bus, part: Sequence[Record], writer: str, batch_id: int) -> None:
+    bus.publish_as(bus_topics.OHLC, part, writer=writer, number=batch_id)
 
 
 def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
