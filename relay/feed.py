@@ -8,23 +8,21 @@ from google.protobuf.message import DecodeError
 
 from bus import topics as bus_topics
 from bus.api import Bus, StoredRecord, TopicPartition
-from core.errors import BusError, OffsetOutOfRange
 from core.log import get_logger
 from protobuf import candlewright_pb2 as cw
 from relay import metrics, topics
 from relay.finals import FinalIndex
+from relay.follower import Follower
 from relay.notifier import Batch
 from relay.register import Register, StoredFinal
 from relay.settings import RelayConfig
 
-_READ_RECORDS = 1_000
 _WAIT_SECONDS = 0.1
-_RETRY_SECONDS = 0.2
 _TRIM_SECONDS = 60.0
 log = get_logger()
 
 
-class Feed:
+class Feed(Follower):
     """Finals are indexed before they are handed over, so that whoever subscribes in between finds them kept."""
 
     def __init__(
@@ -37,48 +35,25 @@ class Feed:
         awaited: Container[str],
         on_awaited: Callable[[StoredFinal], None],
     ) -> None:
-        self._bus = bus
-        self._register = register
+        super().__init__("feed", bus, register, publish)
         self._config = config
         self._index = index
-        self._publish = publish
         self._awaited = awaited
         self._on_awaited = on_awaited
         self._next: dict[TopicPartition, int] = {}
         self._indexed: dict[int, int] = {}
         self._trim_at = 0.0
-        self.problem = "the bus has not been read yet"
-        self.seen_at = time.monotonic()
         #: Set once all kept finals are indexed.
         self.is_caught_up = threading.Event()
-
-    def run(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            self.seen_at = time.monotonic()
-            try:
-                if not self.is_caught_up.is_set():
-                    self._catch_up(stop)
-                elif self.problem:
-                    self._resume()
-                self._follow(stop)
-                self.problem = ""
-            except BusError as error:
-                if not self.problem:
-                    log.warning("bus_unavailable", error=str(error))
-                self.problem = f"the bus cannot be read: {error}"
-                metrics.BUS_FAILURES.labels("feed").inc()
-                self._register.forget_preparation()
-                stop.wait(_RETRY_SECONDS)
 
     # ---- start and resume
 
     def _catch_up(self, stop: threading.Event) -> None:
         """Index the finals that are kept; snapshots are news only while they are new."""
-        self._register.prepare()
         for partition, state in enumerate(self._bus.state(bus_topics.NOTIFICATIONS)):
             offset = max(state.first, self._indexed.get(partition, 0))
             while offset < state.end and not stop.is_set():
-                records = self._read((bus_topics.NOTIFICATIONS, partition), offset)
+                records = self._read(bus_topics.NOTIFICATIONS, partition, offset)
                 self._add_to_index(self._register.finals_of(records))
                 offset = records[-1].offset + 1 if records else state.end
                 self._indexed[partition] = offset
@@ -89,18 +64,17 @@ class Feed:
         self.is_caught_up.set()
         log.info("finals_indexed", finals=len(self._index))
 
-    def _resume(self) -> None:
-        """After an outage the store may have lost its newest records: never wait past its end."""
-        self._register.prepare()
+    def _resume(self, stop: threading.Event) -> None:
+        if not self.is_caught_up.is_set():
+            self._catch_up(stop)
+            return
         for topic in (bus_topics.NOTIFICATIONS, bus_topics.SNAPSHOTS):
             for partition, state in enumerate(self._bus.state(topic)):
                 self._next[topic, partition] = min(self._next.get((topic, partition), 0), state.end)
 
-    # ---- follow
-
-    def _follow(self, stop: threading.Event) -> None:
+    def _round(self, stop: threading.Event) -> None:
         for place in self._bus.wait(self._next, _WAIT_SECONDS):
-            records = self._read(place, self._next[place])
+            records = self._read(*place, self._next[place])
             if place[0] == bus_topics.NOTIFICATIONS:
                 self._publish_finals(records, stop)
             else:
@@ -111,14 +85,6 @@ class Feed:
         if now >= self._trim_at:
             self._trim_at = now + _TRIM_SECONDS
             self._trim()
-
-    def _read(self, place: TopicPartition, offset: int) -> list[StoredRecord]:
-        try:
-            return self._bus.read(*place, offset, max_records=_READ_RECORDS)
-        except OffsetOutOfRange as error:
-            log.warning("records_trimmed_unread", topic=place[0], partition=place[1], offset=offset, first=error.first)
-            metrics.BAD_RECORDS.labels(place[0]).inc()
-            return self._bus.read(*place, error.first, max_records=_READ_RECORDS)
 
     def _publish_finals(self, records: list[StoredRecord], stop: threading.Event) -> None:
         finals = self._register.finals_of(records)
@@ -153,12 +119,6 @@ class Feed:
             if final.client_id:
                 self._index.add(final.client_id, final.record.partition, final.record.offset)
         metrics.INDEXED.set(len(self._index))
-
-    def _hand_over(self, batch: Batch, kind: str, stop: threading.Event) -> None:
-        while batch and not self._publish(batch, _WAIT_SECONDS):
-            if stop.is_set():
-                return
-        metrics.PUBLISHED.labels(kind).inc(len(batch))
 
     def _trim(self) -> None:
         """These two topics have no other owner."""

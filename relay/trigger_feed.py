@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 from bus import topics as bus_topics
 from bus.api import Bus, StoredRecord
-from core.errors import BusError, OffsetOutOfRange
-from core.log import get_logger
 from relay import metrics, topics
+from relay.follower import Follower
 from relay.notifier import Batch
 from relay.numbered import Numbered, numbered
 from relay.recent_events import RecentEvents
@@ -27,14 +26,12 @@ _READ_RECORDS = 1_000
 #: Records of one partition that are looked at together with those of the others.
 _PER_PARTITION = 5_000
 _WAIT_SECONDS = 0.05
-_RETRY_SECONDS = 0.2
 _SAVE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.25
 _MAX_RETURNING = 100_000
-log = get_logger()
 
 
-class TriggerFeed:
+class TriggerFeed(Follower):
     def __init__(
         self,
         bus: Bus,
@@ -43,11 +40,9 @@ class TriggerFeed:
         callback_of: Callable[[str], str],
         publish: Callable[[Batch, float], bool],
     ) -> None:
-        self._bus = bus
-        self._register = register
+        super().__init__("trigger_feed", bus, register, publish)
         self._limits = limits
         self._callback_of = callback_of
-        self._publish = publish
         self._recent = RecentEvents(limits.max_recent, limits.max_recent_bytes)
         self._recent_until: float | None = None
         self._returning: deque[bytes] = deque(maxlen=_MAX_RETURNING)
@@ -57,8 +52,6 @@ class TriggerFeed:
         self._sent: dict[int, int] = {}
         self._saved: dict[int, int] = {}
         self._save_at = 0.0
-        self.problem = "the bus has not been read yet"
-        self.seen_at = time.monotonic()
 
     def subscribed(self, topic: bytes) -> None:
         """From the notifications thread; a repetition goes to all subscribers of the topic, who drop it."""
@@ -71,27 +64,12 @@ class TriggerFeed:
 
     def run(self, stop: threading.Event) -> None:
         self._recent_until = time.monotonic() + self._limits.recent_seconds
-        while not stop.is_set():
-            self.seen_at = time.monotonic()
-            try:
-                if self.problem:
-                    self._resume()
-                    self.problem = ""
-                self._round(stop)
-            except BusError as error:
-                if not self.problem:
-                    log.warning("bus_unavailable", error=str(error))
-                self.problem = f"the bus cannot be read: {error}"
-                metrics.BUS_FAILURES.labels("trigger_feed").inc()
-                self._register.forget_preparation()
-                stop.wait(_RETRY_SECONDS)
+        super().run(stop)
 
-    def _resume(self) -> None:
-        self._register.prepare()
+    def _resume(self, stop: threading.Event) -> None:
         held = self._bus.holds(_TOPIC, READER)
         for partition, state in enumerate(self._bus.state(_TOPIC)):
             known = self._next.get(partition, held.get(partition, state.first))
-            # After an outage the store may have lost its newest records: never wait past its end.
             self._next[partition] = min(known, state.end)
         self._sent = dict(self._next)
         self._saved = {}
@@ -105,7 +83,7 @@ class TriggerFeed:
             # The tickers of one trigger lie in several partitions.
             events.sort(key=lambda event: (event.topic, event.first))
             batch = [message for event in events for message in self._messages(event)]
-            if not self._hand_over(batch, stop):
+            if not self._hand_over(batch, _TOPIC, stop):
                 return
             if time.monotonic() < (self._recent_until or 0.0):
                 self._recent.add(batch)
@@ -122,7 +100,7 @@ class TriggerFeed:
         for partition, state in enumerate(self._bus.state(_TOPIC)):
             offset, read = self._next[partition], 0
             while offset < state.end and read < _PER_PARTITION:
-                records = self._read(partition, offset, min(_READ_RECORDS, state.end - offset))
+                records = self._read(_TOPIC, partition, offset, min(_READ_RECORDS, state.end - offset))
                 if not records:
                     break
                 found += records
@@ -134,15 +112,6 @@ class TriggerFeed:
             return found
         # More than one round takes: everything before the earliest of the places reached is complete.
         return [record for record in found if record.timestamp_ms < cut_ms] or found
-
-    def _read(self, partition: int, offset: int, max_records: int) -> list[StoredRecord]:
-        try:
-            return self._bus.read(_TOPIC, partition, offset, max_records=max_records)
-        except OffsetOutOfRange as error:
-            # Subscribers see it as a gap.
-            log.warning("records_trimmed_unread", topic=_TOPIC, partition=partition, offset=offset, first=error.first)
-            metrics.BAD_RECORDS.labels(_TOPIC).inc()
-            return self._bus.read(_TOPIC, partition, error.first, max_records=max_records)
 
     def _messages(self, event: Numbered) -> list[tuple[bytes, bytes]]:
         names = [event.topic]
@@ -158,18 +127,10 @@ class TriggerFeed:
             topics_again = {self._returning.popleft(): None for _ in range(len(self._returning))}
             for topic in topics_again:
                 batch = self._recent.under(topic)
-                if self._hand_over(batch, stop):
+                if self._hand_over(batch, _TOPIC, stop):
                     metrics.REPEATED_EVENTS.inc(len(batch))
         if time.monotonic() >= (self._recent_until or 0.0):
             self._recent.clear()
-
-    def _hand_over(self, batch: Batch, stop: threading.Event) -> bool:
-        while batch and not self._publish(batch, _WAIT_SECONDS):
-            self.seen_at = time.monotonic()
-            if stop.is_set():
-                return False
-        metrics.PUBLISHED.labels(_TOPIC).inc(len(batch))
-        return True
 
     def _save(self) -> None:
         self._save_at = time.monotonic() + _SAVE_SECONDS
