@@ -8,12 +8,16 @@ conditions depend on the match so far the sets are an upper bound, and the searc
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import getitem
+from typing import Any
 
 from cep.limits import Limits
 from cep.program import Op, Program, closure
 from cep.tokens import BEGIN, Position
 
 _LAYOUT_STEPS = 40_000
+_GO_ON: Any = getitem
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +72,21 @@ class Best(dict[int, tuple[int, int]]):
         return found
 
 
-class Step:
-    """One row in its context: its mask, and what can follow it."""
+class Step(dict[int, "Step"]):
+    """One row in its context: its mask, and what can follow it. From the mask of the row in front of it to its step."""
 
     __slots__ = ("before", "best", "candidates", "startable")
 
     def __init__(self, before: "State", candidates: Candidates) -> None:
+        super().__init__()
         self.before = before
         self.candidates = candidates
         self.best = Best(candidates)
         self.startable = bool(before.bits & 1)
+
+    def __missing__(self, mask: int) -> "Step":
+        found = self[mask] = self.before[mask]
+        return found
 
 
 class State(dict[int, Step]):
@@ -194,14 +203,9 @@ class Automaton:
 
         `at_start`: the first of the rows is the first of its partition.
         """
-        steps: list[Step] = [None] * len(masks)  # type: ignore[list-item]
-        state = end
-        index = len(masks)
-        for mask in reversed(masks):
-            index -= 1
-            step = state[mask]
-            steps[index] = step
-            state = step.before
+        # From step to step by the masks, last row first; the state behind the last row begins and is left out.
+        passed: list[Any] = list(accumulate(reversed(masks), _GO_ON, initial=end))
+        steps: list[Step] = passed[:0:-1]
         if at_start and self.has_start_anchor and masks:
             behind = steps[1].before if len(masks) > 1 else end
             steps[0] = self.step(behind.bits, masks[0], True)

@@ -270,9 +270,12 @@ class PartitionSearch:
         number = self.match_number
         row = self.next_start - first
         while row < end:
-            if not steps[row].startable:
-                row += 1
-                continue
+            for row in range(row, end):  # noqa: B020
+                if steps[row].startable:
+                    break
+            else:
+                row = end
+                break
             start, place, before, label = row, 0, len(labels), 0
             while row < end:
                 label, place = steps[row].best[place]
