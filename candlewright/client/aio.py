@@ -5,13 +5,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import zmq
 from google.protobuf.message import Message
 
 from candlewright.client import sockets
+from candlewright.client.closing import AsyncClosing
 from candlewright.client.connection import Connection
 from candlewright.client.errors import Interruption
 from candlewright.client.feed import BUFFER_NUMBERS, Feed
@@ -29,7 +29,7 @@ from candlewright.client.triggers import AsyncTriggers
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """The same calls as `Client`, as coroutines; many may run at once. Made by `aconnect()`.
 
     Use `async with cw.aconnect() as c`, or `c = await cw.aconnect()` and `await c.close()`.
@@ -60,11 +60,6 @@ class AsyncClient:
             for socket in (self._requests, self._notifications):
                 asyncio.get_running_loop().add_reader(socket.fileno(), self._turn)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Requests that were accepted go on without this client."""

@@ -10,9 +10,9 @@ import math
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from candlewright.client.closing import AsyncClosing, Closing
 from candlewright.client.errors import Interruption
 from candlewright.client.feed import Feed
 from candlewright.client.session import Ticket
@@ -82,7 +82,7 @@ class _Stream(Generic[T]):
         return self._feed.replayed
 
 
-class Stream(_Stream[T]):
+class Stream(_Stream[T], Closing):
     """An endless iterator. With a `timeout` it ends after so many seconds without an item; another `for` goes on."""
 
     def __init__(self, host: SyncHost, feed: Feed[T], timeout: float | None) -> None:
@@ -90,14 +90,6 @@ class Stream(_Stream[T]):
         self._host = host
         self._ticket = host.begin_stream(feed, None)
         self._tie(host, self._ticket)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self
@@ -139,7 +131,7 @@ class Stream(_Stream[T]):
         return None
 
 
-class AsyncStream(_Stream[T]):
+class AsyncStream(_Stream[T], AsyncClosing):
     """The asyncio twin of `Stream`: `async for`, `await stream.next()`, `await stream.close()`."""
 
     def __init__(self, host: Host, feed: Feed[T], timeout: float | None, opening: Callable[[], Any]) -> None:
@@ -153,11 +145,6 @@ class AsyncStream(_Stream[T]):
     async def __aenter__(self) -> Self:
         await self._begin()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self

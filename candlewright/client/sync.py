@@ -5,13 +5,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import zmq
 from google.protobuf.message import Message
 
 from candlewright.client import sockets
+from candlewright.client.closing import Closing
 from candlewright.client.connection import Connection
 from candlewright.client.errors import Interruption
 from candlewright.client.feed import BUFFER_NUMBERS, Feed
@@ -31,7 +31,7 @@ T = TypeVar("T")
 SLICE_SECONDS = 0.05
 
 
-class Client:
+class Client(Closing):
     """A connection to the platform, made by `connect()`. May be shared by threads.
 
     Every call raises PlatformUnreachable when nothing answers within the client's timeout, PlatformRefused for an
@@ -54,14 +54,6 @@ class Client:
     def client_id(self) -> str:
         """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
         return self._connection.client_id
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Requests that were accepted go on without this client."""

@@ -4,9 +4,9 @@ The events of a trigger are subscribed before its registration is sent, and numb
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from candlewright.client.closing import AsyncClosing, Closing
 from candlewright.client.connection import Connection
 from candlewright.client.feed import Feed
 from candlewright.client.operations import Newest, Operations
@@ -70,7 +70,7 @@ class _Registered(Generic[S]):
         return self._stream
 
 
-class Trigger(_Registered[Stream[TriggerEvent]]):
+class Trigger(_Registered[Stream[TriggerEvent]], Closing):
     """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` takes it away.
 
     `id`: its name on the platform. `is_new`: False where exactly this trigger was registered under this id before.
@@ -81,14 +81,6 @@ class Trigger(_Registered[Stream[TriggerEvent]]):
     def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:
         super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
         self._triggers = triggers
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def info(self) -> TriggerInfo:
         return self._triggers.get(self.id)
@@ -178,7 +170,7 @@ class Triggers:
         return self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))
 
 
-class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]]):
+class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
     """The asyncio twin of `Trigger`: `async with`, `async for` over `events()`, `await trigger.remove()`."""
 
     def __init__(
@@ -186,14 +178,6 @@ class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]]):
     ) -> None:
         super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
         self._triggers = triggers
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def info(self) -> TriggerInfo:
         return await self._triggers.get(self.id)
