@@ -95,6 +95,10 @@ class Results:
         rows = len(self.put_states) + len(self.drop_states) + len(self.save_realtime) + len(self.forget_realtime)
         return records + rows + len(self.venues) + len(self.put_venues) + len(self.holds)
 
+    @property
+    def has_outcomes_alone(self) -> bool:
+        return self.size == len(self.outcomes) + len(self.finished) and bool(self.outcomes)
+
 
 class Gatherer:
     """Sorts commands into the two batches that are written next."""

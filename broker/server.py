@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import zmq
 
 from broker import door
-from broker.batch import Gatherer, Outgoing, Results
+from broker.batch import Gatherer, Leases, Outgoing, Results
 from broker.events import (
     JOB_ID_LENGTH,
     ClockTicked,
@@ -27,10 +27,10 @@ from broker.events import (
 from broker.feed import RECHECK_SECONDS, Feed
 from broker.instruments import ENDED, NOTES, SIZES
 from broker.journal import Mark, replay
-from broker.lease_lane import LeaseLane
+from broker.lane import Lane
 from broker.retention import Retention, Trimmer
 from broker.state import BrokerState
-from broker.writer import BusWriter, OutcomeLog, WriterThread
+from broker.writer import BusWriter, OutcomeLog
 from bus import topics
 from bus.api import Bus
 from core.errors import BadFrame, ConfigurationError
@@ -135,8 +135,9 @@ class BrokerServer:
         self._bind()
         self._outcomes = outcomes
         writer = BusWriter(self._bus, outcomes)
-        self._leases = LeaseLane(self._bus, writer, self._waker, self._poller)
-        self._results = WriterThread[Results]("bus-results", writer.write_results, self._waker)
+        wake, poller = self._waker, self._poller
+        self._leases = Lane[Leases]("bus-leases", writer.begin_leases, writer.write_leases, wake, poller)
+        self._results = Lane[Results]("bus-results", writer.begin_results, writer.write_results, wake, poller)
         self._feed = Feed(self._bus, replayed, self._waker)
         self._trimmer = Trimmer(self._bus, self._retention)
         self._is_serving = True
@@ -164,7 +165,7 @@ class BrokerServer:
         poller = self._poller
         poller.register(self._waker.inlet, zmq.POLLIN)
         poller.register(self._router, zmq.POLLIN)
-        ticked_at = time.monotonic()
+        due_at = time.monotonic() + TICK_SECONDS
         was_open = True
         try:
             while not self._stopping.is_set():
@@ -172,16 +173,18 @@ class BrokerServer:
                 if is_open != was_open:
                     poller.modify(self._router, zmq.POLLIN if is_open else 0)
                     was_open = is_open
-                poller.poll(max(0, int((ticked_at + TICK_SECONDS - time.monotonic()) * 1_000)))
-                self._waker.drain()
-                self._take_written()
-                if is_open:
-                    self._read_frames()
-                self._take_portions()
+                ready = [what for what, _ in poller.poll(max(0, int((due_at - time.monotonic()) * 1_000)))]
                 now = time.monotonic()
-                is_due = now - ticked_at >= TICK_SECONDS
+                is_due = now >= due_at
+                has_frames = self._router in ready
+                if is_due or len(ready) > has_frames:
+                    self._waker.drain()
+                    self._take_written()
+                    self._take_portions()
+                if has_frames:
+                    self._read_frames()
                 if is_due:
-                    ticked_at = now
+                    due_at = now + TICK_SECONDS
                     self._tick(now)
                 self._submit(everything=is_due)
         finally:

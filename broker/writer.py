@@ -1,10 +1,10 @@
 """Carries batches to the bus, one after the other, in a thread of its own: the loop stays alive while it waits."""
 
 import queue
+import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import tenacity
@@ -15,7 +15,7 @@ from broker.batch import Leases, Results
 from broker.events import Event, MarksRefused, PagesPublished, PublishRefused, SnapshotPublished, VenueLearned
 from broker.instruments import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
 from bus import topics
-from bus.api import Bus, Record, SequenceStamp
+from bus.api import Bus, Pending, PendingPublish, Record, SequenceStamp
 from core.errors import BusFull, BusUnavailable, LeaseLost
 from core.log import get_logger
 from protobuf import candlewright_pb2 as cw
@@ -41,42 +41,47 @@ Batch = TypeVar("Batch", Leases, Results)
 class OutcomeLog:
     """The topic `history_outcomes`, whose only writer this is.
 
-    So the known ends tell, after a call whose answer was lost, which records are in the log already.
+    Calls are numbered, so that one which is repeated after its answer was lost appends nothing twice.
     """
 
     def __init__(self, bus: Bus, ends: dict[int, int]) -> None:
         self._bus = bus
         self.ends = ends
-        self._is_uncertain = False
+        self._writer = f"broker:{secrets.token_hex(8)}"
+        self._number = 1
 
     def publish(self, outcomes: Sequence[Record]) -> None:
-        if self._is_uncertain:
-            outcomes = self._missing(outcomes)
-            self._is_uncertain = False
-        if not outcomes:
-            return
-        try:
-            positions = self._bus.publish(topics.HISTORY_OUTCOMES, outcomes)
-        except BusUnavailable:
-            self._is_uncertain = True
-            raise
-        for position in positions:
-            self.ends[position.partition] = position.offset + 1
+        """A call that raised must be repeated with the same outcomes before there are others."""
+        positions = self._bus.publish_as(topics.HISTORY_OUTCOMES, outcomes, writer=self._writer, number=self._number)
+        self._wrote({position.partition: position.offset + 1 for position in positions})
 
-    def _missing(self, outcomes: Sequence[Record]) -> list[Record]:
-        found: Counter[bytes] = Counter()
-        for partition, end in self.ends.items():
-            while stored := self._bus.read(topics.HISTORY_OUTCOMES, partition, end):
-                found.update(record.value for record in stored)
-                end = stored[-1].offset + 1
-            self.ends[partition] = end
-        missing = []
-        for record in outcomes:
-            if found[record.value]:
-                found[record.value] -= 1
-            else:
-                missing.append(record)
-        return missing
+    def begin(self, outcomes: Sequence[Record]) -> "PendingOutcomes | None":
+        """`publish` without waiting, where that can be done; `publish` is also what repeats it."""
+        pending = self._bus.begin_publish_as(
+            topics.HISTORY_OUTCOMES, outcomes, writer=self._writer, number=self._number
+        )
+        return None if pending is None else PendingOutcomes(pending, self._wrote)
+
+    def _wrote(self, ends: Mapping[int, int]) -> None:
+        self.ends.update(ends)
+        self._number += 1
+
+
+class PendingOutcomes:
+    """Outcomes on their way, noted in the log's ends once they are there."""
+
+    def __init__(self, pending: PendingPublish, wrote: Callable[[Mapping[int, int]], None]) -> None:
+        self._pending = pending
+        self._wrote = wrote
+
+    def fileno(self) -> int:
+        return self._pending.fileno()
+
+    def is_done(self) -> bool:
+        is_done = self._pending.is_done()
+        if is_done:
+            self._wrote(self._pending.ends)
+        return is_done
 
 
 class BusWriter:
@@ -85,6 +90,16 @@ class BusWriter:
     def __init__(self, bus: Bus, outcomes: OutcomeLog) -> None:
         self._bus = bus
         self.outcomes = outcomes
+
+    def begin_leases(self, batch: Leases) -> Pending | None:
+        """`write_leases` without waiting, for a batch that has no marks."""
+        if batch.marks:
+            return None
+        return self._bus.begin_grant(batch.grant, revoking=[*batch.revoke, *batch.finished])
+
+    def begin_results(self, batch: Results) -> Pending | None:
+        """`write_results` without waiting, for a batch that has outcomes alone."""
+        return self.outcomes.begin(batch.outcomes) if batch.has_outcomes_alone else None
 
     def write_leases(self, batch: Leases) -> None:
         """Raises BusUnavailable; another call goes on where this one stopped, as with `write_results`."""

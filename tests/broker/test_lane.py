@@ -1,4 +1,4 @@
-"""Leases by the loop's own poll, and by the thread where that fails."""
+"""Writes by the loop's own poll, and by the thread where that fails."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from broker.batch import Leases
-from broker.lease_lane import LeaseLane
+from broker.lane import Lane
 from broker.writer import BusWriter, OutcomeLog
 from bus.memory_bus import MemoryBus
 from core.errors import BusUnavailable
@@ -65,7 +65,7 @@ class Stand:
         self.poller = zmq.Poller()
         self.woken = threading.Event()
         writer = BusWriter(self.bus, OutcomeLog(self.bus, {}))
-        self.lane = LeaseLane(self.bus, writer, self.woken.set, self.poller)
+        self.lane = Lane[Leases]("leases", writer.begin_leases, writer.write_leases, self.woken.set, self.poller)
 
     def submit(self, **fields: object) -> Leases:
         batch = Leases(**fields)  # type: ignore[arg-type]
