@@ -26,6 +26,9 @@ class Limits:
     mapped_rows: int = 30_000_000
     joined_rows: int = 50_000_000
     retained_rows: int = 1_000_000
+    # Of a query whose WITH queries stand where they are read: tables and sub-queries that it reads.
+    sources: int = 500
+    columns: int = 1_000
 
 
 DEFAULT = Limits()

@@ -58,6 +58,9 @@ class Planner:
         self.parameters = parameters
         self.limits = limits
         self.views: list[dict[str, Plan]] = [{}]
+        # How many sources each WITH query reads, and all so far: WITH queries can double them again and again.
+        self._sizes: dict[int, int] = {}
+        self._sources = 0
         self.matches: list[Match] = []
 
     def condition(self, node: Node, table: str) -> Plan:
@@ -78,8 +81,11 @@ class Planner:
             for name, columns, inner in node.tables:
                 if len(self.views[-1]) > 200:
                     raise name.at.reject("too many WITH queries")
-                plan = self.query(inner)
-                self.views[-1][name.text.lower()] = _renamed(plan, name.text, columns)
+                before = self._sources
+                view = self.views[-1][name.text.lower()] = _renamed(self.query(inner), name.text, columns)
+                self._sizes[id(view)] = self._sources - before
+                # It counts where it is read.
+                self._sources = before
             return self._limited(self._ordered(node), node)
         finally:
             self.views.pop()
@@ -249,6 +255,8 @@ class Planner:
             for name, expression in self._item(item, len(fields), binder):
                 expressions.append(expression)
                 fields.append(Field(name, expression.type))
+            if len(fields) > self.limits.columns:
+                raise item.expression.at.reject(f"the select list has more than {self.limits.columns} columns")
         keys = [self._sort_key(item, node, binder, expressions, fields) for item in order_by]
         plan, base = source, len(source.fields)
         if isinstance(binder, GroupBinder):
@@ -348,6 +356,9 @@ class Planner:
         name = node.name.text.lower()
         alias = node.alias.text if node.alias is not None else node.name.text
         view = self.views[-1].get(name)
+        self._sources += 1 if view is None else self._sizes[id(view)]
+        if self._sources > self.limits.sources:
+            raise node.at.reject(f"the query reads more than {self.limits.sources} tables, those of its WITH included")
         if view is not None:
             return _renamed(view, alias, node.columns)
         if name not in self.inputs:
@@ -389,6 +400,8 @@ class Planner:
     def _join(self, node: JoinNode) -> Plan:
         left, right = self._source(node.left), self._source(node.right)
         width = len(left.fields)
+        if width + len(right.fields) > self.limits.columns:
+            raise node.at.reject(f"the joined tables have more than {self.limits.columns} columns")
         if node.using:
             return self._join_using(node, left, right)
         keys: list[tuple[Expression, Expression]] = []

@@ -340,7 +340,11 @@ class GroupBinder(SelectBinder):
         super().__init__(source.fields, source.parameters, source.limits, windows)
         self.source = source
         self.keys = list(keys)
-        self.aggregates: list[Aggregation] = []
+        self._places: dict[Aggregation, int] = {}
+
+    @property
+    def aggregates(self) -> tuple[Aggregation, ...]:
+        return tuple(self._places)
 
     def bind(self, node: Node) -> Expression:
         if not isinstance(node, OverNode) and not has_aggregate(node) and not _has_over(node):
@@ -370,9 +374,7 @@ class GroupBinder(SelectBinder):
         if any(has_aggregate(argument) for argument in node.arguments):
             raise node.at.reject("an aggregate is not possible inside another")
         bound = bind_aggregate(self.source, node, name)
-        if bound not in self.aggregates:
-            self.aggregates.append(bound)
-        return Column(len(self.keys) + self.aggregates.index(bound), bound.type)
+        return Column(len(self.keys) + self._places.setdefault(bound, len(self._places)), bound.type)
 
 
 def _has_over(node: Node) -> bool:

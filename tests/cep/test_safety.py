@@ -29,6 +29,12 @@ def recognize(pattern: str = "A B", define: str = "A AS price > 1", clauses: str
     )
 
 
+def doubled(sql: str) -> str:
+    """Forty WITH queries, each of which reads the one before it twice."""
+    views = [f", a{number + 1} AS ({sql.format(number)})" for number in range(40)]
+    return f"WITH a0 AS (SELECT price FROM ticks){''.join(views)} SELECT price FROM a40"
+
+
 HOSTILE = [
     # reaching for the system
     "SELECT TRANSFORM(price) USING 'sh -c id' AS (x) FROM ticks",
@@ -121,6 +127,10 @@ HOSTILE = [
     recognize(clauses="MEASURES PREV(price, 100001) AS x"),
     recognize(define="B AS " + "(A.price > 1 OR (price > 2 AND " * 59 + "A.price > 3" + "))" * 59),
     recognize(clauses="MEASURES REPEAT(side, 1000000000) AS x, nothing AS y"),
+    doubled("SELECT price FROM a{0} UNION ALL SELECT price FROM a{0}"),
+    doubled("SELECT x.price FROM a{0} AS x JOIN a{0} AS y ON x.price = y.price"),
+    "SELECT * FROM (SELECT " + ", ".join(["*"] * 200) + " FROM ticks)",
+    f"WITH a AS (SELECT {', '.join(f'price AS p{i}' for i in range(900))} FROM ticks) SELECT p1 FROM a, a AS b",
 ]
 
 
