@@ -158,6 +158,8 @@ class Binder:
             if qualifier.text.lower() not in {other.lower() for other in known}:
                 return qualifier.at.reject(f"unknown table '{qualifier.text[:60]}'", closest(qualifier.text, known))
         hint = closest(name.text, (field.name for field in self.fields))
+        if not hint and name.quoted:
+            hint = "texts stand in single quotes, names in double quotes"
         if not hint:
             shown = [field.name for field in self.fields if not field.hidden][:20]
             hint = "the columns are " + ", ".join(dict.fromkeys(shown)) if shown else ""
@@ -173,7 +175,7 @@ class Binder:
             )
         kind: SqlType = STRING
         for candidate in (BIGINT, DOUBLE):
-            if text.strip() == text and re.match(r"[+-]?[.\d]", text) and read(text, candidate) is not None:
+            if text.strip() == text and re.match(r"[+-]?[.0-9]", text) and read(text, candidate) is not None:
                 kind = candidate
                 break
         else:
@@ -231,6 +233,8 @@ class Binder:
             if name == "LOG" and len(arguments) > 2:
                 raise Mismatch
             wanted, kind = FUNCTIONS[name].signature(types)
+            if name in ("+", "-") and kind.kind is Kind.TIMESTAMP and _moves_by_days(arguments):
+                kind = DATE
         except Mismatch:
             shown = ", ".join(str(kind) for kind in types)
             if node.is_operator:
@@ -389,6 +393,13 @@ _CASTS = {
     "DATE": DATE,
     "FROM_ISO8601_DATE": DATE,
 }
+
+
+def _moves_by_days(arguments: Sequence[Expression]) -> bool:
+    """A date and a written interval of whole days are a date again."""
+    kinds = {argument.type.kind for argument in arguments}
+    amounts = [a.value for a in arguments if isinstance(a, Constant) and a.type.kind is Kind.INTERVAL]
+    return Kind.DATE in kinds and len(amounts) == 1 and amounts[0] is not None and amounts[0] % UNITS["DAY"] == 0
 
 
 def _no_column(index: int) -> Vector:

@@ -292,13 +292,14 @@ def time_text(value: int, kind: SqlType) -> str:
 
 def _read_number(text: str) -> float | None:
     try:
-        return float(text) if "_" not in text else None
+        # float() reads the digits of all scripts.
+        return float(text) if "_" not in text and text.isascii() else None
     except ValueError:
         return None
 
 
 def _read_integer(text: str) -> int | None:
-    found = re.fullmatch(r"\s*([+-]?\d{1,19})\s*", text)
+    found = re.fullmatch(r"\s*([+-]?[0-9]{1,19})\s*", text)
     value = int(found.group(1)) if found else None
     return value if value is not None and -(2**63) <= value < 2**63 else None
 

@@ -76,7 +76,8 @@ class PatternReader(ExpressionReader):
 
     def _misplaced(self) -> Exception:
         clauses = "PARTITION BY, ORDER BY, MEASURES, ROWS PER MATCH, AFTER MATCH, PATTERN, SUBSET, DEFINE"
-        return self.token.reject(f"expected PATTERN, found {self.token.shown}", f"the order of clauses is {clauses}")
+        hint = self.spelling() or f"the order of clauses is {clauses}"
+        return self.token.reject(f"expected PATTERN, found {self.token.shown}", hint)
 
     def _columns(self) -> tuple[Node, ...]:
         found = [self._primary()]

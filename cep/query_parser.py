@@ -48,8 +48,16 @@ class QueryReader(PatternReader):
         found = self.query() if is_query else self.expression()
         self.accept(";")
         if self.token.kind is not TokenKind.END:
-            raise self.token.reject(f"{self.token.shown} is not expected here")
+            raise self.token.reject(f"{self.token.shown} is not expected here", self._way_out())
         return found
+
+    def _way_out(self) -> str:
+        token = self.token
+        if token.kind is TokenKind.SYMBOL:
+            return {"=>": "write >=", ";": "a trigger is one statement"}.get(token.text, "")
+        if self.tokens[self.index - 1].text == ";":
+            return "a trigger is one statement"
+        return self.spelling()
 
     def query(self) -> QueryNode:
         with self.nested():

@@ -1,5 +1,6 @@
 """What every part of the parser stands on: a cursor over tokens."""
 
+import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,14 @@ RESERVED = frozenset(
     CAST EXISTS NATURAL WINDOW FETCH QUALIFY
     """.split()  # noqa: SIM905
 )
+
+
+# What a misspelt word may have been meant as.
+_KEY_WORDS = """
+    SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION JOIN WINDOW MATCH_RECOGNIZE PARTITION MEASURES PATTERN
+    SUBSET DEFINE WITHIN AFTER INTERVAL BETWEEN DESCRIPTOR TABLE OVER NEXT FIRST LAST ROWS RANGE PRECEDING FOLLOWING
+    UNBOUNDED CURRENT DISTINCT USING
+    """.split()  # noqa: SIM905
 
 
 class Reader:
@@ -80,7 +89,19 @@ class Reader:
 
     def unexpected(self, wanted: str, after: str = "") -> TriggerRejected:
         behind = f" after {after}" if after else ""
-        return self.token.reject(f"expected {wanted}{behind}, found {self.token.shown}")
+        return self.token.reject(f"expected {wanted}{behind}, found {self.token.shown}", self.spelling(wanted))
+
+    def spelling(self, *wanted: str) -> str:
+        """A "did you mean" for a misspelt key word: here, just before (read as an alias), or at the very start."""
+        tried = {self.index, max(0, self.index - 1), max(0, self.index - 2), 0}
+        for token in (self.tokens[place] for place in sorted(tried, reverse=True)):
+            word = token.text.upper()
+            if token.kind is not TokenKind.NAME or word in RESERVED or word in _KEY_WORDS or len(word) > 40:
+                continue
+            found = difflib.get_close_matches(word, [*wanted, *_KEY_WORDS], n=1, cutoff=0.75)
+            if found and found[0].isupper():
+                return f"did you mean {found[0]} instead of {token.text}?"
+        return ""
 
     def is_identifier(self, ahead: int = 0) -> bool:
         token = self.peek(ahead)

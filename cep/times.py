@@ -27,7 +27,8 @@ _SHORT = {
     "W": "WEEK",
 }
 _TIME = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?"
+    r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?",
+    re.ASCII,
 )
 _INT64 = 2**63
 
@@ -71,7 +72,7 @@ def literal_interval(text: str, unit: str) -> int | None:
         return None
     stripped = text.strip()
     if not last:
-        found = re.fullmatch(r"(-?)(\d{1,18})(?:\.(\d{1,9}))?", stripped)
+        found = re.fullmatch(r"(-?)([0-9]{1,18})(?:\.([0-9]{1,9}))?", stripped)
         if found is None:
             return None
         sign, whole, fraction = found.groups()

@@ -82,7 +82,7 @@ def tokenize(text: str, limits: Limits) -> list[Token]:
     while offset < len(text):
         at = Position(line, offset - line_start + 1)
         found = _TOKEN.match(text, offset)
-        if found is None:
+        if found is None or (found.group() == "/" and text.startswith("/*", offset)):
             raise _unreadable(text, offset, at)
         group = found.lastgroup or ""
         raw = found.group()
@@ -119,6 +119,8 @@ def _unreadable(text: str, offset: int, at: Position) -> TriggerRejected:
     if text.startswith("/*", offset):
         return at.reject("the comment has no end")
     if character.isprintable():
-        hint = "names in the text are ASCII letters, digits and _" if ord(character) > 127 else ""
+        hint = {"&": "write AND", "!": "write NOT or <>"}.get(character, "")
+        if ord(character) > 127:
+            hint = "names in the text are ASCII letters, digits and _"
         return at.reject(f"the character {character!r} has no meaning here", hint)
     return at.reject(f"the text holds the character U+{ord(character):04X}")

@@ -337,3 +337,41 @@ def test_any_characters_are_accepted_or_refused(sql: str) -> None:
         compile_query(sql, {"ticks": SCHEMA})
     except TriggerRejected as refused:
         assert refused.line >= 1 and refused.column >= 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELCT * FROM ticks", "1:9: expected an expression, found 'FROM' (did you mean SELECT instead of SELCT?)"),
+        ("SELECT * FORM ticks", "found 'FORM' (did you mean FROM instead of FORM?)"),
+        (
+            "SELECT * FROM ticks WERE price > 1",
+            "1:26: 'price' is not expected here (did you mean WHERE instead of WERE?)",
+        ),
+        (
+            "SELECT * FROM ticks MATCH_RECOGNISE (ORDER BY ts PATTERN (A))",
+            "(did you mean MATCH_RECOGNIZE instead of MATCH_RECOGNISE?)",
+        ),
+        (
+            "SELECT * FROM ticks MATCH_RECOGNIZE (PATERN (A))",
+            "1:38: expected PATTERN, found 'PATERN' (did you mean PATTERN instead of PATERN?)",
+        ),
+        ("SELECT * FROM ticks MATCH_RECOGNIZE (PATTERN (A) DEFIN A AS TRUE)", "did you mean DEFINE instead of DEFIN?"),
+        ("price > 1 && size > 1", "1:11: the character '&' has no meaning here (write AND)"),
+        ("price => 1", "1:7: '=>' is not expected here (write >=)"),
+        ("price > 1; price > 2", "1:12: 'price' is not expected here (a trigger is one statement)"),
+        ('side = "buyer"', "1:8: unknown column 'buyer' (texts stand in single quotes, names in double quotes)"),
+        ("price > 1 /* never", "1:11: the comment has no end"),
+        ("price > 1\n/*", "2:1: the comment has no end"),
+    ],
+)
+def test_wrong_words_come_with_what_was_meant(sql: str, message: str) -> None:
+    with pytest.raises(TriggerRejected) as caught:
+        compile_query(sql, {"ticks": SCHEMA})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["\u0661", "\uff15", "1\u0660", "1_0"])
+def test_a_parameter_is_a_number_in_ascii_digits_only(text: str) -> None:
+    with pytest.raises(TriggerRejected, match="cannot be applied to double, string"):
+        compile_query("price > :least", {"ticks": SCHEMA}, {"least": text})
