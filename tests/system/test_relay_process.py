@@ -175,6 +175,36 @@ def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(instal
     assert queued() == requests
 
 
+def test_a_suspension_is_heard_once_over_kills_of_the_relay(installation: Installation) -> None:
+    bus = installation.bus
+    addresses = (installation.requests, installation.notifications)
+    with cw_client.connect(*addresses, settings=Settings()) as owner:
+        with installation.relay() as relay, pipeline.running(bus):
+            events = owner.triggers.add("price > 1", trigger_id="t").events()
+            relay.kill()
+            relay.wait()
+        version = pipeline.entries(bus)["t"].registration.version
+        note = rec.TriggerSuspended(trigger_id="t", version=version, reason="too slow")
+        with installation.relay() as relay:
+            pipeline.report(bus, 0, 1, note)
+            with pytest.raises(cw_client.TriggerSuspended, match="too slow"):
+                events.next(timeout=30)
+            relay.kill()
+            relay.wait()
+        # A driver that was killed as well says it again.
+        pipeline.report(bus, 0, 1, note)
+        with installation.relay():
+            late = cw_client.connect(*addresses, settings=Settings())
+            with late, pytest.raises(cw_client.TriggerSuspended, match="too slow"):
+                late.triggers.events("t").next(timeout=30)
+            # By an event it is known that the owner listens again.
+            pipeline.fire(bus, "t", 1)
+            assert events.next(timeout=30).event_id == "e1"
+            events.timeout = 1.0
+            assert list(events) == []
+    assert len([control for control in pipeline.controls(bus) if control.HasField("remove")]) == 1
+
+
 def test_without_its_bus_the_relay_says_so_and_recovers(installation: Installation) -> None:
     with installation.relay():
         client = installation.client()
