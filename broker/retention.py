@@ -28,7 +28,7 @@ log = get_logger()
 class Retention:
     """Topics of gateway clients are kept up to `max_bytes` each, without a limit of age."""
 
-    journal_seconds: float = 3_600.0
+    journal_seconds: float = 600.0
     stream_seconds: float = 86_400.0
     max_bytes: int = 1 << 30
     interval_seconds: float = 60.0

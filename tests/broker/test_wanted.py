@@ -250,7 +250,7 @@ def test_records_are_kept_as_long_as_the_relay_promises() -> None:
     for topic in (topics.TICKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS, topics.SNAPSHOTS):
         assert retention.keep_seconds(topic) == 48 * 3_600
     for topic in (topics.REQUESTS, topics.HISTORY, topics.HISTORY_OUTCOMES):
-        assert retention.keep_seconds(topic) == 3_600
+        assert retention.keep_seconds(topic) == 600
     assert retention.keep_seconds("a gateway's own") == float("inf")
 
 
