@@ -24,6 +24,7 @@ class Bars:
 
     `group` is the caller's number of a ticker; times are nanoseconds since the epoch. (first_time, first_id) and
     (last_time, last_id) are the trade order of the open's and close's trade. `volume` and `quote_volume` are exact.
+    `is_derived`: an exchange's aggregates stand for some of the trades.
     """
 
     period_seconds: int
@@ -40,6 +41,7 @@ class Bars:
     volume: exact.Scaled
     quote_volume: exact.Scaled
     trade_count: NDArray[np.int64]
+    is_derived: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.open_time)
@@ -62,18 +64,21 @@ def from_trades(
     size: NDArray[np.float64],
     period_seconds: int,
     count: NDArray[np.int64] | None = None,
+    is_aggregate: NDArray[np.bool_] | None = None,
 ) -> Bars:
     """Bars of `period_seconds` from trades in any order, each trade given once.
 
     `time` is the exchange's time in ns, `trade_id` the order of trades within one time; prices and sizes are finite
-    and not negative. `count`: how many trades each row stands for (an exchange's aggregates), by default one.
+    and not negative. `count`, `is_aggregate`: how many trades each row stands for, and which are an exchange's
+    aggregates; by default each is one trade.
     """
-    counts = np.ones(len(time), np.int64) if count is None else count
     open_time = _floor(time, period_seconds)
     if not _ascending(group, time, trade_id):
         order = np.lexsort((trade_id, time, group))
         group, time, trade_id, open_time = group[order], time[order], trade_id[order], open_time[order]
-        price, size, counts = price[order], size[order], counts[order]
+        price, size = price[order], size[order]
+        count = None if count is None else count[order]
+        is_aggregate = None if is_aggregate is None else is_aggregate[order]
     starts = _starts(group, open_time)
     ends = _ends(starts, len(group))
     sizes = exact.from_doubles(size)
@@ -91,7 +96,8 @@ def from_trades(
         price[ends],
         exact.segment_sums(sizes, starts),
         exact.segment_product_sums(exact.from_doubles(price), sizes, starts),
-        np.diff(starts, append=len(group)) if count is None else _reduce(np.add, counts, starts),
+        np.diff(starts, append=len(group)) if count is None else _reduce(np.add, count, starts),
+        np.zeros(len(starts), np.bool_) if is_aggregate is None else _reduce(np.logical_or, is_aggregate, starts),
     )
 
 
@@ -166,6 +172,7 @@ def _summed(
         exact.segment_sums(bars.volume, starts),
         exact.segment_sums(bars.quote_volume, starts),
         _reduce(np.add, bars.trade_count, starts),
+        _reduce(np.logical_or, bars.is_derived, starts),
     )
 
 

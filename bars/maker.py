@@ -144,12 +144,17 @@ class BarMaker:
         kept = [part for batch in batches if (part := self._fresh(batch)) is not None]
         if not kept:
             return
-        group = np.repeat(np.array([number for number, _ in kept]), [len(part.time) for _, part in kept])
-        time, order, price, size, count = (
+        lengths = [len(part.time) for _, part in kept]
+        group = np.repeat(np.array([number for number, _ in kept]), lengths)
+        time, order, price, size = (
             np.concatenate(columns)
-            for columns in zip(*((p.time, p.order, p.price, p.size, p.count) for _, p in kept), strict=True)
+            for columns in zip(*((p.time, p.order, p.price, p.size) for _, p in kept), strict=True)
         )
-        fed = {self.periods[0]: from_trades(group, time, order, price, size, self.periods[0], count)}
+        count = is_aggregate = None
+        if any(part.last_order is not None for _, part in kept):
+            count = np.concatenate([part.count for _, part in kept])
+            is_aggregate = np.repeat([part.last_order is not None for _, part in kept], lengths)
+        fed = {self.periods[0]: from_trades(group, time, order, price, size, self.periods[0], count, is_aggregate)}
         for period in self.periods:
             if period not in fed:
                 fed[period] = roll_up(fed[self._source(period)], period)

@@ -447,6 +447,7 @@ def _seed_bars(seed: records.Seed) -> Bars:
         volume=exact.from_doubles(np.array(seed.volume, np.float64)),
         quote_volume=exact.from_doubles(quote),
         trade_count=count,
+        is_derived=np.zeros(len(opens), np.bool_),
     )
 
 

@@ -17,7 +17,7 @@ from flink_replacement_spark.live_partition import LiveOutput
 from protobuf import records_pb2 as records
 from protobuf.tick_columns import TickColumns
 
-__all__ = ["BARS", "RESULT_SCHEMA", "TICKS", "LiveResults", "results_of"]
+__all__ = ["BARS", "RESULT_SCHEMA", "SOURCES", "TICKS", "LiveResults", "results_of"]
 
 #: `bars`, `ticks`: an Arrow stream; `gap`: a serialised TickMark; `counts`: int64 numbers.
 RESULT_SCHEMA = "kind string, content binary"
@@ -38,6 +38,7 @@ BARS = pa.schema(
         ("trade_count", pa.int64()),
         ("complete", pa.bool_()),
         ("revision", pa.int32()),
+        ("source", pa.string()),
     ]
 )
 TICKS = pa.schema(
@@ -51,6 +52,8 @@ TICKS = pa.schema(
         ("received_ns", pa.int64()),
     ]
 )
+#: Of bars made of trades alone, and of those in which an exchange's aggregates stand for some.
+SOURCES = ("ticks", "derived")
 #: Trades that travel in one value, about 8 MB.
 _TICK_ROWS = 100_000
 
@@ -143,6 +146,9 @@ def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
         pa.array(bars.trade_count),
         pa.array(made.complete),
         pa.array(made.revision.astype(np.int32)),
+        pa.DictionaryArray.from_arrays(
+            pa.array(bars.is_derived.astype(np.int8)), pa.array(SOURCES)
+        ).dictionary_decode(),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=BARS)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import chain, islice
 
+import numpy as np
 import pyarrow as pa
 
 from bars import exact
@@ -16,7 +17,7 @@ from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from flink_replacement_spark.bus_source import worker_bus
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
-from flink_replacement_spark.live_results import results_of
+from flink_replacement_spark.live_results import SOURCES, results_of
 from flink_replacement_spark.live_source import records_of
 from flink_replacement_spark.live_state import StateStore
 from protobuf import bar_columns
@@ -113,12 +114,21 @@ def _publish_chunk(bus: Bus, part: Sequence[Record], writer: str, batch_id: int)
 def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
     bars = made.bars
     period = bars.period_seconds
-    values = bar_columns.encode(
-        tickers, bars.group, period, bars.open_time, (bars.open, bars.high, bars.low, bars.close),
-        exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete,
-        made.revision, "ticks",
-    )  # fmt: skip
+    values = _encoded(tickers, made, SOURCES[0])
+    if (derived := np.flatnonzero(bars.is_derived)).size:
+        own = MadeBars(bars.take(derived), made.revision[derived], made.complete[derived])
+        for row, value in zip(derived.tolist(), _encoded(tickers, own, SOURCES[1]), strict=True):
+            values[row] = value
     keys = [ticker.encode() for ticker in tickers]
     stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
     for value, group in zip(values, bars.group.tolist(), strict=True):
         yield Record(value, key=keys[group], sequence=stamps[group])
+
+
+def _encoded(tickers: list[str], made: MadeBars, source: str) -> list[bytes]:
+    bars = made.bars
+    return bar_columns.encode(
+        tickers, bars.group, bars.period_seconds, bars.open_time, (bars.open, bars.high, bars.low, bars.close),
+        exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete,
+        made.revision, source,
+    )  # fmt: skip

@@ -180,7 +180,6 @@ def _table_rows(bars: pa.Table) -> pa.Table:
     columns = {name: bars[name] for name in OHLC.arrow_schema.names if name in bars.column_names}
     columns |= {
         "open_time": _microseconds(bars["time_ns"].to_numpy()),
-        "source": pa.repeat("ticks", rows),
         "updated_at": _microseconds(np.full(rows, time.time_ns())),
     }
     return _shaped(columns, OHLC.arrow_schema)

@@ -123,3 +123,21 @@ def test_recorded_binance_trades_across_midnight_equal_a_plain_loop(shared_data:
                     rows.append((0, time, int(trade["t"]), float(trade["p"]), float(trade["q"])))
     assert len(rows) == 19_904
     assert _rows(_bars(rows[::-1], 60)) == _reference(rows, 60)
+
+
+def test_a_bar_is_derived_where_an_aggregate_stands_for_trades() -> None:
+    minute = 60 * SECOND
+    time = np.array([0, 10 * SECOND, minute, 3 * minute])
+    zeros, ones = np.zeros(4, np.int64), np.ones(4)
+    is_aggregate = np.array([False, True, False, False])
+    made = from_trades(zeros, time, np.arange(4), ones, ones, 60, np.array([1, 5, 1, 1]), is_aggregate)
+    assert (made.is_derived.tolist(), made.trade_count.tolist()) == ([True, False, False], [6, 1, 1])
+    assert roll_up(made, 120).is_derived.tolist() == [True, False]
+    alone = from_trades(zeros[:1], time[:1] + SECOND, zeros[:1] + 9, ones[:1], ones[:1], 60)
+    assert merge([alone, made]).is_derived.tolist() == [True, False, False]
+
+
+def test_bars_of_a_group_in_any_order_roll_up_to_the_same() -> None:
+    trades = [(0, 60 * SECOND * n, n, float(n + 1), 1.0) for n in range(6)]
+    bars = _bars(trades, 60)
+    assert _rows(roll_up(bars.take(np.array([3, 1, 0, 5, 4, 2])), 180)) == _rows(roll_up(bars, 180))

@@ -8,7 +8,7 @@ import pytest
 from bus import Record, SequenceStamp
 from bus import topics as bus_topics
 from flink_replacement_spark.live_state import StateStore
-from iceberg import GAPS, load_table, open_catalog, read_ohlc, read_ticks
+from iceberg import GAPS, OHLC, load_table, open_catalog, read_ohlc, read_ticks
 from protobuf import records_pb2 as records
 from protobuf import tick_columns
 from protobuf.candlewright_pb2 import OHLCV
@@ -137,6 +137,26 @@ def test_a_gap_is_a_row_and_its_repair_changes_it(platform: Platform) -> None:
     tape.mark(gap=gap)
     assert [bar.complete for bar in tape.published(2)] == [False, True]
     wait_for(lambda: repaired() == [True] or None, 60)
+
+
+def test_bars_that_an_exchanges_aggregates_repaired_are_derived(platform: Platform) -> None:
+    tape = Tape(platform, "DEEP/USDT.BINANCE")
+    tape.start()
+    tape.trades(1, [0])
+    tape.trades(5, [30, 61, 121])
+    assert [bar.source for bar in tape.published(2)] == ["ticks", "ticks"]
+    seed = records.Seed(open_time=[T0 + SECOND], volume=[0.3], first_trade_id=[2], last_trade_id=[4])
+    for column in (seed.open, seed.high, seed.low, seed.close):
+        column.append(6.0)
+    tape.mark(seed=seed)
+    bar = tape.published(3)[-1]
+    assert (bar.open_time - T0, bar.trade_count, bar.revision, bar.source) == (0, 5, 1, "derived")
+
+    def stored() -> list[tuple[int, str]]:
+        table = load_table(open_catalog(platform.settings), OHLC).scan(f"ticker = '{tape.ticker}'").to_arrow()
+        return sorted(zip(table["trade_count"].to_pylist(), table["source"].to_pylist(), strict=True))
+
+    wait_for(lambda: stored() == [(1, "ticks"), (5, "derived")] or None, 60)
 
 
 def test_a_restarted_query_goes_on_without_repeating_a_bar(platform: Platform) -> None:
