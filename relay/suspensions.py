@@ -31,6 +31,9 @@ class Suspensions:
         #: Suspended triggers by topic, in the order of their suspension.
         self._by_topic: dict[bytes, dict[str, None]] = {}
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def put(self, entry: rec.TriggerEntry) -> None:
         """The newest form of a trigger, suspended or not."""
         name = entry.registration.trigger_id

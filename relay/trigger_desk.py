@@ -109,7 +109,12 @@ class TriggerDesk:
         return True
 
     def subscribed(self, topic: bytes) -> None:
-        """From the notifications thread; what is told goes to all subscribers of the topic, who know it then."""
+        """From the notifications thread; what is told goes to all subscribers of the topic, who know it then.
+
+        Who subscribes while nothing is suspended hears what is told from then on.
+        """
+        if not self._state.suspensions:
+            return
         if self._inbox.qsize() < self._limits.max_trigger_backlog:
             self._inbox.put(Subscribed(topic))
         else:
