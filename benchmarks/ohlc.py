@@ -4,10 +4,16 @@ All ticks are on the bus before the clock starts; it stops when the last bar is 
 streaming read with one empty pass over the Arrow batches. Both queries run and have carried out one micro-batch, over
 other tickers, before they are timed: what is measured is a running platform, not its start. The bars are compared with
 bars that are computed from the input directly, in all columns.
+
+With `--sizes` the first so many rows of the input are run, each number on a platform of its own and with a line of its
+own, to see that neither the processor time of a row nor the memory of a part grows with the rows. Redis holds the input
+and the bars on their topic, and does grow.
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -47,9 +53,11 @@ WARM_ROWS = 100_000
 TIMEOUT_SECONDS = 1_800.0
 
 
-def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
-    """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars."""
-    rows = pq.read_metadata(input_file).num_rows
+def run(input_file: Path, rows_file: Path | None = None, first: int | None = None) -> dict[str, Any]:
+    """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars. `first`: how
+    many of the input's rows, all by default.
+    """
+    rows = min(pq.read_metadata(input_file).num_rows, first or sys.maxsize)
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="no") as redis:
         settings = Settings.model_validate(
             {
@@ -89,10 +97,13 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
                 "seconds": round(seconds, 3),
                 "rows_per_second": round(rows / seconds),
                 "result_rows": bars.num_rows,
-                "wrong_rows": wrong_rows(input_file, found),
+                "wrong_rows": wrong_rows(input_file, found, rows),
                 "floor_rows_per_second": round(rows / floor_seconds),
                 "ratio": round(floor_seconds / seconds, 3),
                 "cpu_seconds": {part: round(used, 2) for part, used in sorted(tree.cpu_seconds.items())},
+                "cpu_microseconds_per_row": {
+                    part: round(1e6 * used / rows, 3) for part, used in sorted(tree.cpu_seconds.items())
+                },
                 "peak_mib": {part: peak >> 20 for part, peak in sorted(tree.peak_bytes.items())},
                 "batches": writer.health.batches - warm_batches,
                 "duplicates": writer.health.duplicates,
@@ -174,10 +185,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", type=Path, required=True, help="parquet: ts_ns, symbol, price, size, side")
     parser.add_argument("--rows", type=Path, help="write the bars to this parquet file")
+    parser.add_argument("--first", type=int, help="of how many of the input's rows; by default all")
+    parser.add_argument("--sizes", type=int, nargs="+", help="one run each of the first so many rows")
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
+    if arguments.sizes:
+        # A process each: neither Spark's memory nor this one's goes back to where it was.
+        for size in arguments.sizes:
+            own = ["--input", str(arguments.input), "--first", str(size)]
+            subprocess.run([sys.executable, "-m", "benchmarks.ohlc", *own], check=True)
+        return
     configure_logging("bench", "warning")
-    print(json.dumps(run(arguments.input, arguments.rows)))
+    print(json.dumps(run(arguments.input, arguments.rows, arguments.first)), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,25 +15,27 @@ _VALUES = ["open", "high", "low", "close", "volume", "trade_count"]
 _UNITS = 1_000_000
 
 
-def expected_bars(input_file: Path) -> pa.Table:
+def expected_bars(input_file: Path, rows: int | None = None) -> pa.Table:
     """Columns of OUT (`symbol`, `open_time` in ns, prices, `volume`, `trade_count`), in order of symbol and time.
 
-    The input's trades have distinct times; a volume is a sum of whole units, divided once.
+    `rows`: of the first so many trades. The input's trades have distinct times; a volume is a sum of whole units,
+    divided once.
     """
-    ticks = pq.read_table(input_file, columns=["ts_ns", "symbol", "price", "size"]).sort_by("ts_ns")
+    ticks: pa.Table = pq.read_table(input_file, columns=["ts_ns", "symbol", "price", "size"]).slice(0, rows)
+    ticks = ticks.sort_by("ts_ns")
     minute = pc.multiply(pc.divide(ticks["ts_ns"], MINUTE_NS), MINUTE_NS)
     units = pc.round(pc.multiply(ticks["size"], _UNITS)).cast(pa.int64())
-    rows = pa.table({"symbol": ticks["symbol"], "open_time": minute, "price": ticks["price"], "size": units})
+    trades = pa.table({"symbol": ticks["symbol"], "open_time": minute, "price": ticks["price"], "size": units})
     functions = [("price", "first"), ("price", "max"), ("price", "min"), ("price", "last"), ("size", "sum")]
-    made = rows.group_by(_KEYS, use_threads=False).aggregate([*functions, ("price", "count")])
+    made = trades.group_by(_KEYS, use_threads=False).aggregate([*functions, ("price", "count")])
     columns = [made[name] for name in (*_KEYS, *(f"{name}_{function}" for name, function in functions), "price_count")]
     columns[-2] = pc.divide(columns[-2].cast(pa.float64()), float(_UNITS))
     return pa.table(columns, names=[*_KEYS, *_VALUES]).sort_by([(name, "ascending") for name in _KEYS])
 
 
-def wrong_rows(input_file: Path, bars: pa.Table) -> int:
+def wrong_rows(input_file: Path, bars: pa.Table, rows: int | None = None) -> int:
     """How many of `bars` (columns and order of `expected_bars`) differ in any column, are missing or too many."""
-    expected = expected_bars(input_file)
+    expected = expected_bars(input_file, rows)
     if expected.num_rows != bars.num_rows:
         return max(1, abs(int(expected.num_rows) - int(bars.num_rows)))
     same = pa.array([True] * bars.num_rows)

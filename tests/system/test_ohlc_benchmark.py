@@ -39,6 +39,12 @@ def test_all_bars_are_those_of_the_input(input_file: Path, tmp_path: Path) -> No
     assert pq.read_table(tmp_path / "rows.parquet").num_rows == result["result_rows"]
 
 
+def test_bars_of_the_first_rows_alone_are_expected_where_only_they_run(input_file: Path) -> None:
+    assert expected_bars(input_file, 10_000).num_rows < expected_bars(input_file).num_rows
+    assert wrong_rows(input_file, expected_bars(input_file, 10_000), 10_000) == 0
+    assert wrong_rows(input_file, expected_bars(input_file, 10_000)) > 0
+
+
 @pytest.mark.parametrize("column", ["open", "close", "volume", "trade_count"])
 def test_a_wrong_bar_is_counted(input_file: Path, column: str) -> None:
     bars = expected_bars(input_file)
