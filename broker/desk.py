@@ -14,6 +14,8 @@ class Desk:
 
     def __init__(self, settings: BrokerSettings, new_job_id: Callable[[], str], at: float, wall_ns: int) -> None:
         self.settings = settings
+        #: For every job; an attribute of the settings takes twice the time.
+        self.lease_seconds = settings.lease_seconds
         self.new_job_id = new_job_id
         self.at = at
         self.wall_ns = wall_ns

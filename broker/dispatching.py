@@ -100,7 +100,7 @@ class Dispatching:
         desk = self._desk
         request = piece.request
         job_id = desk.new_job_id()
-        piece.job = desk.jobs[job_id] = Job(job_id, piece, connection, desk.at + desk.settings.lease_seconds)
+        piece.job = desk.jobs[job_id] = Job(job_id, piece, connection, desk.at + desk.lease_seconds)
         request.was_dispatched = True
         desk.show_later(request)
         desk.out.append(request.dispatch(connection, job_id, piece))

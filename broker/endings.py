@@ -151,7 +151,7 @@ class Endings:
         desk.note("lease_lost", job_id=job.job_id, request_id=piece.request.request_id)
         if connection is not None:
             peer = desk.slots.peers.get(connection)
-            if peer is not None and peer.last_heard + desk.settings.lease_seconds <= desk.at:
+            if peer is not None and peer.last_heard + desk.lease_seconds <= desk.at:
                 peer.is_suspect = True
             piece.banned |= {connection}
         self.fail(job, Failure(FailureCode.UNAVAILABLE, "its ingestor fell silent"), is_rejected=True, stop=True)

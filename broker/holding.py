@@ -37,7 +37,7 @@ class Holding:
         if job is None or job.connection != connection:
             desk.note("fenced_frame", job_id=job_id, frame=frame)
             return None
-        lease_until = at + desk.settings.lease_seconds
+        lease_until = at + desk.lease_seconds
         if job.lease_until < lease_until:
             job.lease_until = lease_until
         return job
@@ -76,7 +76,7 @@ class Holding:
         request = piece.request
         if piece in request.ready:
             request.ready.remove(piece)
-        lease_until = event.at + desk.settings.lease_seconds
+        lease_until = event.at + desk.lease_seconds
         piece.job = desk.jobs[event.job_id] = Job(event.job_id, piece, None, lease_until, is_adopted=True)
         request.was_dispatched = True
         desk.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
@@ -108,5 +108,5 @@ class Holding:
         for job in late:
             if job.is_publishing:
                 # Its ingestor is done and may be silent; the bus has its rows.
-                job.lease_until = at + self._desk.settings.lease_seconds
+                job.lease_until = at + self._desk.lease_seconds
         return [job for job in late if not job.is_publishing]

@@ -87,7 +87,8 @@ def coverage(
     period = period_seconds * grid.SECOND
     if limit is not None and opens and len(opens) >= limit:
         end = opens[-1] + period
-    end = grid.closed_end(end, period_seconds, wall_ns)
+    if end > wall_ns - period:
+        end = grid.closed_end(end, period_seconds, wall_ns)
     first = grid.first_open_from(start, period_seconds)
     if first >= end:
         return 0, ()

@@ -1,7 +1,6 @@
 """The broker's journal on the bus: requests in, outcomes out, and the notes beside leases."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from sys import intern
 from typing import Any
@@ -145,21 +144,24 @@ def mark_record(ticker: str, wanted: bytes) -> Record:
 
 def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
     body = _piece_done(done) if isinstance(done, PublishPieceDone) else _request_done(done)
-    return _keyed(body, done.ticker.encode())
+    return Record(body, done.ticker.encode())
+
+
+# These two run for every job: fields that are set one by one take a third of the time of keyword arguments.
 
 
 def _piece_done(done: PublishPieceDone) -> bytes:
+    request_id, number, job_id, ticker, period_seconds, start, end, result = done
     outcome = rec.HistoryOutcome()
     piece = outcome.piece
-    piece.request_id = done.request_id
-    if done.number:
-        piece.piece = done.number
-    piece.job_id = done.job_id
-    piece.ticker = done.ticker
-    piece.period_seconds = done.period_seconds
-    piece.start_time = done.start
-    piece.end_time = done.end
-    result = done.result
+    piece.request_id = request_id
+    if number:
+        piece.piece = number
+    piece.job_id = job_id
+    piece.ticker = ticker
+    piece.period_seconds = period_seconds
+    piece.start_time = start
+    piece.end_time = end
     piece.expected = result.expected
     if result.rows:
         piece.rows = result.rows
@@ -175,56 +177,32 @@ def _piece_done(done: PublishPieceDone) -> bytes:
 
 
 def _request_done(done: PublishRequestDone) -> bytes:
+    request_id, ticker, period_seconds, start, end, status, error_message, rows, expected, holes, client_id = done
     outcome = rec.HistoryOutcome()
     request = outcome.request
-    request.request_id = done.request_id
-    request.ticker = done.ticker
-    request.period_seconds = done.period_seconds
-    request.start_time = done.start
-    request.end_time = done.end
-    if done.status is not Final.OK:
-        request.status = _STATUS[done.status]
-    if done.error_message:
-        request.error_message = done.error_message
-    if done.rows:
-        request.rows = done.rows
-    request.expected = done.expected
-    if done.client_id:
-        request.client_id = done.client_id
-    _add_holes(request.holes, done.holes)
+    request.request_id = request_id
+    request.ticker = ticker
+    request.period_seconds = period_seconds
+    request.start_time = start
+    request.end_time = end
+    if status is not Final.OK:
+        request.status = _STATUS[status]
+    if error_message:
+        request.error_message = error_message
+    if rows:
+        request.rows = rows
+    request.expected = expected
+    if client_id:
+        request.client_id = client_id
+    _add_holes(request.holes, holes)
     return outcome.SerializeToString()
 
 
 def _add_holes(field: Any, holes: Iterable[Range]) -> None:
-    # Fields set one by one take a third of the time of keyword arguments.
     for start, end in holes:
         hole = field.add()
         hole.start_time = start
         hole.end_time = end
-
-
-def _keyed(value: bytes, key: bytes) -> Record:
-    """`Record(value, key)`; filling the slots directly takes half the time of a frozen dataclass's own way."""
-    record = _NEW(Record)
-    _SET_VALUE(record, value)
-    _SET_KEY(record, key)
-    _SET_HEADERS(record, _NO_HEADERS)
-    _SET_PARTITION_KEY(record, None)
-    _SET_PARTITION(record, None)
-    _SET_SEQUENCE(record, None)
-    return record
-
-
-_NEW = object.__new__
-_NO_HEADERS: Mapping[str, str] = {}
-(
-    _SET_VALUE,
-    _SET_KEY,
-    _SET_HEADERS,
-    _SET_PARTITION_KEY,
-    _SET_PARTITION,
-    _SET_SEQUENCE,
-) = (Record.__dict__[field.name].__set__ for field in fields(Record))
 
 
 def accepted_piece(done: rec.PieceDone) -> AcceptedPiece:

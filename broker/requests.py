@@ -346,7 +346,7 @@ class HistoricalRequest(Request):
         return pieces + [(start, end) for start, end, _ in self.failed] + [*self.abandoned] + self._uncut
 
     def merged_holes(self) -> tuple[Range, ...]:
-        return merge(self.holes)
+        return merge(self.holes) if len(self.holes) > 1 else tuple(self.holes)
 
     def done_candles(self) -> int:
         return self.rows + sum(piece.job.progress for piece in self.outstanding.values() if piece.job is not None)

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import zmq
 
@@ -84,20 +84,12 @@ class Waker:
         self._outlet.close()
 
 
-class JobIds:
+def job_ids() -> Iterator[str]:
     """Random ids of JOB_ID_LENGTH hexadecimal digits; the system's entropy is asked for many at once."""
-
-    def __init__(self) -> None:
-        self._digits = ""
-        self._at = 0
-
-    def __call__(self) -> str:
-        at = self._at
-        if at >= len(self._digits):
-            self._digits = os.urandom(_JOB_IDS_AT_ONCE * JOB_ID_LENGTH // 2).hex()
-            at = 0
-        self._at = at + JOB_ID_LENGTH
-        return self._digits[at : self._at]
+    while True:
+        digits = os.urandom(_JOB_IDS_AT_ONCE * JOB_ID_LENGTH // 2).hex()
+        for at in range(0, len(digits), JOB_ID_LENGTH):
+            yield digits[at : at + JOB_ID_LENGTH]
 
 
 class BrokerServer:
@@ -127,7 +119,7 @@ class BrokerServer:
         """Replay the journal, then open the door. Raises BusUnavailable, ConfigurationError."""
         at = time.monotonic()
         replayed = replay(self._bus, at)
-        self.state = BrokerState(self._settings, JobIds(), at, time.time_ns())
+        self.state = BrokerState(self._settings, job_ids().__next__, at, time.time_ns())
         self._next_offset = replayed.next_offset
         self._marks.append(replayed.mark)
         self._handle(replayed.events)

@@ -140,7 +140,7 @@ class BrokerState:
         pause = event.at - desk.at
         desk.at = event.at
         desk.wall_ns = event.wall_ns
-        if pause > desk.settings.lease_seconds / 2:
+        if pause > desk.lease_seconds / 2:
             self._holding.forgive_pause(pause)
         self._endings.expire_leases()
         self.lifecycle.expire()

@@ -19,6 +19,7 @@ from bus.api import Bus, Pending, PendingPublish, Record, SequenceStamp
 from core.errors import BusFull, BusUnavailable, LeaseLost
 from core.log import get_logger
 from protobuf import candlewright_pb2 as cw
+from protobuf import records_pb2 as rec
 
 #: Realtime requests that run: request id -> DataRequest.
 TABLE_REALTIME = "broker_realtime"
@@ -112,7 +113,11 @@ class BusWriter:
     def _publish_marks(self, batch: Leases) -> None:
         """A mark may be written twice, which says the same; a full topic must not keep other jobs from their leases."""
         self._bus.put(TABLE_WANTED, {ticker: wanted for ticker, wanted in batch.marks.items() if wanted})
-        marks = [records.mark_record(ticker, wanted) for ticker, wanted in batch.marks.items()]
+        last = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in batch.marks])
+        marks = [
+            _after(records.mark_record(ticker, wanted), sequence)
+            for (ticker, wanted), sequence in zip(batch.marks.items(), last, strict=True)
+        ]
         try:
             self._bus.publish(topics.TICK_MARKS, marks)
         except BusFull as error:
@@ -323,3 +328,9 @@ class WriterThread(Generic[Batch]):
         if text != self.problem:
             log.warning("bus_write_failed", error=str(error))
         self.problem = text
+
+
+def _after(mark: Record, sequence: int) -> Record:
+    """A serialised TickMark that holds from this trade on: the trades before it were wanted as it was said before."""
+    value = mark.value + rec.TickMark(after_sequence=sequence).SerializeToString()
+    return Record(value, key=mark.key, partition_key=mark.partition_key)

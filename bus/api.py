@@ -8,7 +8,7 @@ A topic is made by its first record or group; its number of partitions is fixed 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 __all__ = [
@@ -42,17 +42,19 @@ class SequenceStamp:
     context_tag: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Record(NamedTuple):
     """What a writer hands over. `key` None is kept apart from the empty key.
 
     The partition is that of `partition_key` when given, else that of `key` (`partition_of`), else `partition`, else
-    any.
+    any. A named tuple, which takes a fifth of the time of a frozen dataclass.
     """
 
     value: bytes
     key: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = _NO_HEADERS
     partition_key: bytes | None = None
     partition: int | None = None
     sequence: SequenceStamp | None = None
