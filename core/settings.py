@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from core import settings_environment
 from core.errors import ConfigurationError
+from core.spark_connect import TOKEN, connect_url
 
 DEFAULT_FILE = "candlewright.toml"
 PREFIX = "CANDLEWRIGHT_"
@@ -79,6 +80,11 @@ class SparkSettings(Group):
     driver_memory: str = "1g"
     trigger_milliseconds: int = Field(0, ge=0)
     conf: Mapping[str, str] = {}
+
+    @property
+    def connect_url(self) -> str:
+        """The `sc://` address of the platform's Spark Connect."""
+        return connect_url(self.connect_bind, self.conf.get(TOKEN, ""))
 
 
 class IcebergSettings(Group):

@@ -21,7 +21,7 @@ from core.settings import Settings
 from flink_replacement_spark.class_archive import QUIET, archive_of
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import PART, Driver
-from flink_replacement_spark.session import JAVA_OPTIONS, connect_url
+from flink_replacement_spark.session import JAVA_OPTIONS
 
 _EXIT_SECONDS = 300
 _MERGE = """
@@ -77,7 +77,7 @@ def _rehearse(settings: Settings, archive: Path) -> None:
         try:
             driver.start()
             driver.session.sql(_MERGE)
-            remote = ConnectSession.builder.remote(connect_url(settings)).create()
+            remote = ConnectSession.builder.remote(settings.spark.connect_url).create()
             remote.sql("SELECT ticker, count(*), max(close) FROM lake.market.ohlc GROUP BY ticker").toArrow()
             remote.stop()
         finally:

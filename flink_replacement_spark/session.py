@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from core.errors import ConfigurationError
 from core.settings import Settings
+from core.spark_connect import TOKEN
 from flink_replacement_spark.class_archive import java_options
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.jars import fetch_jars, packages_of
@@ -27,7 +28,6 @@ JAVA_OPTIONS = (
     "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss32m -Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
-_TOKEN = "spark.connect.authenticate.token"
 #: The pool of the writing queries; Spark Connect's queries share the default one.
 STREAMS_POOL = "streams"
 
@@ -66,10 +66,10 @@ def _environment(**values: str) -> Iterator[None]:
 def spark_conf(settings: Settings) -> dict[str, str]:
     """The whole configuration; `spark.conf` of the settings has the last word."""
     host, port = connect_address(settings)
-    if not _is_loopback(host) and not settings.spark.conf.get(_TOKEN):
+    if not _is_loopback(host) and not settings.spark.conf.get(TOKEN):
         raise ConfigurationError(
             f"spark.connect_bind {settings.spark.connect_bind} is not loopback: Spark Connect runs any code, so set "
-            f"spark.conf {_TOKEN}"
+            f"spark.conf {TOKEN}"
         )
     conf = {
         "spark.app.name": "candlewright",
@@ -127,27 +127,15 @@ def connect_address(settings: Settings) -> tuple[str, str]:
     return host.strip("[]") or "127.0.0.1", port
 
 
-def connect_url(settings: Settings) -> str:
-    """The `sc://` address of this platform's Spark Connect."""
-    host, port = _reachable_address(settings)
-    token = settings.spark.conf.get(_TOKEN)
-    shown = f"[{host}]" if ":" in host else host
-    return f"sc://{shown}:{port}" + (f"/;token={token}" if token else "")
-
-
 def is_listening(settings: Settings, timeout_seconds: float = 2.0) -> bool:
     """Whether something accepts connections where Spark Connect should."""
-    host, port = _reachable_address(settings)
+    host, port = connect_address(settings)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
         with socket.create_connection((host, int(port)), timeout_seconds):
             return True
     except OSError:
         return False
-
-
-def _reachable_address(settings: Settings) -> tuple[str, str]:
-    host, port = connect_address(settings)
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from core.errors import CandlewrightError, InvalidRequest, TriggerRejected
 from core.settings import Settings
 from flink_replacement_spark.recognize import frame_of
-from flink_replacement_spark.session import connect_url, is_listening
+from flink_replacement_spark.session import is_listening
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -33,7 +33,7 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
         raise SparkUnreachable(f"no Spark Connect at {settings.spark.connect_bind}: is the platform up?")
     from pyspark.sql.connect.session import SparkSession
 
-    session = SparkSession.builder.remote(connect_url(settings)).create()
+    session = SparkSession.builder.remote(settings.spark.connect_url).create()
     try:
         return answer(session, text, limit)
     finally:

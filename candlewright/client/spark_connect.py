@@ -1,8 +1,6 @@
 """Rows through Spark Connect, for a platform whose tables are on another machine."""
 
-import re
 import socket
-import urllib.parse
 from typing import TYPE_CHECKING
 
 from candlewright.client.errors import RowsUnavailable
@@ -11,52 +9,36 @@ from candlewright.client.operations import Range
 from candlewright.client.records import Notification
 from candlewright.client.rows import checked
 from core.settings import SparkSettings
+from core.spark_connect import connect_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
 
 REACH_SECONDS = 5.0
-#: In `spark.conf`: what Spark Connect wants to hear before it answers.
-TOKEN = "spark.connect.authenticate.token"
-_ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
-_EVERYWHERE = re.compile(r"^(0\.0\.0\.0|\*|\[::\]):")
-_LOOPBACK = re.compile(r"^(127\.0\.0\.1|\[::1\]):")
 
 
-def connect_url(bind: str, token: str = "") -> str:
-    """`sc://host:port` of a `host:port`, or of such an address as it is; one that names a token keeps its own."""
-    address = _EVERYWHERE.sub("127.0.0.1:", _ADDRESS.sub(r"\1", bind))
-    if not token or ";token=" in address:
-        return f"sc://{address}"
-    # Spark's client sends a token over TLS alone, but for this one name.
-    address = _LOOPBACK.sub("localhost:", address)
-    separator = "" if address.endswith(";") else ";" if "/;" in address else "/;"
-    return f"sc://{address}{separator}token={urllib.parse.quote(token, safe='')}"
-
-
-def open_session(bind: str, token: str = "") -> "SparkSession":
-    """A Spark Connect session; raises RowsUnavailable when nobody listens there."""
+def open_session(address: str) -> "SparkSession":
+    """A Spark Connect session at a `host:port` or `sc://` address; raises RowsUnavailable when nobody listens there."""
     from pyspark.errors import PySparkException
 
     # Not pyspark.sql's: that one sets the environment, and children of this process would take it for theirs.
     from pyspark.sql.connect.session import SparkSession
 
-    url = connect_url(bind, token)
-    address = url.partition(";")[0]
+    url = connect_url(address)
     # Spark's own client tries for minutes before it says that nobody is there.
     host, _, port = url.removeprefix("sc://").partition("/")[0].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
         session: SparkSession = SparkSession.builder.remote(url).create()
     except (PySparkException, OSError, RuntimeError, ValueError) as error:
-        raise RowsUnavailable(f"Spark Connect at {address} cannot be reached: {error}") from error
+        raise RowsUnavailable(f"Spark Connect at {url.partition(';')[0]} cannot be reached: {error}") from error
     return session
 
 
 def session_of(settings: SparkSettings) -> "SparkSession":
     """A session with the platform of these settings; raises RowsUnavailable."""
-    return open_session(settings.connect_bind, settings.conf.get(TOKEN, ""))
+    return open_session(settings.connect_url)
 
 
 class SparkRows:
@@ -72,7 +54,7 @@ class SparkRows:
             table = self._candles(session, wanted)
             holes = self._holes(session, final.request_id)
         except PySparkException as error:
-            raise RowsUnavailable(f"Spark Connect at {connect_url(self._settings.connect_bind)}: {error}") from error
+            raise RowsUnavailable(f"Spark Connect at {self._settings.connect_bind}: {error}") from error
         finally:
             session.stop()
         return checked(table, holes, wanted, final)

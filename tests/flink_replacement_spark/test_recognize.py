@@ -16,7 +16,6 @@ from candlewright.cli.output import FileOutput
 from cep import evaluate
 from core.errors import InvalidRequest, TriggerRejected
 from flink_replacement_spark.recognize import frame_of
-from flink_replacement_spark.session import connect_url
 from flink_replacement_spark.sql import run_sql
 from iceberg import OHLC, load_table, open_catalog, read_ohlc
 from tests.flink_replacement_spark.driver import Platform
@@ -182,7 +181,7 @@ def test_what_spark_or_the_data_refuse_is_said_in_a_sentence(
 
 
 def test_conditions_on_partitions_and_the_named_columns_reach_the_table(platform: Platform, rows: pa.Table) -> None:
-    session = SparkSession.builder.remote(connect_url(platform.settings)).create()
+    session = SparkSession.builder.remote(platform.settings.spark.connect_url).create()
     try:
         text = f"SELECT * FROM {_OURS} {_CLAUSE} WHERE v.ticker = '{_TICKERS[1]}' AND n > 3"
         frame = frame_of(session, text)

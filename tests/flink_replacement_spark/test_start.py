@@ -94,7 +94,7 @@ def test_spark_connect_stays_on_loopback_without_a_token(tmp_path: Path) -> None
     token = {"spark.connect.authenticate.token": "secret"}
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {**group, "conf": token}})
     assert session.spark_conf(settings)["spark.connect.grpc.binding.address"] == "0.0.0.0"
-    assert session.connect_url(settings) == "sc://127.0.0.1:15002/;token=secret"
+    assert settings.spark.connect_url == "sc://localhost:15002/;token=secret"
 
 
 @pytest.mark.usefixtures("no_jars")

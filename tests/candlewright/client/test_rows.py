@@ -14,8 +14,9 @@ from candlewright.client.lake import LakeRows
 from candlewright.client.operations import Range
 from candlewright.client.records import Notification, Outcome
 from candlewright.client.rows import legacy_table, rows_from
-from candlewright.client.spark_connect import SparkRows, connect_url
+from candlewright.client.spark_connect import SparkRows
 from core.settings import Settings
+from core.spark_connect import connect_url
 from iceberg import COVERAGE, OHLC, create_tables, open_catalog
 from protobuf import candlewright_pb2 as pb
 
