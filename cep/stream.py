@@ -17,6 +17,7 @@ from cep.engine import CompiledQuery, compile_query
 from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
+from cep.order_stage import OrderStage
 from cep.over import Over
 from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort, Union
 from cep.relation import Relation, from_table
@@ -218,6 +219,8 @@ def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
                 raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending", _by(source))
             merge = merge or not known.tickers & set(node.window.partition)
         elif isinstance(node, WindowTable):
+            if node.time_column not in known.times:
+                raise node.at.reject("windows on a stream go by the event time", f"here {source.time_columns[0]}")
             width = len(node.fields)
             known.times |= {width - 3, width - 2, width - 1}
             merge = merge or (node.function == "SESSION" and not known.tickers & set(node.partition))
@@ -288,9 +291,14 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
     found: list[Stage] = []
     waiting: list[Plan] = []
     window: WindowTable | None = None
+    matches: MatchStream | None = None
     for node in query.nodes:
         if isinstance(node, Scan | Renamed):
             continue
+        if isinstance(node, Over | WindowTable | Match) and matches is not None:
+            found += [RowStage(waiting, slots)] if waiting else []
+            found.append(OrderStage(matches, query.needs_merge))
+            waiting, matches = [], None
         if isinstance(node, Join):
             time = min(_start(node, query.source).times)
             wanted = query.source.ticker_column.lower()
@@ -326,9 +334,8 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
         elif isinstance(node, Over):
             found.append(OverStage(node, not any(isinstance(stage, GroupStage | _MatchStage) for stage in found)))
         elif isinstance(node, Match):
-            found.append(
-                _MatchStage(MatchStream(node.recognize, slots), len(node.fields), [f.type for f in node.fields])
-            )
+            matches = MatchStream(node.recognize, slots)
+            found.append(_MatchStage(matches, len(node.fields), [f.type for f in node.fields]))
     if window is not None:
         raise window.at.reject("window columns on a stream are for GROUP BY", "group by window_start and window_end")
     if waiting:
@@ -411,6 +418,8 @@ class TriggerStream:
                 kept = picked if kept is None else kept[picked]
                 continue
             rows = stage.feed(rows, clock)
+            if isinstance(stage, OrderStage):
+                clock = stage.clock
             context = stage.context if isinstance(stage, _MatchStage) else None
             kept = None
         if context is not None and kept is not None:

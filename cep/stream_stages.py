@@ -12,7 +12,7 @@ from cep.evaluation import RowValues
 from cep.expressions import Column, walk
 from cep.over import RANKING, Over, WindowFunction
 from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
-from cep.relation import Relation, partition_codes
+from cep.relation import Relation, arranged, partition_codes
 from cep.release import Clock, Rows, compact, joined
 from cep.running_over import RunningTotals, running_functions
 from cep.slots import Slots
@@ -190,12 +190,9 @@ class OverStage:
         return Over(given, node.window, tuple(functions), node.measures, node.fields, node.limits, node.at)
 
     def _keep(self, rows: Rows) -> None:
-        numbers = partition_codes([rows.relation.column(index) for index in self.node.window.partition], rows.length)
-        order = np.argsort(numbers, kind="stable").astype(np.int64)
-        ranked = numbers[order]
-        ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1, rows.length)
-        sizes = np.diff(np.concatenate([[0], ends]))
-        last = np.repeat(ends, sizes) - 1
+        # In the order of the window: rows of one time may have come in another one.
+        _, bounds, order = arranged(rows.relation, self.node.window.partition, self.node.window.order)
+        last = np.repeat(bounds.ends, bounds.ends - bounds.starts) - 1
         keep = last - np.arange(rows.length) < self._rows
         if self._range:
             times = rows.relation.column(self._key.index).expand().values[order]

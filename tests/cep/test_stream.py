@@ -246,6 +246,20 @@ WINDOWED = [
     "SELECT * FROM (SELECT a.ts AS t, a.price - b.price AS d FROM a LEFT JOIN b ON a.ts = b.ts) "
     "MATCH_RECOGNIZE (ORDER BY t "
     "MEASURES LAST(D.d) AS d PATTERN (S D) DEFINE D AS D.d < S.d OR S.d IS NULL) AS m",
+    "SELECT ticker, ts, price, SUM(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC ROWS 2 PRECEDING) AS s, "
+    "LAG(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC) AS l FROM ticks",
+    # Behind a match everything waits for the matches that may still bring earlier rows.
+    "SELECT ticker, window_start AS w, COUNT(*) AS n, MAX(mn) AS m FROM TABLE(TUMBLE((SELECT * FROM ticks "
+    "MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS mn ALL ROWS PER MATCH PATTERN (A B+) "
+    "DEFINE B AS price >= PREV(price)) AS m), DESCRIPTOR(ts), INTERVAL '10' SECOND)) "
+    "GROUP BY ticker, window_start, window_end",
+    "SELECT * FROM (SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS mn "
+    "ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN (A B* C) DEFINE B AS price >= PREV(price), "
+    "C AS price < PREV(price)) AS m WHERE price > 0) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts, mn "
+    "MEASURES COUNT(*) AS n, FIRST(ts) AS f PATTERN (X Y+) WITHIN INTERVAL '6' SECOND DEFINE Y AS mn >= PREV(mn)) AS k",
+    "SELECT ts, ticker, SUM(n) OVER (ORDER BY ts, ticker, mn, n ROWS 3 PRECEDING) AS s FROM ticks MATCH_RECOGNIZE "
+    "(PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS mn, COUNT(*) AS n ALL ROWS PER MATCH "
+    "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B+) DEFINE B AS price >= PREV(price)) AS m",
     "price > 3",
     "SELECT ticker, price * 2 AS d FROM ticks WHERE price BETWEEN 2 AND 4",
     "SELECT ticker, n + 1 AS n FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) AS n "
@@ -287,6 +301,11 @@ def test_windows_and_queries_on_a_stream_are_those_of_the_batch(sql: str, size: 
         ("SELECT STRING_AGG(ticker) OVER (PARTITION BY ticker ORDER BY ts) FROM ticks", "1:32"),
         ("SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY price PATTERN (A)) AS m", "1:15"),
         ("SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts DESC PATTERN (A)) AS m", "1:15"),
+        (
+            "SELECT * FROM TABLE(TUMBLE((SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES LAST(ts) AS t "
+            "PATTERN (A)) AS m), DESCRIPTOR(t), INTERVAL '5' SECOND))",
+            "1:21",
+        ),
         ("SELECT window_start FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND))", "1:32"),
     ],
 )

@@ -1,0 +1,71 @@
+"""Between a MATCH_RECOGNIZE and what goes by time behind it: windows, frames, another pattern.
+
+A match comes when it is final, which is later than its rows, and matches that overlap or lie in different partitions
+come in any order. Here rows wait until no match can bring an earlier one, and time stands still for what follows.
+"""
+
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+
+from cep.match_stream import MatchStream, Partition
+from cep.release import FOREVER, Clock, Rows, compact, joined
+
+
+def _first_needed(part: Partition) -> int | None:
+    """The time of the first row that a later result may hold; None where there is none."""
+    needed = min([part.search.oldest_needed, part.tested, *(match.start for match in part.pending)])
+    if needed >= part.end or part.chunk is None:
+        return None
+    return int(part.chunk.rows.time[part.place + max(needed, part.first_row) - part.first_row])
+
+
+class OrderStage:
+    """`feed` gives rows in order of time; `clock` is what holds behind it. `is_joint`: in one order for all tickers."""
+
+    def __init__(self, matches: MatchStream, is_joint: bool) -> None:
+        self._matches = matches
+        self._is_joint = is_joint
+        self._held: Rows | None = None
+        self.clock = Clock()
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        self.clock = self._behind(clock)
+        together = rows if self._held is None or not self._held.length else joined([self._held, rows])
+        encoded = together.ticker.dictionary_encode()
+        bounds = [
+            self.clock.of(name) if name is not None else self.clock.least for name in encoded.dictionary.to_pylist()
+        ]
+        bounds = [-FOREVER if bound is None else bound for bound in bounds]
+        limit = np.array(bounds, dtype=np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+        due = (together.time < limit) | (limit == FOREVER)
+        picked = np.flatnonzero(due)
+        self._held = compact(together.take(np.flatnonzero(~due))) if len(picked) < together.length else None
+        return together.take(picked[np.argsort(together.time[picked], kind="stable")])
+
+    def _behind(self, clock: Clock) -> Clock:
+        """The clock less what matches still wait for."""
+        waiting: dict[str, int] = {}
+        for part in self._matches.partitions.values():
+            first = _first_needed(part)
+            if first is not None:
+                for ticker in part.tickers:
+                    waiting[ticker] = min(first, waiting.get(ticker, FOREVER))
+        names = {*clock.watermarks, *clock.closed}
+        known = {name: value for name in names if (value := clock.of(name)) is not None}
+        reached = {name: min(value, waiting.get(name, FOREVER)) for name, value in known.items()}
+        if self._is_joint and reached:
+            reached = dict.fromkeys(reached, min(reached.values()))
+        return Clock(reached, {name for name, value in reached.items() if value == FOREVER})
+
+    def drop(self, tickers: Set[str]) -> None:
+        if self._held is not None:
+            kept = [row for row, ticker in enumerate(self._held.ticker.to_pylist()) if ticker not in tickers]
+            self._held = compact(self._held.take(np.array(kept, dtype=np.int64)))
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", self._held
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._held = rows
