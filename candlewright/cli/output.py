@@ -133,8 +133,14 @@ def _write(table: "pa.Table", output: FileOutput, sink: Any) -> None:
 
         pyarrow.parquet.write_table(table, sink)
     else:
+        import pyarrow.types
+
+        names = [field.name for field in table.schema if pyarrow.types.is_map(field.type)]
         for batch in table.to_batches(max_chunksize=10_000):
-            sink.write("".join(json_line(row) + "\n" for row in batch.to_pylist()).encode())
+            rows = batch.to_pylist()
+            for row in rows:
+                row.update({name: dict(row[name]) for name in names if row[name] is not None})
+            sink.write("".join(json_line(row) + "\n" for row in rows).encode())
 
 
 def style_of_stdout() -> Style:

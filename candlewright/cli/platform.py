@@ -10,7 +10,7 @@ import typer
 
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, print_table, say
-from core.errors import CandlewrightError
+from core.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access-key")
@@ -33,7 +33,12 @@ def up(
     names = tuple(name.strip() for name in parts.split(",") if name.strip()) if parts is not None else None
     if names == ():
         raise typer.BadParameter("--parts needs at least one name")
-    raise typer.Exit(run_up(settings, Choice(names, sandbox, ingestors, config)))
+    choice = Choice(names, sandbox, ingestors, config)
+    try:
+        choice.names(settings)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.Exit(run_up(settings, choice))
 
 
 def _exchange_url(text: str) -> tuple[str, dict[str, str]]:

@@ -91,7 +91,7 @@ def venues(output: Output, config: Path | None, timeout: float) -> None:
 def markets(venue: str, output: Output, config: Path | None, timeout: float) -> None:
     with _client(config, timeout) as c:
         rows = [asdict(market) for market in c.markets(venue)]
-    print_rows(rows, output, ["ticker", "market_id", "is_active"], f"{venue} has no markets")
+    print_rows(rows, output, ["ticker", "market_id", "is_active"], f"no ingestor has told the markets of {venue} yet")
 
 
 def snapshot(ticker: str, output: Output, config: Path | None, timeout: float) -> None:
@@ -134,7 +134,7 @@ def list_requests(
             "expected_candles",
             "status",
         ]
-    print_rows(rows, output, columns, "no requests yet")
+    print_rows(rows, output, columns, f"no requests yet in {settings.data_dir}")
 
 
 def _unfinished(settings: Settings) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """`candlewright sql`: Spark SQL on the tables, through Spark Connect, with MATCH_RECOGNIZE over any of them."""
 
+import logging
 from pathlib import Path
 
 import typer
@@ -9,10 +10,14 @@ from candlewright.cli.output import FileOutput, print_arrow, say
 from candlewright.client.spark_connect import session_of
 from core.errors import TriggerRejected
 
+#: Spark's client writes each refusal to stderr, as JSON with its stack, before it raises what we show.
+_CHATTER = "SQLQueryContextLogger"
+
 
 def sql(statement: str, output: FileOutput, file: Path | None, config: Path | None) -> None:
     from flink_replacement_spark.sql import answer
 
+    logging.getLogger(_CHATTER).disabled = True
     session = session_of(settings_for(config).spark)
     try:
         table = answer(session, statement)

@@ -163,6 +163,7 @@ class Operations:
         return [Market.from_message(venue, each) for each in found[0].markets]
 
     def snapshot(self, ticker: str) -> Operation[Snapshot]:
+        """Raises RequestFailed when the venue has none to give."""
         yield Subscribe(self.response_topic, keep=True)
         yield Subscribe(f"SNAPSHOT:{ticker}")
         give_up = self._session.now + self._timeout_seconds
@@ -171,20 +172,30 @@ class Operations:
             request_id=fresh_id("s"), type=ing.DataRequest.TICKER_SNAPSHOT, ticker=ticker, client_id=self._client_id
         )
         _accepted((yield from self._ask(request, ing.SubmitResponse, heard)))
+        pause = POLL_SECONDS
+        ask_at = self._session.now + pause
         while True:
             for event in heard:
                 found = event.message
                 if isinstance(found, cw.Snapshot) and found.request_id == request.request_id:
                     return Snapshot.from_message(found)
-                if isinstance(found, ing.HistoryReadyNotification) and found.request_id == request.request_id:
-                    _checked(Notification.from_message(found))
-            answer = yield Wait(give_up)
-            if isinstance(answer, TimedOut):
-                text = f"no snapshot of {ticker} within {self._timeout_seconds:g} s"
-                raise RequestTimedOut(request.request_id, text)
-            if isinstance(answer, Reply) and isinstance(answer.message, cw.Error):
-                raise _refused(answer.message)
+            answer = yield Wait(min(ask_at, give_up))
             heard = [answer] if isinstance(answer, Published) else []
+            if isinstance(answer, TimedOut):
+                if self._session.now >= give_up:
+                    text = f"no snapshot of {ticker} within {self._timeout_seconds:g} s"
+                    raise RequestTimedOut(request.request_id, text)
+                # A failure has no snapshot to publish: the request's state tells of it.
+                yield Send(cw.RequestStateQuery(request_id=request.request_id))
+                pause = min(pause * 2, POLL_MAX_SECONDS)
+                ask_at = self._session.now + pause
+            elif isinstance(answer, Reply):
+                if isinstance(answer.message, cw.Error):
+                    raise _refused(answer.message)
+                if isinstance(answer.message, cw.RequestState) and answer.message.state == "done":
+                    final = answer.message.notification
+                    if final.error_message:
+                        raise RequestFailed(request.request_id, final.error_message, Notification.from_message(final))
 
     def ohlc(self, wanted: Range) -> Operation[list[cw.OHLCV]]:
         """The legacy request: all pages, in order, unique by open time."""

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from candlewright.cli import bench as bench_command
 from candlewright.cli import requests as request_commands
 from candlewright.cli.app import app
+from candlewright.cli.output import FileOutput, print_arrow
 from candlewright.client.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
 from core.http import Status, StatusServer
@@ -99,6 +100,7 @@ RANGE = ("--start", "2024-01-01", "--end", "2024-01-02")
         ("up", "--exchange-url", "BINANCE=ftp://x"),
         ("up", "--ingestors", "-1"),
         ("up", "--parts", ","),
+        ("up", "--parts", "brokr"),
         ("up", "--config", "nowhere.toml"),
         ("snapshot", "BTC"),
         ("watch", "BTC"),
@@ -268,3 +270,11 @@ def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert called == [[sys.executable, "-m", "benchmarks.echo", "--rows", "5", "--output", "json"]]
     assert run("bench", "slow-echo").exit_code == 0
     assert called[1] == [sys.executable, "-m", "benchmarks.slow_echo"]
+
+
+def test_maps_of_a_table_are_json_objects(tmp_path: Path) -> None:
+    context = pa.array([[("event_id", "e1"), ("ticker", "x")], None], pa.map_(pa.string(), pa.string()))
+    file = tmp_path / "rows.json"
+    print_arrow(pa.table({"n": [1, 2], "context": context}), FileOutput.json, file)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert rows == [{"n": 1, "context": {"event_id": "e1", "ticker": "x"}}, {"n": 2, "context": None}]

@@ -365,6 +365,23 @@ def test_a_snapshot_is_matched_by_request(talk: Conversation) -> None:
     assert ticket.result().bid is None
 
 
+def test_a_snapshot_that_cannot_be_had_says_why_before_the_timeout(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.snapshot("NOPE/USDT.BINANCE"), 0.0)
+    talk.look()
+    request_id = talk.sent[-1].request_id  # type: ignore[attr-defined]
+    talk.queued(request_id)
+    talk.pass_time(1.0)
+    assert isinstance(talk.sent[-1], cw.RequestStateQuery)
+    talk.reply(cw.RequestState(request_id=request_id, state="running"))
+    assert not ticket.is_done
+    failure = ing.HistoryReadyNotification(
+        request_id=request_id, status=ing.HistoryReadyNotification.ERROR, error_message="UNKNOWN_TICKER: no such market"
+    )
+    talk.reply(cw.RequestState(request_id=request_id, state="done", notification=failure))
+    with pytest.raises(RequestFailed, match="no such market"):
+        ticket.result()
+
+
 def test_markets_of_an_unknown_venue_are_refused(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.markets("NOWHERE"), 0.0)
     talk.look()
