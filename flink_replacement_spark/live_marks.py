@@ -29,6 +29,9 @@ class WaitingMarks:
     def add(self, mark: records.TickMark) -> None:
         queue = self._queues.setdefault(mark.ticker, deque())
         number = number_of(mark)
+        if queue and mark.HasField("wanted"):
+            # The broker's, beside those of the ingestor: it may come after one that names a later trade.
+            number = max(number, queue[-1][0])
         if queue and queue[-1][0] > number:
             # The bus lost its newest trades and numbers others alike: those that earlier marks wait for never come.
             lowered = [(min(waiting, number), earlier) for waiting, earlier in queue]

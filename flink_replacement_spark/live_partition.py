@@ -89,10 +89,7 @@ class LivePartition:
         touched = set()
         for mark in _decode_marks(marks, output):
             touched.add(mark.ticker)
-            if mark.WhichOneof("body") == "wanted":
-                self._want(mark.ticker, mark.wanted)
-            else:
-                self._marks.add(mark)
+            self._marks.add(mark)
         pending: dict[str, deque[TickColumns]] = {}
         for batch in _decode_ticks(batches, output):
             pending.setdefault(batch.ticker, deque()).append(batch)
@@ -181,6 +178,11 @@ class LivePartition:
 
     def _apply(self, mark: records.TickMark, output: LiveOutput) -> None:
         match mark.WhichOneof("body"):
+            case "wanted":
+                if self._wishes.get(mark.ticker, _NOTHING).periods - set(mark.wanted.period_seconds):
+                    # Bars that were final before are wanted still.
+                    self._take(output)
+                self._want(mark.ticker, mark.wanted)
             case "covered":
                 for maker in self.makers:
                     maker.start(mark.ticker, mark.covered.from_time)

@@ -25,7 +25,7 @@ from broker.retention import Retention, Trimmer
 from broker.state import BrokerState
 from broker.writer import TABLE_WANTED
 from bus import topics
-from bus.api import Record
+from bus.api import Record, SequenceStamp
 from bus.memory_bus import MemoryBus
 from core.errors import BusFull
 from core.settings import BrokerSettings, RelaySettings, Settings
@@ -126,6 +126,17 @@ def test_the_mark_is_on_the_bus_before_the_job_leaves(stage: Stage) -> None:
     ]
     own = stage.bus.publish(topics.TICKS, [Record(b"", key=key, partition_key=key)])
     assert partitions == [own[0].partition]
+
+
+def test_a_mark_names_the_trade_after_which_it_holds(stage: Stage) -> None:
+    key = TICKER.encode()
+    stamp = SequenceStamp(f"TICKS:{TICKER}", 7)
+    stage.bus.publish(topics.TICKS, [Record(b"", key=key, partition_key=key, sequence=stamp)])
+    stage.broker()
+    stage.client.ask(bars("r", 60))
+    eventually(partial(has_told, stage, (False, [60])))
+    (mark,) = [rec.TickMark.FromString(value) for value in stored(stage, topics.TICK_MARKS)]
+    assert (mark.ticker, mark.after_sequence, list(mark.wanted.period_seconds)) == (TICKER, 7, [60])
 
 
 def test_a_restarted_broker_says_again_what_is_wanted(stage: Stage) -> None:

@@ -196,6 +196,28 @@ def test_any_slicing_of_the_two_topics_gives_the_same(content: int, cuts: int) -
     assert results(iter([everything])) == expected
 
 
+def test_what_was_wanted_of_trades_holds_for_them_however_late_they_are_counted() -> None:
+    wanted = records.Wanted(ticks=True, period_seconds=[5])
+    partition = LivePartition(0, 3_600 * SECOND)
+    partition.process([], [mark_of(0, covered=records.Covered(from_time=T0)).SerializeToString()])
+    partition.process([], [mark_of(0, wanted=wanted).SerializeToString()])
+    # Nobody wants more after trade 2, and somebody else wants trades again after trade 3; all is read in one go.
+    marks = [mark_of(2, wanted=records.Wanted()), mark_of(3, wanted=records.Wanted(ticks=True))]
+    batch = batch_of(TICKERS[0], 1, [(T0 + n * 6 * SECOND, str(n + 1), 1.0) for n in range(4)])
+    output = partition.process([batch], [mark.SerializeToString() for mark in marks])
+    assert [int(trade_id) for columns in output.ticks for trade_id in columns.trade_id] == [1, 2, 4]
+    assert [key[1:] for key, *_ in rows(output)] == [(5, T0 // (5 * SECOND) * 5 * SECOND)]
+
+
+def test_what_is_wanted_keeps_behind_marks_of_the_ingestor_that_name_later_trades() -> None:
+    marks = WaitingMarks()
+    for mark in (clock(9), mark_of(7, wanted=records.Wanted(ticks=True)), clock(12)):
+        marks.add(mark)
+    assert popped(marks, 8) == []
+    assert popped(marks, 9) == [9, 7]
+    assert popped(marks, 12) == [12]
+
+
 def mark_of(number: int, **body: object) -> records.TickMark:
     return records.TickMark(ticker=TICKERS[0], after_sequence=number, **body)  # type: ignore[arg-type]
 
