@@ -1,5 +1,6 @@
 """A streaming query that is started again when it ends, with back-off."""
 
+import re
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,18 @@ _RESTARTS = metrics.Counter(
     ["query"],
     registry=metrics.REGISTRY,
 )
+
+
+#: The line at which a Python traceback ends: the error's class and its words.
+_PYTHON_ERROR = re.compile(
+    r"^(?:\w+\.)*\w*(?:Error|Exception|Full|Lost|Unavailable|Conflict|Unknown): \S.*", re.MULTILINE
+)
+
+
+def gist_of(reason: str) -> str:
+    """One line for the status page out of Spark's pages: the last Python error in it, else its first line."""
+    errors = _PYTHON_ERROR.findall(reason)
+    return str(errors[-1]) if errors else reason.strip().partition("\n")[0]
 
 
 class WatchedQuery:
@@ -64,7 +77,7 @@ class WatchedQuery:
             self.query.stop()
 
     def _plan_restart(self, reason: str) -> None:
-        self.problem = f"the {self.name} query stopped: {reason.splitlines()[0]}"
+        self.problem = f"the {self.name} query stopped: {gist_of(reason)}"
         self._restart_at = time.monotonic() + self._backoff
         self._backoff = min(2 * self._backoff, _MAX_BACKOFF_SECONDS)
         _RESTARTS.labels(self.name).inc()
