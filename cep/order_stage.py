@@ -1,4 +1,4 @@
-"""Between a MATCH_RECOGNIZE and what goes by time behind it: windows, frames, another pattern.
+"""Between a MATCH_RECOGNIZE, or windows, and what goes by time behind: windows, frames, another pattern.
 
 A match comes when it is final, which is later than its rows, and matches that overlap or lie in different partitions
 come in any order. Here rows wait until no match can bring an earlier one, and time stands still for what follows.
@@ -11,6 +11,7 @@ import numpy as np
 
 from cep.match_stream import MatchStream, Partition
 from cep.release import FOREVER, Clock, Rows, compact, joined
+from cep.stream_stages import GroupStage
 
 
 def _first_needed(part: Partition) -> int | None:
@@ -69,3 +70,35 @@ class OrderStage:
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._held = rows
+
+
+class LagStage:
+    """Behind windows, before what goes by their start: a window comes at its end, so its start is long past then."""
+
+    def __init__(self, group: GroupStage, is_joint: bool) -> None:
+        self._group = group
+        self._is_joint = is_joint
+        self.clock = Clock()
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        window = self._group.window
+        lag = 0 if window.function == "SESSION" else window.intervals[int(window.function in ("HOP", "CUMULATE"))]
+        reached: dict[str, int] = {}
+        oldest = self._group.oldest() if window.function == "SESSION" else {}
+        for name in {*clock.watermarks, *clock.closed}:
+            value = clock.of(name)
+            if value is not None:
+                reached[name] = value if value == FOREVER else min(value - lag, oldest.get(name, FOREVER))
+        if self._is_joint and reached:
+            reached = dict.fromkeys(reached, min(reached.values()))
+        self.clock = Clock(reached, {name for name, value in reached.items() if value == FOREVER})
+        return rows
+
+    def drop(self, tickers: Set[str]) -> None:
+        return
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", None
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        return

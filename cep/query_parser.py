@@ -307,7 +307,7 @@ class QueryReader(PatternReader):
         return self.is_symbol(")", ahead=ahead) or any(self.is_word(word, ahead=ahead) for word in words)
 
     def _alias(self) -> tuple[Identifier | None, tuple[Identifier, ...]]:
-        if not self.accept_words("AS") and not self.is_identifier():
+        if self.is_word("PARTITION", "BY") or (not self.accept_words("AS") and not self.is_identifier()):
             return None, ()
         alias = self.identifier("an alias")
         columns = self.identifiers("a column name") if self.is_symbol("(") else ()

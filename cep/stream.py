@@ -17,7 +17,7 @@ from cep.engine import CompiledQuery, compile_query
 from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
-from cep.order_stage import OrderStage
+from cep.order_stage import LagStage, OrderStage
 from cep.over import Over
 from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort, Union
 from cep.relation import Relation, from_table
@@ -286,19 +286,49 @@ class _MatchStage:
         self.stream.restore(state, rows)
 
 
+def _by_start_of_window(nodes: Sequence[Plan]) -> set[int]:
+    """The places of patterns and windows that go by the start of other windows."""
+    starts: set[int] = set()
+    found: set[int] = set()
+    for place, node in enumerate(nodes):
+        if isinstance(node, Project | Group):
+            parts = node.expressions if isinstance(node, Project) else node.keys
+            starts = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in starts}
+        elif isinstance(node, WindowTable):
+            found |= {place} if node.time_column in starts else set()
+            starts.add(len(node.fields) - 3)
+        elif isinstance(node, Match):
+            plan = node.recognize
+            keys = [key.expression.index for key in plan.order[:1] if isinstance(key.expression, Column)]
+            found |= {place} if starts & set(keys) else set()
+            outputs = [
+                *plan.columns[: plan.measures_at],
+                *([-1] * len(plan.measures)),
+                *plan.columns[plan.measures_at :],
+            ]
+            starts = {i for i, column in enumerate(outputs) if column in starts}
+    return found
+
+
 def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
     """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
     found: list[Stage] = []
     waiting: list[Plan] = []
     window: WindowTable | None = None
     matches: MatchStream | None = None
-    for node in query.nodes:
+    groups: GroupStage | None = None
+    by_start = _by_start_of_window(query.nodes)
+    for place, node in enumerate(query.nodes):
         if isinstance(node, Scan | Renamed):
             continue
         if isinstance(node, Over | WindowTable | Match) and matches is not None:
             found += [RowStage(waiting, slots)] if waiting else []
             found.append(OrderStage(matches, query.needs_merge))
             waiting, matches = [], None
+        if place in by_start and groups is not None:
+            found += [RowStage(waiting, slots)] if waiting else []
+            found.append(LagStage(groups, query.needs_merge))
+            waiting = []
         if isinstance(node, Join):
             time = min(_start(node, query.source).times)
             wanted = query.source.ticker_column.lower()
@@ -320,7 +350,7 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
             stage = GroupStage(node, waiting, window, slots)
             stage.set_ticker_column(_ticker_index(query, window))
             found.append(stage)
-            waiting, window = [], None
+            waiting, window, groups = [], None, stage
             continue
         if window is not None:
             raise window.at.reject(
@@ -418,7 +448,7 @@ class TriggerStream:
                 kept = picked if kept is None else kept[picked]
                 continue
             rows = stage.feed(rows, clock)
-            if isinstance(stage, OrderStage):
+            if isinstance(stage, OrderStage | LagStage):
                 clock = stage.clock
             context = stage.context if isinstance(stage, _MatchStage) else None
             kept = None

@@ -252,6 +252,14 @@ class GroupStage:
             isinstance(key, Column) and key.index == index for key in self.group.keys
         )
 
+    def oldest(self) -> dict[str, int]:
+        """Per ticker the time of its oldest row in a window that is still open."""
+        found: dict[str, int] = {}
+        if self._kept is not None:
+            for ticker, time in zip(self._kept.ticker.to_pylist(), self._kept.time.tolist(), strict=True):
+                found[ticker] = min(time, found.get(ticker, time))
+        return found
+
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
         if together.length == 0:

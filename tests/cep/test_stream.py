@@ -248,6 +248,20 @@ WINDOWED = [
     "MEASURES LAST(D.d) AS d PATTERN (S D) DEFINE D AS D.d < S.d OR S.d IS NULL) AS m",
     "SELECT ticker, ts, price, SUM(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC ROWS 2 PRECEDING) AS s, "
     "LAG(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC) AS l FROM ticks",
+    # A window comes at its end: by its start it would be too late for WITHIN, and for the windows of another size.
+    *(
+        f"SELECT * FROM (SELECT ticker, window_start AS w, MAX(price) AS hi FROM {window} GROUP BY ticker, "
+        "window_start, window_end) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY w MEASURES FIRST(w) AS f, "
+        "COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A B C) WITHIN INTERVAL '8' SECOND DEFINE B AS hi <> A.hi) AS m"
+        for window in (
+            "HOP(ticks, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '10' SECOND)",
+            "CUMULATE(ticks, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '6' SECOND)",
+            "SESSION(ticks PARTITION BY ticker, DESCRIPTOR(ts), INTERVAL '1' SECOND)",
+        )
+    ),
+    "SELECT ticker, window_end AS e, SUM(n) AS n FROM TUMBLE((SELECT ticker, window_start AS w, COUNT(*) AS n FROM "
+    "TUMBLE(ticks, DESCRIPTOR(ts), INTERVAL '7' SECOND) GROUP BY ticker, window_start, window_end), DESCRIPTOR(w), "
+    "INTERVAL '10' SECOND) GROUP BY ticker, window_start, window_end",
     # Behind a match everything waits for the matches that may still bring earlier rows.
     "SELECT ticker, window_start AS w, COUNT(*) AS n, MAX(mn) AS m FROM TABLE(TUMBLE((SELECT * FROM ticks "
     "MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS mn ALL ROWS PER MATCH PATTERN (A B+) "
