@@ -252,7 +252,8 @@ WINDOWED = [
     *(
         f"SELECT * FROM (SELECT ticker, window_start AS w, MAX(price) AS hi FROM {window} GROUP BY ticker, "
         "window_start, window_end) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY w MEASURES FIRST(w) AS f, "
-        "COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A B C) WITHIN INTERVAL '8' SECOND DEFINE B AS hi <> A.hi) AS m"
+        "COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A B C) WITHIN INTERVAL '8' SECOND "
+        "DEFINE B AS hi <> A.hi) AS m"
         for window in (
             "HOP(ticks, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '10' SECOND)",
             "CUMULATE(ticks, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '6' SECOND)",
