@@ -17,6 +17,9 @@ from bus.api import Pending
 from core.errors import BusUnavailable
 from core.log import get_logger
 
+#: An answer of a bus that is well is there within this time.
+SOON_SECONDS = 0.002
+
 log = get_logger()
 
 
@@ -44,6 +47,11 @@ class Lane(Generic[Batch]):
     @property
     def is_busy(self) -> bool:
         return self._under_way is not None or self._thread.is_busy
+
+    @property
+    def is_due_soon(self) -> bool:
+        """Whether the loop's poll is about to tell of the batch under way."""
+        return self._under_way is not None and time.monotonic() - self._begun_at < SOON_SECONDS
 
     def complaint(self) -> str:
         """What keeps this lane from its work, or an empty string."""

@@ -118,6 +118,15 @@ def test_marks_are_written_before_the_leases_that_need_them(stand: Stand) -> Non
     assert stand.bus.leases() == {"job": b"1"}
 
 
+def test_an_answer_is_due_soon_for_a_moment_only(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.lane.SOON_SECONDS", PATIENCE_SECONDS)
+    assert not stand.lane.is_due_soon
+    stand.submit(grant={"job": b"1"})
+    assert stand.lane.is_due_soon
+    monkeypatch.setattr("broker.lane.SOON_SECONDS", 0.0)
+    assert not stand.lane.is_due_soon
+
+
 def test_a_bus_that_does_not_answer_is_a_complaint(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.submit(grant={"job": b"1"})
     assert stand.lane.complaint() == ""
