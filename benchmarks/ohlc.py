@@ -72,7 +72,7 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
         create_tables(catalog)
         session = start_session(settings)
         checkpoint = f"file://{folder}/checkpoints"
-        gates = Gate(), Gate()
+        gates = _CountedGate(), _CountedGate()
         try:
             session.dataSource.register(LiveSource)
             publish_apart(redis.url, input_file, "WARM.", WARM_ROWS)
@@ -118,7 +118,7 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
 class _Paused:
     """A query that has carried out a first micro-batch, over the warm rows, and waits before the next."""
 
-    def __init__(self, gate: Gate, query: StreamingQuery) -> None:
+    def __init__(self, gate: "_CountedGate", query: StreamingQuery) -> None:
         self._gate = gate
         self._query = query
         if not self._gate.reached.wait(TIMEOUT_SECONDS):
@@ -128,19 +128,31 @@ class _Paused:
         """Seconds from letting the query go on until it has read everything and its results are visible."""
         started = time.perf_counter()
         self._gate.open()
-        _wait_for(self._query, bus)
+        _wait_for(self._query, bus, self._gate.passed)
         seconds = time.perf_counter() - started
         self._query.stop()
         return seconds
 
 
 class _PausingWriter(LiveWriter):
-    gate: Gate | None = None
+    gate: "_CountedGate | None" = None
 
     def write(self, query_id: str, batch_id: int, results: LiveResults) -> None:
         super().write(query_id, batch_id, results)
         if self.gate is not None:
             self.gate.wait()
+
+
+class _CountedGate(Gate):
+    """`passed` is set by each micro-batch that goes through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = threading.Event()
+
+    def wait(self) -> None:
+        super().wait()
+        self.passed.set()
 
 
 def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoint: str) -> StreamingQuery:
@@ -154,20 +166,30 @@ def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoi
     return source.writeStream.foreachBatch(pass_over).option("checkpointLocation", checkpoint).start()
 
 
-def _wait_for(query: StreamingQuery, bus: Bus, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-    """Until a finished micro-batch of `query` ends where the topics end: its results are visible then."""
+def _wait_for(query: StreamingQuery, bus: Bus, passed: threading.Event) -> None:
+    """Until a finished micro-batch of `query` ends where the topics end: its results are visible then.
+
+    Spark is asked after a micro-batch only: asking costs it as much as planning does.
+    """
     topics = (bus_topics.TICKS, bus_topics.TICK_MARKS)
     ends = {topic: {str(p): state.end for p, state in enumerate(bus.state(topic))} for topic in topics}
-    deadline = time.monotonic() + timeout_seconds
-    while True:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    known = None
+    while time.monotonic() < deadline:
         if (error := query.exception()) is not None:
             raise error
-        progress = query.lastProgress
-        if progress is not None and literal_eval(str(progress["sources"][0]["endOffset"])) == ends:
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError("the query did not read everything in time")
-        time.sleep(0.02)
+        has_passed = passed.wait(1.0)
+        passed.clear()
+        while True:
+            progress = query.lastProgress
+            batch_id = None if progress is None else progress["batchId"]
+            if progress is not None and literal_eval(str(progress["sources"][0]["endOffset"])) == ends:
+                return
+            if batch_id != known or not has_passed or passed.is_set():
+                known = batch_id
+                break
+            time.sleep(0.02)
+    raise TimeoutError("the query did not read everything in time")
 
 
 def _rows(bars: pa.Table) -> pa.Table:
