@@ -240,6 +240,9 @@ class MatchStream:
         new = row_masks[low:high]
         if part.search.closed and new:
             part.search.closed = False
+        if watermark is not None and end < part.end and times:
+            # No deadline passes before the rows that still wait for those that NEXT looks at.
+            watermark = min(watermark, times[high])
         part.search.watermark = None if closed else watermark
         part.search.extend(new, times[low:high] if times else (), closed)
         part.masks += new

@@ -338,3 +338,16 @@ def test_a_snapshot_of_another_trigger_is_refused() -> None:
 def test_a_feed_without_rows_or_watermark_gives_nothing() -> None:
     running = Running(match("MEASURES A.price AS p PATTERN (A)"))
     assert shown(running.stream.feed(ticks(), Clock())) == []
+
+
+def test_no_deadline_passes_before_rows_that_wait_for_what_next_looks_at() -> None:
+    sql = match(
+        "MEASURES COUNT(C.*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (B C B) WITHIN INTERVAL '3' SECOND "
+        "DEFINE B AS NEXT(price) > 0"
+    )
+    rows = [("T", 0, 1.0), ("T", 1, 1.0), ("T", 3, 1.0), ("T", 9, 1.0)]
+    running = Running(sql)
+    # At 3 the deadline of the first row has come, but not the row that tells about the one at 1.
+    found = running.push(*rows[:3]) + running.push(*rows[3:]) + running.close("T")
+    assert found == [tuple(row.values()) for row in evaluate(sql, ticks(*rows)).to_pylist()]
+    assert found[0] == ("T", 1)
