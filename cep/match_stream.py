@@ -122,7 +122,7 @@ class MatchStream:
         self._lookahead = plan.conditions.lookahead
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
-        self._columns = _columns_of(plan)
+        self._columns = columns_of(plan)
         self._stored = 0
 
     # -- one batch ------------------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ def _plain(key: Key, part: Partition) -> dict[str, Any]:
     }
 
 
-def _columns_of(plan: RecognizePlan) -> frozenset[int]:
+def columns_of(plan: RecognizePlan) -> frozenset[int]:
     """The input columns that conditions, measures and results read."""
     expressions: list[Expression] = [node for node in plan.conditions.local if node is not None]
     if plan.conditions.path is not None:

@@ -76,7 +76,7 @@ SEQUENCE = "_sequence"
 
 
 class ReleaseBuffer:
-    """Holds rows until their ticker's watermark has passed them.
+    """Holds rows until their ticker's watermark has passed them. Held rows take the columns of those that follow.
 
     The watermark of a ticker is its latest event time less `delay_ns`, or what `advance` says. A row is late only when
     it is older than the watermark: rows at the watermark itself are held, so that all ties are released together. The
@@ -102,7 +102,7 @@ class ReleaseBuffer:
         fresh = table.filter(pa.array(~late)) if late.any() else table
         self.late_rows += int(late.sum())
         self._observe(fresh)
-        held = fresh if self._held is None else pa.concat_tables([self._held, fresh])
+        held = fresh if self._held is None else pa.concat_tables([_fitted(self._held, fresh.schema), fresh])
         behind = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
         return Released(self._release(held), behind, fresh)
 
@@ -137,14 +137,19 @@ class ReleaseBuffer:
         late = np.zeros(len(times), dtype=np.bool_)
         if not len(times):
             return late
-        order = np.argsort(codes, kind="stable")
-        ranked = codes[order]
+        order = _in_groups(codes)
+        ranked, ordered = (codes, times) if order is None else (codes[order], times[order])
         firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(ranked)) + 1])
-        reached = np.maximum(accumulate(np.maximum, times[order], firsts) - self.delay_ns, self._known(names)[ranked])
+        known = self._known(names)
+        goes_back = ordered[1:] < ordered[:-1]
+        goes_back[firsts[1:] - 1] = False
+        if not goes_back.any() and bool((ordered[firsts] >= known[ranked[firsts]]).all()):
+            return late
+        reached = np.maximum(accumulate(np.maximum, ordered, firsts) - self.delay_ns, known[ranked])
         before = np.empty_like(reached)
         before[1:] = reached[:-1]
-        before[firsts] = self._known(names)[ranked[firsts]]
-        late[order] = times[order] < before
+        before[firsts] = known[ranked[firsts]]
+        late[slice(None) if order is None else order] = ordered < before
         return late
 
     def _observe(self, table: pa.Table) -> None:
@@ -162,13 +167,17 @@ class ReleaseBuffer:
         limits = np.array([-(2**63) if (w := self.clock.of(name)) is None else w for name in names], dtype=np.int64)
         times = self._times(held)
         due = (times < limits[codes]) | (limits[codes] == FOREVER)
-        self._held = held.filter(pa.array(~due)) if due.any() else held
-        if not due.any():
+        picked = np.flatnonzero(due)
+        if not len(picked):
+            self._held = held
             return held.slice(0, 0)
-        released = held if due.all() else held.filter(pa.array(due))
+        # One copy of the columns: rows of several chunks are picked slowly.
+        held = held.combine_chunks()
+        self._held = held.take(pa.array(np.flatnonzero(~due)))
         ranks = np.empty(len(names), dtype=np.int64)
         ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-        return released.take(pa.array(_grouped_order(ranks[codes[due]], times[due], released.column(SEQUENCE))))
+        order = _grouped_order(ranks[codes[picked]], times[picked], held.column(SEQUENCE).to_numpy()[picked])
+        return held.take(pa.array(picked[order]))
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -197,14 +206,36 @@ class ReleaseBuffer:
         self._held = held
 
 
-def _grouped_order(groups: Index, times: Index, sequence: pa.ChunkedArray) -> Index:
+def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With the columns of `schema`; those that it did not have are NULL."""
+    if held.schema == schema:
+        return held
+    columns = []
+    for part in schema:
+        if part.name not in held.column_names:
+            columns.append(pa.nulls(held.num_rows, part.type))
+            continue
+        column = held.column(part.name)
+        if pa.types.is_dictionary(part.type):
+            column = column.dictionary_encode()
+        columns.append(column if column.type == part.type else column.cast(part.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _in_groups(codes: Index) -> Index | None:
+    """The order that puts equal codes together; None where they are."""
+    return None if bool((codes[1:] >= codes[:-1]).all()) else np.argsort(codes, kind="stable").astype(np.int64)
+
+
+def _grouped_order(groups: Index, times: Index, numbers: Index) -> Index:
     """Row numbers by (group, time, sequence); rows of a group mostly come in that order already."""
     small = groups.astype(np.uint16) if int(groups.max(initial=0)) < 65_536 else groups
     order = np.argsort(small, kind="stable").astype(np.int64)
-    numbers = sequence.to_numpy()
-    same = groups[order][1:] == groups[order][:-1]
+    ordered = groups[order]
+    same = ordered[1:] == ordered[:-1]
     for values in (numbers, times):
-        if bool((same & (values[order][1:] < values[order][:-1])).any()):
+        own = values[order]
+        if bool((same & (own[1:] < own[:-1])).any()):
             return np.lexsort((numbers, times, groups)).astype(np.int64)
     return order
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cep.columns import columns_read
 from cep.engine import CompiledQuery, compile_query
 from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
@@ -77,6 +78,11 @@ class StreamQuery:
     def with_slots(self, lifted: Lifted) -> "StreamQuery":
         """The query with slots in place of its numbers."""
         return replace(self, nodes=lifted.nodes(), slot_types=lifted.types)
+
+    @property
+    def columns_read(self) -> frozenset[str] | None:
+        """Columns of the input besides its times and ticker; None for all."""
+        return columns_read(self.nodes)
 
     @property
     def warnings(self) -> tuple[str, ...]:

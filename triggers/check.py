@@ -124,13 +124,14 @@ class TriggerOptions:
 @dataclass(frozen=True, slots=True)
 class CompiledTrigger:
     """`is_stateless`: a row decides alone, so that nothing can happen without one. `numbers_hold`: results carry the
-    arrival numbers of the rows that they come from.
+    arrival numbers of the rows that they come from. `columns`: of the input that it reads; None for all.
     """
 
     query: StreamQuery
     options: TriggerOptions
     is_stateless: bool
     numbers_hold: bool
+    columns: frozenset[str] | None = None
 
     @property
     def is_on_bars(self) -> bool:
@@ -215,7 +216,10 @@ def _compiled(
     )
     stateless = all(isinstance(node, Scan | Filter | Project | Renamed | Narrowed) for node in query.nodes)
     holds = not any(isinstance(node, Group | Join) for node in query.nodes)
-    return CompiledTrigger(query, options, stateless and not query.needs_merge, holds)
+    is_stateless = stateless and not query.needs_merge
+    # Past rows are told from live ones by columns that the text need not name.
+    columns = None if options.lookback_ns else query.columns_read
+    return CompiledTrigger(query, options, is_stateless, holds, columns)
 
 
 def _seconds(parameters: Mapping[str, str], name: str) -> float:

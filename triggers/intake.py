@@ -12,7 +12,7 @@ from protobuf import records_pb2 as records
 from triggers.check import INPUTS, TriggerRules
 from triggers.clocks import NO_ROW, TICKS, Arrival, Clocks
 from triggers.moved import Moved
-from triggers.rows import BarIntake, PeriodBars, TickIntake
+from triggers.rows import BarIntake, PeriodBars, TickIntake, whole_trades
 from venues.grid import SECOND
 
 __all__ = ["Due", "Intake"]
@@ -72,7 +72,10 @@ class Intake:
     def trades(
         self, rows: pa.Table, due: Mapping[str, int], now_ns: int, late_rows: dict[str, int], *, as_they_come: bool
     ) -> Iterator[Due]:
-        """`rows`: of `ticks`. `late_rows`: counts by ticker, which are added to. `as_they_come`: also unordered."""
+        """`rows`: of `ticks`, with the columns that are read. `late_rows`: counts by ticker, which are added to.
+
+        `as_they_come`: also rows out of order.
+        """
         clock = self.buffer.clock
         before, closed = dict(clock.watermarks), set(clock.closed)
         parts: list[pa.Table] = []
@@ -81,7 +84,7 @@ class Intake:
             released = self.buffer.push(rows)
             if as_they_come:
                 # A row that decides alone needs no order, and so no watermark.
-                yield Due(TICKS, Moved.of(released.fresh, set(), clock), is_ordered=False)
+                yield Due(TICKS, Moved.of(released.fresh, set(), clock, whole_trades), is_ordered=False)
             parts.append(released.rows)
             for ticker in released.late.column("ticker").to_pylist():
                 late_rows[ticker] = late_rows.get(ticker, 0) + 1
@@ -92,7 +95,7 @@ class Intake:
             parts.append(self.buffer.close(idle))
         found = [part for part in parts if part.num_rows]
         released_rows = pa.concat_tables(found) if found else rows.slice(0, 0)
-        yield Due(TICKS, Moved.of(released_rows, _moved_since(before, closed, clock), clock))
+        yield Due(TICKS, Moved.of(released_rows, _moved_since(before, closed, clock), clock, whole_trades))
 
     # ---- bars
     def bars(self, values: Sequence[bytes], due: Mapping[str, int], now_ns: int) -> Iterator[Due]:

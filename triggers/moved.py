@@ -1,6 +1,6 @@
 """What a micro-batch brought of one input, ready for each stream to take its part."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,21 +22,31 @@ class Moved:
     clock: Clock
 
     @classmethod
-    def of(cls, rows: pa.Table, tickers: set[str], clock: Clock) -> "Moved":
-        """`tickers`: those without rows."""
-        rows, by_ticker = _by_ticker(rows)
+    def of(
+        cls,
+        rows: pa.Table,
+        tickers: set[str],
+        clock: Clock,
+        whole: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> "Moved":
+        """`tickers`: those without rows. `whole`: gives the rows all columns of the input."""
+        rows, cuts = _by_ticker(rows)
+        if whole is not None:
+            rows = whole(rows)
+        by_ticker = {ticker: rows.slice(start, end - start) for ticker, start, end in cuts}
         return cls(rows, by_ticker, frozenset(tickers | by_ticker.keys()), clock)
 
 
-def _by_ticker(rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """The rows with those of each ticker together, in the order they had, and the parts."""
+def _by_ticker(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, int, int]]]:
+    """The rows with those of each ticker together, in the order they had, and where each ticker's begin and end."""
     if not rows.num_rows:
-        return rows, {}
+        return rows, []
     encoded = rows.column("ticker").combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(codes, kind="stable")
-    if not bool((order[1:] > order[:-1]).all()):
+    if not bool((codes[1:] >= codes[:-1]).all()):
+        order = np.argsort(codes, kind="stable")
         rows, codes = rows.take(pa.array(order)), codes[order]
-    cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows.num_rows]
+    cuts = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     names = encoded.dictionary.to_pylist()
-    return rows, {names[codes[start]]: rows.slice(start, end - start) for start, end in pairwise(cuts)}
+    places = [0, *cuts.tolist(), rows.num_rows]
+    return rows, [(names[codes[start]], start, end) for start, end in pairwise(places)]

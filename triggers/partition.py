@@ -84,7 +84,7 @@ class TriggerPartition:
         intake = self._intake
         for value in marks:
             intake.mark(value)
-        trades = intake.ticks.rows(self._wanted(ticks, now_ns))
+        trades = intake.ticks.rows(self._wanted(ticks, now_ns), self._registry.trade_columns)
         times = intake.due()
         as_they_come = any(shard.compiled.is_stateless for shard in self._registry.shards.values())
         for due in intake.trades(trades, times, now_ns, output.late_rows, as_they_come=as_they_come):

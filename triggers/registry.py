@@ -5,12 +5,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from bus.api import partition_of
 from core.errors import TriggerRejected
 from protobuf import records_pb2 as records
-from triggers.check import CompiledTrigger, TriggerRules, compile_trigger, is_joint
+from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.lookback import LookbackRequest
 from triggers.outcome import TriggerOutput, TriggerReport
 from triggers.streams import Common, Saved, Shard, Text, Trigger
 
 __all__ = ["Registry"]
+
+_TRADES = frozenset(INPUTS["ticks"].schema.names)
 
 
 class Registry:
@@ -30,10 +32,20 @@ class Registry:
         self._every: set[int] = set()
         self._by_key: dict[str, set[int]] = {}
         self._shard_of: dict[str, int] = {}
+        self._columns: tuple[int, frozenset[str]] | None = None
 
     @property
     def takes_every_ticker(self) -> bool:
         return bool(self._every)
+
+    @property
+    def trade_columns(self) -> frozenset[str]:
+        """Columns of trades that a trigger reads."""
+        if self._columns is None or self._columns[0] != self.version:
+            compiled = {id(shard.compiled): shard.compiled for shard in self.shards.values()}.values()
+            read = [_TRADES if one.columns is None else one.columns for one in compiled if not one.is_on_bars]
+            self._columns = self.version, frozenset[str]().union(*read)
+        return self._columns[1]
 
     def takes(self, ticker: str) -> bool:
         """Whether a trigger names this ticker."""
@@ -203,6 +215,7 @@ class Registry:
                     trigger = self.triggers[trigger_id]
                     trigger.reason = str(error)
                     reports.append(TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason))
+        self._columns = None
         return sorted(reports, key=lambda report: report.trigger_id)
 
     def _common(self, text: Text, is_alone: bool = False) -> Common:

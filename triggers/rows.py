@@ -1,6 +1,6 @@
 """Records of the bus as rows for triggers: decoded, without repetitions, numbered in the order of the bus."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -19,12 +19,13 @@ from protobuf.tick_columns import TickColumns
 from triggers.check import INPUTS
 from venues.grid import SECOND
 
-__all__ = ["BarIntake", "PeriodBars", "TickIntake", "newest", "ticker_of"]
+__all__ = ["BarIntake", "PeriodBars", "TickIntake", "newest", "ticker_of", "whole_trades"]
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
+_ALWAYS = frozenset({"ticker", "ts_ns", SEQUENCE})
 #: Ids that are no numbers are remembered one by one, a ticker.
 _TEXT_IDS = 20_000
 
@@ -48,14 +49,20 @@ class TickIntake:
     _seen: dict[str, SeenIds] = field(default_factory=dict)
     _text_ids: dict[str, dict[str, None]] = field(default_factory=dict)
 
-    def rows(self, values: Iterable[bytes]) -> pa.Table:
-        """Trades that were not there before, in the order of the bus."""
-        batches = list(self._decoded(values))
-        if not batches:
+    def rows(self, values: Iterable[bytes], columns: frozenset[str] | None = None) -> pa.Table:
+        """Trades that were not there before, by ticker, then in the order of the bus, by which they are numbered.
+
+        `columns`: what is read of them besides ticker and time, for `whole_trades` to fill up; None for whole ones.
+        """
+        arrived = list(self._decoded(values))
+        if not arrived:
             return _TICKS.empty_table()
+        arrivals = sorted(range(len(arrived)), key=lambda place: arrived[place].ticker)
+        batches = [arrived[place] for place in arrivals]
         sizes = np.array([len(batch) for batch in batches], np.int64)
         ids = np.concatenate([batch.trade_id for batch in batches])
-        return self._table(batches, sizes, ids, self._new(batches, sizes, ids))
+        picked = self._sound(batches, self._new(batches, sizes, ids))
+        return self._table(batches, np.array(arrivals), np.repeat(np.arange(len(batches)), sizes), ids, picked, columns)
 
     def pass_over(self, values: Iterable[bytes]) -> dict[str, int]:
         """Know these trades when they come again, and make no rows of them; the newest event time (ns) per ticker."""
@@ -106,33 +113,60 @@ class TickIntake:
             del known[text]
         return new
 
-    def _table(
-        self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_], new: NDArray[np.bool_]
-    ) -> pa.Table:
-        time = np.concatenate([batch.timestamp for batch in batches])
+    def _sound(self, batches: Sequence[TickColumns], new: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The numbers of those new trades whose values may be."""
         price = np.concatenate([batch.price for batch in batches])
         size = np.concatenate([batch.size for batch in batches])
-        sound = np.isfinite(price) & np.isfinite(size) & (size >= 0) & (time > 0)
-        picked = np.flatnonzero(new & sound)
+        time = np.concatenate([batch.timestamp for batch in batches])
+        picked = np.flatnonzero(new & np.isfinite(price) & np.isfinite(size) & (size >= 0) & (time > 0))
         self.bad_records += int(np.count_nonzero(new)) - len(picked)
-        time = time[picked]
-        received = np.concatenate([batch.received_at for batch in batches])[picked]
-        side = np.concatenate([batch.side for batch in batches])[picked]
-        tickers = np.repeat(np.arange(len(batches)), sizes)[picked]
-        numbers = np.arange(self.next_row, self.next_row + len(picked), dtype=np.int64)
-        self.next_row += len(picked)
-        arrays = [
-            pa.array([batch.ticker for batch in batches], pa.string()).take(pa.array(tickers)),
-            pa.array(ids[picked].tolist(), pa.binary()).cast(pa.string()),
-            pa.array(time).cast(_TICKS.field("ts").type),
-            pa.array(time),
-            pa.array(price[picked]),
-            pa.array(size[picked]),
-            _SIDES.take(pa.array(side)),
-            pa.array(received, mask=received <= 0).cast(_TICKS.field("received_at").type),
-            pa.array(numbers),
-        ]
-        return pa.Table.from_arrays(arrays, schema=_TICKS)
+        return picked
+
+    def _table(
+        self,
+        batches: Sequence[TickColumns],
+        arrivals: NDArray[np.int64],
+        of_row: NDArray[np.int64],
+        ids: NDArray[np.bytes_],
+        picked: NDArray[np.int64],
+        columns: frozenset[str] | None,
+    ) -> pa.Table:
+        """`arrivals`: in which place each batch came; `of_row`: the batch of each trade."""
+        is_all = len(picked) == len(of_row)
+        own = of_row if is_all else of_row[picked]
+
+        def joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+            found = np.concatenate(list(parts))
+            return found if is_all else found[picked]
+
+        names = sorted({batch.ticker for batch in batches})
+        codes = {name: code for code, name in enumerate(names)}
+        of_batch = np.array([codes[batch.ticker] for batch in batches], np.int32)
+        time = joined(batch.timestamp for batch in batches)
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "ticker": lambda: pa.DictionaryArray.from_arrays(pa.array(of_batch[own]), pa.array(names, pa.string())),
+            "trade_id": lambda: pa.array((ids if is_all else ids[picked]).tolist(), pa.binary()).cast(pa.string()),
+            "ts_ns": lambda: pa.array(time),
+            "price": lambda: pa.array(joined(batch.price for batch in batches)),
+            "size": lambda: pa.array(joined(batch.size for batch in batches)),
+            "side": lambda: _SIDES.take(pa.array(joined(batch.side for batch in batches))),
+            "received_at": lambda: _received(joined(batch.received_at for batch in batches)),
+            SEQUENCE: lambda: pa.array(self._numbers(arrivals, own)),
+        }
+        wanted = makers.keys() if columns is None else columns | _ALWAYS
+        found = pa.table({name: make() for name, make in makers.items() if name in wanted})
+        return whole_trades(found) if columns is None else found
+
+    def _numbers(self, arrivals: NDArray[np.int64], of_row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of each trade, in the order in which they came."""
+        counts = np.bincount(of_row, minlength=len(arrivals))
+        in_order = np.empty_like(counts)
+        in_order[arrivals] = counts
+        before = (np.cumsum(in_order) - in_order)[arrivals]
+        within = np.arange(len(of_row)) - (np.cumsum(counts) - counts)[of_row]
+        found: NDArray[np.int64] = self.next_row + before[of_row] + within
+        self.next_row += len(of_row)
+        return found
 
     def save(self) -> dict[str, Any]:
         return {
@@ -152,6 +186,24 @@ class TickIntake:
         }
         intake._text_ids = {t: dict.fromkeys(ids) for t, ids in state["text_ids"].items()}
         return intake
+
+
+def whole_trades(rows: pa.Table) -> pa.Table:
+    """With all columns of the input; those that nothing reads are NULL."""
+    found = []
+    for part in _TICKS:
+        if part.name == "ts":
+            found.append(rows.column("ts_ns").cast(part.type))
+        elif part.name in rows.column_names:
+            column = rows.column(part.name)
+            found.append(column if column.type == part.type else column.cast(part.type))
+        else:
+            found.append(pa.nulls(rows.num_rows, part.type))
+    return pa.Table.from_arrays(found, schema=_TICKS)
+
+
+def _received(times: NDArray[np.int64]) -> pa.Array:
+    return pa.array(times, mask=times <= 0).cast(_TICKS.field("received_at").type)
 
 
 @dataclass(frozen=True, slots=True)
