@@ -164,7 +164,8 @@ class BrokerServer:
                 # Nothing can be dispatched before the leases are there, so that frames may gather for so long: many are
                 # handled with less work and fewer wake-ups each than few are.
                 is_due_soon = self._leases.is_due_soon
-                is_open = not is_due_soon and self._gathered.size < MAX_WAITING_COMMANDS
+                has_room = self._gathered.size < MAX_WAITING_COMMANDS
+                is_open = has_room and not is_due_soon
                 if is_open != was_open:
                     poller.modify(self._router, zmq.POLLIN if is_open else 0)
                     was_open = is_open
@@ -177,7 +178,7 @@ class BrokerServer:
                     self._waker.drain()
                     self._take_written()
                     self._take_portions()
-                if has_frames:
+                if has_frames or (is_due_soon and has_room and not self._leases.is_due_soon):
                     self._read_frames()
                 if is_due:
                     due_at = now + TICK_SECONDS
@@ -239,12 +240,15 @@ class BrokerServer:
             except zmq.Again:
                 break
             frame = receive(0, False)
-            parts = [frame.bytes]
+            part = frame.bytes
+            parts = [part]
+            size += len(part)
             while frame.more:
                 frame = receive(0, False)
-                parts.append(frame.bytes)
+                part = frame.bytes
+                parts.append(part)
+                size += len(part)
             messages.append((connection, parts))
-            size += sum(map(len, parts))
             if size > MAX_BYTES_PER_ROUND:
                 break
         return messages
