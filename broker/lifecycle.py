@@ -13,8 +13,9 @@ from broker.events import (
     PutState,
     SnapshotAccepted,
 )
-from broker.requests import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, describe_ranges
+from broker.requests import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, describe_ranges, merge
 from broker.venue_book import VenueBook
+from venues import grid
 
 #: So many deadlines of ended requests are kept before they are cleared away.
 _MANY_DEADLINES = 10_000
@@ -122,7 +123,7 @@ class Lifecycle:
                     status,
                     message,
                     request.rows,
-                    request.expected,
+                    self._expected(request, status),
                     request.merged_holes(),
                     request.client_id,
                 )
@@ -131,6 +132,18 @@ class Lifecycle:
         else:
             self.close_state(request.request_id, request.ticker, message)
         desk.end(request)
+
+    def _expected(self, request: HistoricalRequest, status: Final) -> int:
+        """Candles that an ended request should have had: where it failed, those of what it never got as well."""
+        if status is Final.OK or status is Final.NOT_FOUND:
+            return request.expected
+        now = self._desk.wall_ns + request.facts.ahead_ns
+        missing = sum(
+            grid.expected_candles(start, end, request.period_seconds, now)
+            for start, end in merge(request.unfinished_ranges())
+        )
+        most = missing if request.limit is None else max(0, request.limit - request.rows)
+        return request.expected + min(missing, most)
 
     def close_state(self, request_id: str, ticker: str, failure: str) -> None:
         self._desk.shown.discard(request_id)

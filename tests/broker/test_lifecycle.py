@@ -163,3 +163,18 @@ def test_the_journal_is_held_at_the_oldest_request_that_has_not_ended() -> None:
     assert story.state.oldest_offsets() == (5, 5)
     story.tell(FinalSeen("r5"))
     assert story.state.oldest_offsets() == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(None, 30), (25, 25), (4, 4)],
+)
+def test_a_cancelled_request_counts_what_it_never_got_as_expected(limit: int | None, expected: int) -> None:
+    story = Story()
+    end = START + 30 * MINUTE
+    deadline = NOW + 1_000 * SECOND
+    story.tell(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, limit, "", deadline, 0))
+    story.offer()
+    story.tell(CancelAsked("r"))
+    [end_of_it] = story.ends("r")
+    assert (end_of_it.status, end_of_it.rows, end_of_it.expected) == (Final.ERROR, 0, expected)
