@@ -9,6 +9,7 @@ from core.errors import CandlewrightError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 
@@ -35,13 +36,10 @@ class Candles:
     def to_pandas(self) -> "pd.DataFrame":
         return self.table.to_pandas()
 
-    def to_polars(self) -> Any:
-        """A polars.DataFrame; raises CandlewrightError where polars is not installed."""
-        try:
-            import polars  # type: ignore[import-not-found,unused-ignore]
-        except ImportError as error:
-            raise CandlewrightError("to_polars() needs polars: pip install polars") from error
-        return polars.from_arrow(self.table)
+    def to_polars(self) -> "pl.DataFrame":
+        import polars as pl
+
+        return pl.DataFrame(self.table)
 
 
 @dataclass(frozen=True, eq=False)

@@ -194,15 +194,9 @@ def test_bad_arguments_are_refused_before_anything_is_sent(relay: Relay) -> None
     assert relay.seen == []
 
 
-def test_polars_is_optional() -> None:
+def test_candles_become_what_a_notebook_works_with() -> None:
     candles = cw.Candles(pa.table({"close": [1.0]}))
-    try:
-        import polars  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
-    except ImportError:
-        with pytest.raises(Exception, match="pip install polars"):
-            candles.to_polars()
-    else:
-        assert candles.to_polars()["close"].to_list() == [1.0]
+    assert candles.to_polars()["close"].to_list() == candles.to_pandas()["close"].to_list() == [1.0]
 
 
 def test_bars_come_in_order_across_a_gap(relay: Relay) -> None:
