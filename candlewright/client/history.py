@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from candlewright.client.records import Notification
-from core.errors import CandlewrightError
 
 if TYPE_CHECKING:
     import pandas as pd
