@@ -4,25 +4,36 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from flink_replacement_spark.live_source import TOPICS, records_of
+from flink_replacement_spark.live_source import records_of
+from protobuf import tick_columns
 
 __all__ = ["RESULT_SCHEMA", "pass_over"]
 
-RESULT_SCHEMA = "n bigint"
+RESULT_SCHEMA = "trades bigint, marks bigint"
 
 
 def pass_over(url: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` over source `live`: reads the records as Arrow batches, and counts their rows."""
+    """A function for `mapInArrow` over source `live`: reads trades as Arrow batches, marks as they are, and counts."""
 
     def run(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = list(ranges)
-        batches = (batch for tag in range(len(TOPICS)) for batch in _batches(url, named, tag))
-        yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
+        trades, marks = ((record.value for found in records_of(url, named, tag) for record in found) for tag in (0, 1))
+        counts = sum(batch.num_rows for batch in map(_batch, trades)), sum(1 for _ in marks)
+        yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], names=["trades", "marks"])
 
     return run
 
 
-def _batches(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator[pa.RecordBatch]:
-    for found in records_of(url, ranges, tag):
-        values = pa.array([record.value for record in found], pa.binary())
-        yield pa.RecordBatch.from_arrays([values], names=["value"])
+def _batch(value: bytes) -> pa.RecordBatch:
+    """The trades of one record, in the columns that `market.ticks` has."""
+    ticks = tick_columns.decode(value)
+    columns = {
+        "ticker": pa.repeat(ticks.ticker, len(ticks)),
+        "trade_id": pa.array(ticks.trade_id),
+        "ts_ns": pa.array(ticks.timestamp),
+        "price": pa.array(ticks.price),
+        "size": pa.array(ticks.size),
+        "side": pa.array(ticks.side),
+        "received_ns": pa.array(ticks.received_at),
+    }
+    return pa.RecordBatch.from_pydict(columns)
