@@ -51,9 +51,8 @@ class PlatformUnreachable(CandlewrightError):
             if name
             else "and if it has keys on, where is this client's key?"
         )
-        super().__init__(
-            f"no answer from the platform at {address} within {seconds:g} s; is `candlewright up` running there, {doubt}"
-        )
+        silence = f"no answer from the platform at {address} within {seconds:g} s"
+        super().__init__(f"{silence}; is `candlewright up` running there, {doubt}")
         self.address = address
         self.seconds = seconds
 
