@@ -154,7 +154,7 @@ class RelayState:
 
     def _replay(self, peer: Peer, query: cw.TopicReplay, at_ns: int) -> list[Command]:
         if not ownership.may_subscribe(peer.name, query.topic.encode()):
-            text = f"With keys on, {query.topic[:200]!r} is not a topic of this client: their ids begin with {peer.name!r}."
+            text = f"With keys on, {query.topic[:200]!r} is not this client's: its ids begin with {peer.name!r}."
             return self._on_command_failed(CommandFailed(ReplayTopic(peer, query), "NOT_ALLOWED", text))
         return [ReplayTopic(peer, query)]
 
