@@ -23,6 +23,17 @@ DEFAULT_FILE = "candlewright.toml"
 PREFIX = "CANDLEWRIGHT_"
 
 
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine can reach what is bound there (`host:port`, with or without `tcp://`)."""
+    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return bind.startswith(("ipc://", "inproc://"))
+
+
 class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,6 +54,12 @@ class RelaySettings(Group):
     request_timeout_seconds: float = Field(3_600.0, gt=0)
     #: Keys on: clients are let in by CURVE keys (`candlewright keys new`), and see only what is theirs.
     curve: bool = False
+
+    @property
+    def unguarded(self) -> tuple[str, ...]:
+        """What others than this machine can reach while keys are off."""
+        binds = () if self.curve else (self.requests_bind, self.notifications_bind)
+        return tuple(bind for bind in binds if not is_loopback(bind))
 
 
 class ClientSettings(Group):
@@ -175,17 +192,6 @@ class Settings(BaseSettings):
         """The server to use for `venue` instead of the real exchange, or an empty string."""
         group = self.exchange.get(venue)
         return group.url if group else ""
-
-
-def is_loopback(bind: str) -> bool:
-    """Whether only this machine can reach what is bound there (`host:port`, with or without `tcp://`)."""
-    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return bind.startswith(("ipc://", "inproc://"))
 
 
 def load_settings(file: str | os.PathLike[str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -17,7 +17,7 @@ from candlewright.cli.platform import fetch_status
 from candlewright.supervisor import ports
 from candlewright.supervisor.parts import STAGES
 from core.errors import CandlewrightError, ConfigurationError
-from core.settings import Settings, is_loopback
+from core.settings import Settings
 from core.version import VERSION
 from relay.keys import KeyFolder
 
@@ -106,11 +106,9 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         clients = len(KeyFolder(settings.data_dir).names())
         yield Finding("keys", Verdict.OK, f"on; {clients} clients are let in")
         return
-    open_binds = [
-        bind for bind in (settings.relay.requests_bind, settings.relay.notifications_bind) if not is_loopback(bind)
-    ]
-    if open_binds:
-        text = f"off, and whoever reaches {', '.join(open_binds)} is let in: set relay.curve, or bind to 127.0.0.1"
+    if settings.relay.unguarded:
+        where = ", ".join(settings.relay.unguarded)
+        text = f"off, and whoever reaches {where} is let in: set relay.curve, or bind to 127.0.0.1"
         yield Finding("keys", Verdict.NOTE, text)
     else:
         yield Finding("keys", Verdict.OK, "off; only this machine reaches the relay")

@@ -65,3 +65,24 @@ def test_that_keys_are_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "keys are off" in told()
     monkeypatch.setenv("CANDLEWRIGHT_RELAY__CURVE", "true")
     assert "keys are off" not in told()
+
+
+@pytest.mark.parametrize(
+    ("bind", "curve", "verdict"),
+    [
+        ("tcp://127.0.0.1:5559", "false", "ok"),
+        ("tcp://[::1]:5559", "false", "ok"),
+        ("tcp://0.0.0.0:5559", "false", "note"),
+        ("tcp://*:5559", "false", "note"),
+        ("tcp://0.0.0.0:5559", "true", "ok"),
+    ],
+)
+def test_doctor_notes_a_relay_that_is_open_without_keys(
+    monkeypatch: pytest.MonkeyPatch, bind: str, curve: str, verdict: str
+) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", bind)
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__CURVE", curve)
+    lines = CliRunner().invoke(app, ["doctor", "--output", "json", "--data-dir", "d"]).stdout.splitlines()
+    found = {row["what"]: row for row in map(json.loads, lines)}["keys"]
+    assert found["verdict"] == verdict
+    assert ("relay.curve" in found["text"]) == (verdict == "note")
