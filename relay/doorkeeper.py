@@ -1,6 +1,7 @@
 """The thread that says to libzmq who is let in (ZAP, RFC 27): clients whose public key is in the folder of keys."""
 
 import threading
+import time
 
 import zmq
 from zmq.utils import z85
@@ -13,7 +14,8 @@ DOMAIN = b"candlewright"
 _ADDRESS = "inproc://zeromq.zap.01"
 _VERSION = b"1.0"
 _PARTS = 7
-_LOOK_MILLISECONDS = 500
+_LOOK_MILLISECONDS = 100
+_TELL_SECONDS = 1.0
 log = get_logger()
 
 
@@ -23,6 +25,7 @@ class Doorkeeper:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", pair: Pair, keys: KnownKeys) -> None:
         self._pair = pair
         self._keys = keys
+        self._tell_at = 0.0
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(_ADDRESS)
@@ -51,6 +54,8 @@ class Doorkeeper:
                 log.info("key_accepted", client=name, address=parts[3].decode(errors="replace"))
                 return [_VERSION, request_id, b"200", b"OK", public.encode(), b""]
         metrics.REFUSED_KEYS.inc()
-        address = parts[3].decode(errors="replace") if len(parts) > 3 else ""
-        log.warning("key_refused", address=address)
+        # A client that is refused tries again several times a second.
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + _TELL_SECONDS
+            log.warning("key_refused", address=parts[3].decode(errors="replace") if len(parts) > 3 else "")
         return [_VERSION, request_id, b"400", b"this key is not known", b"", b""]

@@ -160,8 +160,9 @@ class Gate:
     def _shut_out(self, public: str) -> None:
         self._is_misaligned = True
         metrics.REFUSED_SUBSCRIPTIONS.inc()
-        log.error("key_shut_out", client=self._keys.name_of(public), reason="it sent what is no subscription")
-        self._keys.bar(public)
+        name = self._keys.name_of(public)
+        if self._keys.bar(public):
+            log.error("key_shut_out", client=name, reason="it sent what is no subscription")
 
 
 def _user_id(frame: zmq.Frame) -> str:

@@ -144,11 +144,14 @@ class KnownKeys:
         self.refresh(is_fresh)
         return "" if public in self._barred else self._names.get(public, "")
 
-    def bar(self, public: str) -> None:
-        """Let a key in no more for as long as this process runs."""
+    def bar(self, public: str) -> bool:
+        """Let a key in no more for as long as this process runs. False where that is so already."""
         with self._lock:
+            if public in self._barred:
+                return False
             self._barred.add(public)
             self.revocations += 1
+            return True
 
     def refresh(self, is_fresh: bool = True) -> None:
         """A folder that cannot be read lets nobody in."""

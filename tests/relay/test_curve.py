@@ -279,6 +279,43 @@ def test_a_connection_that_dies_ends_its_subscriptions(guarded: Guarded) -> None
     wait_for(lambda: len(gate) == 0)
 
 
+def test_a_live_topic_has_a_job_until_its_last_connection_dies(guarded: Guarded) -> None:
+    alice, bob = guarded.key("alice"), guarded.key("bob")
+    first = guarded.subscriber(alice, "TICKS:BTC/USDT.BINANCE")
+    second = guarded.subscriber(bob, "TICKS:BTC/USDT.BINANCE")
+    wait_for(lambda: len(guarded.platform.queued()) == 1)
+    request = guarded.platform.queued()[0].data
+    assert request.request_id.startswith("subscription:TICKS:BTC/USDT.BINANCE:")
+    # It is nobody's: neither seen nor ended by a client.
+    client = guarded.client(bob)
+    cancel = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request.request_id)
+    assert client.ask(cancel).code == "UNKNOWN_REQUEST"
+    first.socket.close()
+    gate = guarded.platform.relay._notifier._gate
+    assert gate is not None
+    holders = gate._holders._by_topic
+    wait_for(lambda: len(holders[b"TICKS:BTC/USDT.BINANCE"]) == 1)
+    assert len(guarded.platform.queued()) == 1
+    second.socket.close()
+    wait_for(lambda: len(guarded.platform.queued()) == 2)
+    assert guarded.platform.queued()[1].control.action == ing.IngestorControl.CANCEL
+
+
+def test_a_legacy_request_is_answered_and_its_final_is_told_to_nobody_else(guarded: Guarded) -> None:
+    alice = guarded.key("alice")
+    client = guarded.client(alice)
+    spy = guarded.subscriber(guarded.key("bob"), "RESPONSE:relay.ohlc", "HISTORY_READY:o1")
+    asked = submit("o1")
+    request = ing.OHLCRequest(
+        request_id="o1", ticker=asked.ticker, start_time=asked.start_time, end_time=asked.end_time, period_seconds=60
+    )
+    client.socket.send_multipart(encode(request))
+    wait_for(lambda: len(guarded.platform.queued()) == 1)
+    finish(guarded.bus, "o1", status=ing.HistoryReadyNotification.NOT_FOUND)
+    assert client.answer().status == ing.Response.NOT_FOUND
+    assert spy.drain() == []
+
+
 def test_a_relay_with_keys_off_takes_everybody_as_before(start_relay: Start) -> None:
     platform = start_relay()
     assert platform.client().ask(submit("alice-1", client_id="x")).notification_topic == "RESPONSE:x"
