@@ -53,19 +53,29 @@ class Guarded:
     def client(self, key: ClientKey | None, kind: int = zmq.DEALER) -> Client:
         return Client(self.socket(kind, key), self.platform.relay.requests_address)
 
-    def subscriber(self, key: ClientKey | None, *subscriptions: str) -> Subscriber:
-        """With a key: returns when the relay has taken (or refused) the subscriptions."""
+    def subscriber(self, key: ClientKey | None, *subscriptions: str) -> "Watched":
+        """With a key: returns when the relay has taken (or refused) the subscriptions, and replayed what is kept."""
         address = self.platform.relay.notifications_address
         if key is None:
-            return Subscriber(self.socket(zmq.SUB, None), address, *subscriptions)
+            return Watched(self.socket(zmq.SUB, None), address, *subscriptions)
         marker = f"{key.name}-marker-{id(object())}"
         finish(self.bus, marker)
-        subscriber = Subscriber(self.socket(zmq.SUB, key), address, *subscriptions, f"HISTORY_READY:{marker}")
-        while subscriber.next()[0] != f"HISTORY_READY:{marker}":
-            pass
-        subscriber.socket.unsubscribe(f"HISTORY_READY:{marker}")
-        subscriber.drain()
+        subscriber = Watched(self.socket(zmq.SUB, key), address, *subscriptions, f"HISTORY_READY:{marker}")
+        subscriber.await_marker(f"HISTORY_READY:{marker}")
         return subscriber
+
+
+class Watched(Subscriber):
+    """`early`: the topics that came before the relay had taken its subscriptions."""
+
+    early: list[str]
+
+    def await_marker(self, marker: str) -> None:
+        self.early = []
+        while (topic := self.next()[0]) != marker:
+            self.early.append(topic)
+        self.socket.unsubscribe(marker)
+        self.early += [topic for topic in self.drain() if topic != marker]
 
 
 @pytest.fixture
@@ -114,8 +124,8 @@ def test_a_kept_final_is_replayed_to_its_owner_only(guarded: Guarded) -> None:
         guarded.socket(zmq.SUB, alice), guarded.platform.relay.notifications_address, "RESPONSE:alice-desk"
     )
     assert late.next()[1].request_id == "alice-1"
-    own.drain()
-    assert other.drain() == []
+    assert own.early == ["HISTORY_READY:alice-1"]
+    assert [*other.early, *other.drain()] == []
 
 
 def test_without_a_known_key_nobody_is_served(guarded: Guarded) -> None:
@@ -277,6 +287,19 @@ def test_a_connection_that_dies_ends_its_subscriptions(guarded: Guarded) -> None
     wait_for(lambda: len(gate) == 1)
     second.socket.unsubscribe("TICKS:")
     wait_for(lambda: len(gate) == 0)
+
+
+def test_a_name_that_is_made_later_does_not_get_what_others_asked_for_under_it(guarded: Guarded) -> None:
+    bob = guarded.client(guarded.key("bob"))
+    for request_id in ("alex-1", "alex-2"):
+        assert bob.ask(submit(request_id)).status == ing.SubmitResponse.QUEUED
+    finish(guarded.bus, "alex-1")
+    wait_for(lambda: bob.ask(cw.RequestStateQuery(request_id="alex-1")).state == "done")
+    alex = guarded.key("alex")
+    spy = guarded.subscriber(alex, "HISTORY_READY:alex-1", "HISTORY_READY:alex-2")
+    finish(guarded.bus, "alex-2")
+    assert guarded.client(alex).ask(cw.RequestStateQuery(request_id="alex-2")).state == "unknown"
+    assert [*spy.early, *spy.drain()] == []
 
 
 def test_a_live_topic_has_a_job_until_its_last_connection_dies(guarded: Guarded) -> None:
