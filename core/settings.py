@@ -8,6 +8,7 @@ environment that must be meant as one, so that a typing mistake is not silently 
 import os
 import warnings
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,17 @@ from core.spark_connect import TOKEN, connect_url
 
 DEFAULT_FILE = "candlewright.toml"
 PREFIX = "CANDLEWRIGHT_"
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine can reach what is bound there (`host:port`, with or without `tcp://`)."""
+    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return bind.startswith(("ipc://", "inproc://"))
 
 
 class Group(BaseModel):
@@ -40,6 +52,20 @@ class RelaySettings(Group):
     notifications_bind: str = "tcp://127.0.0.1:5558"
     keep_notifications_hours: float = Field(24.0, gt=0)
     request_timeout_seconds: float = Field(3_600.0, gt=0)
+    #: Keys on: clients are let in by CURVE keys (`candlewright keys new`), and see only what is theirs.
+    curve: bool = False
+
+    @property
+    def unguarded(self) -> tuple[str, ...]:
+        """What others than this machine can reach while keys are off."""
+        binds = () if self.curve else (self.requests_bind, self.notifications_bind)
+        return tuple(bind for bind in binds if not is_loopback(bind))
+
+
+class ClientSettings(Group):
+    """`key`: the file of `candlewright keys new`, where the platform has keys on."""
+
+    key: str = ""
 
 
 class IngestorSettings(Group):
@@ -141,6 +167,7 @@ class Settings(BaseSettings):
     data_dir: Path = Path("data")
     broker: BrokerSettings = BrokerSettings()
     relay: RelaySettings = RelaySettings()
+    client: ClientSettings = ClientSettings()
     ingestor: IngestorSettings = IngestorSettings()
     exchange: dict[str, ExchangeSettings] = {}
     bus: BusSettings = BusSettings()

@@ -9,18 +9,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("historical", "data", "control", "accepted_at", "deadline")
+    __slots__ = ("historical", "data", "control", "accepted_at", "deadline", "owner")
     HISTORICAL_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     historical: _ingestor_pb2.SubmitHistoricalRequest
     data: _ingestor_pb2.DataRequest
     control: _ingestor_pb2.IngestorControl
     accepted_at: int
     deadline: int
-    def __init__(self, historical: _Optional[_Union[_ingestor_pb2.SubmitHistoricalRequest, _Mapping]] = ..., data: _Optional[_Union[_ingestor_pb2.DataRequest, _Mapping]] = ..., control: _Optional[_Union[_ingestor_pb2.IngestorControl, _Mapping]] = ..., accepted_at: _Optional[int] = ..., deadline: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, historical: _Optional[_Union[_ingestor_pb2.SubmitHistoricalRequest, _Mapping]] = ..., data: _Optional[_Union[_ingestor_pb2.DataRequest, _Mapping]] = ..., control: _Optional[_Union[_ingestor_pb2.IngestorControl, _Mapping]] = ..., accepted_at: _Optional[int] = ..., deadline: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class HistoryPage(_message.Message):
     __slots__ = ("request_id", "job_id", "ticker", "period_seconds", "source", "open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count")

@@ -29,7 +29,12 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     configure_logging("relay", settings.log.level)
-    relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings))
+    try:
+        relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings))
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        bus.close()
+        return 2
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -29,13 +29,36 @@ def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int]:
     return parts, count
 
 
-def open_envelope(parts: Sequence[bytes], count: int, at_ns: int) -> MessageReceived | FrameRefused:
-    """`parts` begin with the connection's identity; behind an empty delimiter they are those of a REQ client."""
+def receive_with_key(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int, str, bool]:
+    """The same, with the public key of the connection, and whether it named itself (its routing id)."""
+    frame = router.recv(_NOWAIT, copy=False)
+    parts = [frame.bytes]
+    count = 1
+    while router.getsockopt(zmq.RCVMORE):
+        part = router.recv(_NOWAIT)
+        count += 1
+        if len(parts) < _KEPT_PARTS:
+            parts.append(part)
+    try:
+        return parts, count, str(frame.get("User-Id")), bool(frame.get("Identity"))
+    except zmq.ZMQError:
+        return parts, count, "", False
+
+
+def open_envelope(
+    parts: Sequence[bytes], count: int, at_ns: int, name: str = "", refusal: str = ""
+) -> MessageReceived | FrameRefused:
+    """`parts` begin with the connection's identity; behind an empty delimiter they are those of a REQ client.
+
+    `name`: of the connection's key. `refusal`: why nothing is taken from it.
+    """
     identity, *frames = parts
     is_req = len(frames) > 1 and not frames[0]
-    peer = Peer(identity, is_req)
+    peer = Peer(identity, is_req, name)
     if is_req:
         del frames[0]
+    if refusal:
+        return FrameRefused(peer, "NOT_ALLOWED", refusal)
     try:
         if count > len(parts):
             raise BadFrame("MALFORMED", f"a message has 2 frames, version and body; this one has {count - 1 - is_req}")

@@ -17,10 +17,14 @@ from relay import topics
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One client connection. `is_req`: an empty delimiter stood in front of its frames, and it gets one back."""
+    """One client connection. `is_req`: an empty delimiter stood in front of its frames, and it gets one back.
+
+    `name`: of its key; empty with keys off.
+    """
 
     identity: bytes
     is_req: bool
+    name: str = ""
 
 
 class Kind(Enum):

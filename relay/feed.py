@@ -91,7 +91,8 @@ class Feed(Follower):
         self._add_to_index(finals)
         batch = []
         for final in finals:
-            batch += [(topic.encode(), final.body) for topic in topics.final_topics(final.request_id, final.client_id)]
+            names = topics.final_topics(final.request_id, final.client_id, final.owner)
+            batch += [(name.encode(), final.body) for name in names]
         self._hand_over(batch, "final", stop)
         for final in finals:
             if final.request_id in self._awaited:

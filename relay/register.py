@@ -14,6 +14,7 @@ from protobuf import records_pb2 as rec
 from protobuf.frames import type_id_of
 from relay import metrics
 from relay.events import Enqueue, Enqueued, LookedUp, LookUp, PublishControl
+from relay.ownership import may_publish
 from relay.settings import RelayConfig
 from relay.state import client_of
 from relay.venue_book import ALL_VENUES
@@ -36,6 +37,7 @@ class StoredFinal:
     client_id: str
     body: bytes
     record: StoredRecord
+    owner: str = ""
 
 
 class Register:
@@ -144,9 +146,12 @@ class Register:
 
     def client_ids(self, request_ids: Sequence[str]) -> list[str]:
         """The client of each request; empty without one, and for a request that nobody knows (any more)."""
+        return [client_of(request) for request in self._requests(request_ids)]
+
+    def _requests(self, request_ids: Sequence[str]) -> list[rec.Request]:
+        """Empty ones for those that nobody knows (any more)."""
         found = self._bus.recall(bus_topics.REGISTRY_REQUESTS, request_ids)
-        requests = (_read(rec.Request, content, bus_topics.REGISTRY_REQUESTS) for content in found)
-        return ["" if request is None else client_of(request) for request in requests]
+        return [_read(rec.Request, content, bus_topics.REGISTRY_REQUESTS) or rec.Request() for content in found]
 
     # ---- finals
 
@@ -158,14 +163,17 @@ class Register:
                 readable.append((record, ing.HistoryReadyNotification.FromString(record.value).request_id))
             except DecodeError:
                 metrics.BAD_RECORDS.labels(bus_topics.NOTIFICATIONS).inc()
-        clients = self.client_ids([request_id for _, request_id in readable]) if readable else []
+        requests = self._requests([request_id for _, request_id in readable]) if readable else []
         return [
-            StoredFinal(request_id, client_id, FINAL_TYPE + record.value, record)
-            for (record, request_id), client_id in zip(readable, clients, strict=True)
+            StoredFinal(request_id, client_of(request), FINAL_TYPE + record.value, record, request.owner)
+            for (record, request_id), request in zip(readable, requests, strict=True)
         ]
 
     def recall_finals(self, request_ids: Sequence[str]) -> dict[str, bytes]:
-        """Bodies of the finals that there are."""
+        """Bodies of the finals that there are, and may be told on the topics of these ids."""
+        if self._config.keys_in is not None:
+            requests = zip(request_ids, self._requests(request_ids), strict=True)
+            request_ids = [name for name, request in requests if may_publish(request.owner, name)]
         found = self._bus.recall(bus_topics.REGISTRY_FINALS, request_ids)
         return {
             request_id: FINAL_TYPE + content

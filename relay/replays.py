@@ -97,7 +97,7 @@ class Replays:
             for first in range(max(state.first, state.end - share), state.end, _MAX_RUN):
                 records = self._read(partition, first, min(first + _MAX_RUN, state.end) - 1)
                 for final in self._register.finals_of(records):
-                    for topic in topics.final_topics(final.request_id, final.client_id):
+                    for topic in topics.final_topics(final.request_id, final.client_id, final.owner):
                         if topic.startswith(prefix):
                             yield topic, final.body
 

@@ -10,8 +10,10 @@ triggers thread       registers and removes triggers (relay.trigger_desk)
 trigger checks thread checks their texts (relay.trigger_checks)
 trigger events thread publishes what fired (relay.trigger_feed)
 two task threads      TopicReplay and legacy reads, which may be long
+keys thread           says who is let in, with keys on (relay.doorkeeper)
 """
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,16 +27,20 @@ from bus.api import Bus
 from core.errors import BusError, BusFull, CandlewrightError, InvalidRequest
 from core.http import Status
 from core.log import get_logger
+from core.settings import is_loopback
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import MAX_FRAME_BYTES
 from relay import events as ev
 from relay import metrics, topic_replay
-from relay.envelope import open_envelope, receive, seal
+from relay.doorkeeper import Doorkeeper
+from relay.envelope import open_envelope, receive, receive_with_key, seal
 from relay.feed import Feed
 from relay.finals import FinalIndex
+from relay.gate import Gate
 from relay.inbox import Inbox
 from relay.interest import Interest
+from relay.keys import KeyFolder, KnownKeys
 from relay.live_feed import LiveFeed
 from relay.live_requests import LiveRequests
 from relay.notifier import Notifier
@@ -62,13 +68,18 @@ _WRITERS = 16
 _UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
 #: Topics on which suspended triggers are told.
 _TOLD_PREFIXES = (b"TRIGGER:", b"RESPONSE:")
+_UNKNOWN_KEY = "This client's key is not known any more."
+_NAMED = "With keys on a client does not choose the routing id (identity) of its socket: leave it unset."
 _BUSY = "The platform has more work than it can store; try again later."
 log = get_logger()
 Result = TypeVar("Result")
 
 
 class Relay:
-    """`start` binds and returns; `close` stops all threads. `failed` is set when a thread of it died."""
+    """`start` binds and returns; `close` stops all threads. `failed` is set when a thread of it died.
+
+    With keys on, making one raises ConfigurationError when the folder of keys cannot be read or written.
+    """
 
     def __init__(self, config: RelayConfig, bus: Bus, read_rows: ReadRows) -> None:
         self._config = config
@@ -76,9 +87,19 @@ class Relay:
         self._bus = bus
         self._register = Register(bus, config)
         self._state = RelayState(config)
+        folder = KeyFolder(config.keys_in) if config.keys_in is not None else None
+        pair = folder.platform() if folder is not None else None
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
-        self._notifier = Notifier(self._context, config.limits)
+        self._keys: KnownKeys | None = None
+        self._doorkeeper: Doorkeeper | None = None
+        gate: Gate | None = None
+        if folder is not None and pair is not None:
+            self._keys = KnownKeys(folder)
+            self._doorkeeper = Doorkeeper(self._context, pair, self._keys)
+            self._doorkeeper.guard(self._router)
+            gate = Gate(self._keys, self._doorkeeper.guard, config.limits.max_topic_bytes)
+        self._notifier = Notifier(self._context, config.limits, gate)
         self._outbox = Outbox(lambda frames: send_nowait(self._router, frames), config.limits.client_backlog)
         self._arrived: Inbox[StoredFinal] = Inbox(config.limits.max_waiting_reads * 2)
         index = FinalIndex(config.limits.max_indexed)
@@ -121,7 +142,8 @@ class Relay:
         limits = self._config.limits
         for option, value in (
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.ROUTER_HANDOVER, 1),
+            # With keys on no connection may take over what another one is owed.
+            (zmq.ROUTER_HANDOVER, int(self._keys is None)),
             (zmq.MAXMSGSIZE, MAX_FRAME_BYTES),
             (zmq.SNDHWM, limits.client_queue),
             (zmq.LINGER, 500),
@@ -132,6 +154,8 @@ class Relay:
         self._router.bind(self._config.requests_bind)
         self.requests_address = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.notifications_address = self._notifier.bind(self._config.notifications_bind)
+        if self._doorkeeper is not None:
+            self._run_thread("relay-keys", functools.partial(self._doorkeeper.run, self._stop))
         for name, run in (
             ("relay-requests", self._serve),
             ("relay-notifications", self._notify),
@@ -143,9 +167,11 @@ class Relay:
             ("relay-trigger-checks", lambda: self._triggers.checks.run(self._stop)),
             ("relay-trigger-events", self._publish_trigger_events),
         ):
-            thread = threading.Thread(target=self._guard, args=(name, run), name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._run_thread(name, run)
+        if self._keys is None:
+            for address in (self.requests_address, self.notifications_address):
+                if not is_loopback(address):
+                    log.warning("open_without_keys", address=address, remedy="set relay.curve, see docs/operations.md")
         log.info("relay_started", requests=self.requests_address, notifications=self.notifications_address)
 
     def close(self, grace_seconds: float = 2.0) -> None:
@@ -170,6 +196,8 @@ class Relay:
         self._triggers.close()
         self._router.close()
         self._notifier.close()
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
         self._context.term()
         self._outbox.close()
         self._arrived.close()
@@ -200,6 +228,11 @@ class Relay:
             "triggers": self._triggers.counts,
         }
         return Status("relay", is_ready, tuple(problems), details)
+
+    def _run_thread(self, name: str, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=self._guard, args=(name, run), name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _guard(self, name: str, run: Callable[[], None]) -> None:
         try:
@@ -284,16 +317,25 @@ class Relay:
         events: list[ev.Event] = []
         while len(events) < self._config.limits.round_messages:
             try:
-                parts, count = receive(self._router)
+                event = self._receive_one(at_ns)
             except zmq.Again:
                 break
-            event = open_envelope(parts, count, at_ns)
             if isinstance(event, ev.FrameRefused):
                 metrics.BAD_FRAMES.labels(event.code).inc()
             else:
                 metrics.MESSAGES.labels(type(event.message).DESCRIPTOR.name).inc()
             events.append(event)
         return events
+
+    def _receive_one(self, at_ns: int) -> ev.MessageReceived | ev.FrameRefused:
+        if self._keys is None:
+            parts, count = receive(self._router)
+            return open_envelope(parts, count, at_ns)
+        parts, count, public, is_named = receive_with_key(self._router)
+        name = self._keys.name_of(public)
+        self._state.names = self._keys.all_names
+        refusal = _NAMED if is_named else "" if name else _UNKNOWN_KEY
+        return open_envelope(parts, count, at_ns, name, refusal)
 
     def _refresh_venues(self, events: Sequence[ev.Event]) -> None:
         venues, now = self._state.venues, time.monotonic()

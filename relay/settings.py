@@ -1,6 +1,7 @@
 """The relay's own view of the platform's settings, and the limits that are not for users to change."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from core.settings import Settings, TriggersSettings
 
@@ -61,6 +62,8 @@ class RelayConfig:
     timeout_ns: int
     limits: RelayLimits = RelayLimits()
     triggers: TriggersSettings = field(default_factory=TriggersSettings)
+    #: With keys on: where the folder of keys lies.
+    keys_in: Path | None = None
 
     @property
     def registry_seconds(self) -> float:
@@ -77,4 +80,5 @@ class RelayConfig:
             int(relay.request_timeout_seconds * SECOND_NS),
             limits or RelayLimits(),
             settings.triggers,
+            settings.data_dir if relay.curve else None,
         )

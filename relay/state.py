@@ -14,7 +14,7 @@ from core.errors import InvalidRequest
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from relay import topics, trigger_requests, validation
+from relay import ownership, topics, trigger_requests, validation
 from relay.events import (
     Announce,
     AskTriggers,
@@ -68,6 +68,8 @@ class RelayState:
         #: Legacy requests by id; the feed looks here for the finals that somebody waits for.
         self.waiting: dict[str, list[_Waiter]] = {}
         self._next_expiry_ns = 0
+        #: Of all clients, with keys on.
+        self.names: Sequence[str] = ()
         self._on_event: dict[type, Callable[[Any], list[Command]]] = {
             MessageReceived: self._on_message_received,
             FrameRefused: self._on_frame_refused,
@@ -88,7 +90,7 @@ class RelayState:
             cw.TriggerRemove: self._remove_trigger,
             cw.TriggerQuery: lambda peer, query, at_ns: [AskTriggers(peer, query, at_ns)],
             cw.RequestStateQuery: lambda peer, query, at_ns: [LookUp(StateAsked(peer), query.request_id)],
-            cw.TopicReplay: lambda peer, query, at_ns: [ReplayTopic(peer, query)],
+            cw.TopicReplay: self._replay,
             cw.VenueQuery: lambda peer, query, at_ns: [ListVenues(peer, query)],
         }
 
@@ -110,21 +112,26 @@ class RelayState:
     def _submit_historical(self, peer: Peer, message: ing.SubmitHistoricalRequest, at_ns: int) -> list[Command]:
         try:
             request = validation.historical(message, self.venues)
+            self._claim(peer, request)
         except InvalidRequest as error:
             return [_submit_response(peer, message.request_id, ing.SubmitResponse.INVALID, error)]
-        return [self._enqueue(Submission(peer, Kind.HISTORICAL, rec.Request(historical=request), at_ns))]
+        return [
+            self._enqueue(Submission(peer, Kind.HISTORICAL, rec.Request(historical=request, owner=peer.name), at_ns))
+        ]
 
     def _submit_data(self, peer: Peer, message: ing.DataRequest, at_ns: int) -> list[Command]:
         try:
             request = validation.data_request(message, self.venues)
+            self._claim(peer, request)
         except InvalidRequest as error:
             return [_submit_response(peer, message.request_id, ing.SubmitResponse.INVALID, error)]
-        return [self._enqueue(Submission(peer, Kind.DATA, rec.Request(data=request), at_ns))]
+        return [self._enqueue(Submission(peer, Kind.DATA, rec.Request(data=request, owner=peer.name), at_ns))]
 
     def _submit_legacy(self, peer: Peer, message: ing.OHLCRequest, at_ns: int) -> list[Command]:
         limits = self.config.limits
         try:
             request = validation.legacy(message, LEGACY_CLIENT, self.venues, limits.max_legacy_rows)
+            ownership.check_foreign(peer.name, "request_id", request.request_id, self.names)
         except InvalidRequest as error:
             return [_legacy_end(peer, message.request_id, ing.Response.ERROR, str(error))]
         # Sent again by one who waits: answered once. Where we were restarted meanwhile, it is what makes it wait again.
@@ -136,7 +143,20 @@ class RelayState:
         # It waits from before the request is on the bus, so that no final can slip through between.
         expires_ns = at_ns + self.config.timeout_ns + _LEGACY_GRACE_NS
         self.waiting.setdefault(request.request_id, []).append(_Waiter(peer, request, expires_ns))
-        return [self._enqueue(Submission(peer, Kind.LEGACY, rec.Request(historical=request), at_ns))]
+        return [self._enqueue(Submission(peer, Kind.LEGACY, rec.Request(historical=request, owner=peer.name), at_ns))]
+
+    def _claim(self, peer: Peer, request: ing.SubmitHistoricalRequest | ing.DataRequest) -> None:
+        """With keys on, what is asked is answered on a topic of the client's own. Raises InvalidRequest."""
+        if peer.name:
+            ownership.check_foreign(peer.name, "request_id", request.request_id, self.names)
+            request.client_id = request.client_id or peer.name
+            ownership.check_own(peer.name, "client_id", request.client_id)
+
+    def _replay(self, peer: Peer, query: cw.TopicReplay, at_ns: int) -> list[Command]:
+        if not ownership.may_subscribe(peer.name, query.topic.encode()):
+            text = f"With keys on, {query.topic[:200]!r} is not this client's: its ids begin with {peer.name!r}."
+            return self._on_command_failed(CommandFailed(ReplayTopic(peer, query), "NOT_ALLOWED", text))
+        return [ReplayTopic(peer, query)]
 
     def _enqueue(self, submission: Submission) -> Enqueue:
         record = rec.Request(accepted_at=submission.at_ns)
@@ -158,6 +178,9 @@ class RelayState:
     def _register_trigger(self, peer: Peer, message: ing.CEPTriggerRequest, at_ns: int) -> list[Command]:
         try:
             request = trigger_requests.clean(message)
+            ownership.check_own(peer.name, "trigger_id", request.trigger_id)
+            if request.callback_id:
+                ownership.check_own(peer.name, "callback_id", request.callback_id)
         except InvalidRequest as error:
             return [_trigger_error(peer, message.trigger_id, str(error))]
         return [AskTriggers(peer, request, at_ns)]
@@ -165,6 +188,7 @@ class RelayState:
     def _remove_trigger(self, peer: Peer, message: cw.TriggerRemove, at_ns: int) -> list[Command]:
         try:
             validation.check_id("trigger_id", message.trigger_id)
+            ownership.check_own(peer.name, "trigger_id", message.trigger_id)
         except InvalidRequest as error:
             return [_trigger_error(peer, message.trigger_id, str(error))]
         return [AskTriggers(peer, message, at_ns)]
@@ -189,6 +213,11 @@ class RelayState:
 
     def _on_looked_up(self, event: LookedUp) -> list[Command]:
         purpose = event.purpose
+        if not isinstance(purpose, Repeated) and not ownership.owns_request(
+            purpose.peer.name, event.request_id, event.request
+        ):
+            # Another's is as good as none.
+            event = LookedUp(purpose, event.request_id, None, None, None)
         if isinstance(purpose, StateAsked):
             return [Reply(purpose.peer, _request_state(event))]
         if isinstance(purpose, CancelAsked):
@@ -198,7 +227,8 @@ class RelayState:
         if purpose.submission.kind is Kind.LEGACY:
             return self._on_final_arrived(FinalArrived(event.final))
         client_id = purpose.submission.body.client_id
-        return [Announce(topics.final_topics(event.request_id, client_id), event.final)]
+        owner = purpose.submission.request.owner
+        return [Announce(topics.final_topics(event.request_id, client_id, owner), event.final)]
 
     def _cancel(self, asked: CancelAsked, event: LookedUp) -> list[Command]:
         if event.request is None:

@@ -12,6 +12,7 @@ from core.errors import InvalidRequest
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import type_id_of
+from relay import ownership
 from venues.grid import WEEK_SECONDS
 from venues.ticker import Ticker
 
@@ -49,10 +50,10 @@ def request_topic(request_id: str, client_id: str) -> str:
     return response(client_id) if client_id else history_ready(request_id)
 
 
-def final_topics(request_id: str, client_id: str) -> tuple[str, ...]:
-    """A final notification goes to both topics."""
-    own = history_ready(request_id)
-    return (own, response(client_id)) if client_id else (own,)
+def final_topics(request_id: str, client_id: str, owner: str = "") -> tuple[str, ...]:
+    """A final notification goes to both topics; not to that of an id which is another client's than its owner's."""
+    own = (history_ready(request_id),) if ownership.may_publish(owner, request_id) else ()
+    return (*own, response(client_id)) if client_id else own
 
 
 @dataclass(frozen=True, slots=True)

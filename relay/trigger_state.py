@@ -16,6 +16,7 @@ from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import topics
 from relay.events import Peer
+from relay.ownership import is_own
 from relay.settings import RelayLimits
 from relay.suspensions import Suspensions
 from relay.trigger_events import (
@@ -288,6 +289,8 @@ class TriggerState:
         for name in names:
             trigger = self._triggers.get(name)
             if trigger is None or trigger.is_leaving or (trigger.is_starting and not query.include_starting):
+                continue
+            if not is_own(event.peer.name, name):
                 continue
             size += trigger.size + 200
             if found.triggers and size > self._limits.max_list_bytes:

@@ -20,6 +20,9 @@ app.add_typer(config_app, name="config")
 trigger_app = typer.Typer(no_args_is_help=True, help="Triggers in SQL.", rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
 
+keys_app = typer.Typer(no_args_is_help=True, help="Keys of clients.", rich_markup_mode=None)
+app.add_typer(keys_app, name="keys")
+
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: candlewright.toml).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory (default: ./data).")]
 OutputOption = Annotated[Output, typer.Option("--output", help="table, or json: JSON lines and nothing else.")]
@@ -186,6 +189,51 @@ def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, c
     from candlewright.cli import platform
 
     platform.config_show(output, data_dir, config)
+
+
+@keys_app.callback()
+def keys() -> None:
+    """Keys of clients: who is let in where [relay] has `curve = true`. A change needs no restart."""
+
+
+KeyName = Annotated[str, typer.Argument(help="The client's name; what belongs to it begins with that.")]
+
+
+@keys_app.command("new")
+def keys_new(
+    name: KeyName,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Where the client's key is written (default: NAME.key).")
+    ] = None,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Make a client's key. The secret half is written to one file, once; clients name it as client.key.
+
+    Example: candlewright keys new alice --file alice.key, then CANDLEWRIGHT_CLIENT__KEY=alice.key candlewright venues
+    """
+    from candlewright.cli import keys
+
+    keys.new(name, file, output, data_dir, config)
+
+
+@keys_app.command("list")
+def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
+    """The clients that are let in."""
+    from candlewright.cli import keys
+
+    keys.list_keys(output, data_dir, config)
+
+
+@keys_app.command("remove")
+def keys_remove(
+    name: KeyName, output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None
+) -> None:
+    """Let a client in no more, and end its connections."""
+    from candlewright.cli import keys
+
+    keys.remove(name, output, data_dir, config)
 
 
 @trigger_app.callback()

@@ -19,6 +19,7 @@ from candlewright.supervisor.parts import STAGES
 from core.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 from core.version import VERSION
+from relay.keys import KeyFolder
 
 MIN_FREE_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 3 << 30
@@ -100,6 +101,19 @@ def _memory(settings: Settings) -> Iterator[Finding]:
     yield Finding("memory", verdict, f"{total / (1 << 30):.1f} GiB, {os.cpu_count()} processors")
 
 
+def _keys(settings: Settings) -> Iterator[Finding]:
+    if settings.relay.curve:
+        clients = len(KeyFolder(settings.data_dir).names())
+        yield Finding("keys", Verdict.OK, f"on; {clients} clients are let in")
+        return
+    if settings.relay.unguarded:
+        where = ", ".join(settings.relay.unguarded)
+        text = f"off, and whoever reaches {where} is let in: set relay.curve, or bind to 127.0.0.1"
+        yield Finding("keys", Verdict.NOTE, text)
+    else:
+        yield Finding("keys", Verdict.OK, "off; only this machine reaches the relay")
+
+
 def _platform(settings: Settings) -> Iterator[Finding]:
     """A platform that runs is asked how it is; where none runs, its ports must be free."""
     try:
@@ -124,5 +138,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _redis,
     _data_directory,
     _memory,
+    _keys,
     _platform,
 )

@@ -92,15 +92,17 @@ def connect(
     spark: str | None = None,
     settings: Settings | None = None,
     rows: Rows | None = None,
+    key: str | PathLike[str] | None = None,
 ) -> Client:
     """A blocking client; use it in a `with` statement.
 
     `requests`, `notifications`: the relay's addresses (`tcp://host:port`). `timeout`: seconds to wait for one answer,
     resends included. `client_id`: a fresh one by default; finals of its requests are kept for it. Rows are read from
-    the tables in `data_dir` where they are there, else through Spark Connect at `spark` (`sc://host:port`).
+    the tables in `data_dir` where they are there, else through Spark Connect at `spark` (`sc://host:port`). `key`: the
+    file of `candlewright keys new`, where the platform has keys on; ids that the client makes then begin with its name.
     What is not given comes from the settings (environment, `candlewright.toml`, defaults).
     """
-    return Client(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows))
+    return Client(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows, key))
 
 
 def aconnect(
@@ -113,9 +115,10 @@ def aconnect(
     spark: str | None = None,
     settings: Settings | None = None,
     rows: Rows | None = None,
+    key: str | PathLike[str] | None = None,
 ) -> AsyncClient:
     """The asyncio twin of `connect()`: `async with cw.aconnect() as c`, or `c = await cw.aconnect()`."""
-    return AsyncClient(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows))
+    return AsyncClient(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows, key))
 
 
 def _connection(
@@ -127,6 +130,7 @@ def _connection(
     spark: str | None,
     settings: Settings | None,
     rows: Rows | None,
+    key: str | PathLike[str] | None,
 ) -> Connection:
     if settings is None:
         overrides: dict[str, object] = {}
@@ -135,4 +139,4 @@ def _connection(
         if spark is not None:
             overrides["spark"] = {"connect_bind": spark.removeprefix("sc://")}
         settings = load_settings(overrides=overrides)
-    return Connection(settings, requests, notifications, timeout, client_id, rows)
+    return Connection(settings, requests, notifications, timeout, client_id, rows, key)

@@ -55,7 +55,7 @@ class AsyncClient(AsyncClosing):
         if self._context is None:
             self._context = zmq.Context()
             self._requests, self._notifications = sockets.open_pair(
-                self._context, self._connection.requests, self._connection.notifications
+                self._context, self._connection.requests, self._connection.notifications, self._connection.key
             )
             for socket in (self._requests, self._notifications):
                 asyncio.get_running_loop().add_reader(socket.fileno(), self._turn)

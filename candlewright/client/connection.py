@@ -1,6 +1,7 @@
 """What both twins share besides the session: identity, addresses, arguments, rows."""
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 
 from candlewright.client.feed import Feed
 from candlewright.client.history import History
@@ -14,6 +15,7 @@ from candlewright.client.sockets import reachable
 from candlewright.client.times import Time, to_nanoseconds
 from candlewright.client.trigger_events import TriggerEvent, TriggerEvents
 from core.errors import InvalidRequest
+from core.keys import ClientKey
 from core.settings import Settings
 from protobuf.ingestor_pb2 import CEPTriggerRequest
 from venues.periods import parse_period
@@ -23,7 +25,10 @@ MAX_CLIENT_ID_BYTES = 200
 
 
 class Connection:
-    """`settings` name the addresses that are not given, and where the tables are."""
+    """`settings` name the addresses and the key that are not given, and where the tables are.
+
+    Raises ConfigurationError for a key that cannot be read.
+    """
 
     def __init__(
         self,
@@ -33,21 +38,27 @@ class Connection:
         timeout: float,
         client_id: str | None,
         rows: Rows | None,
+        key: str | PathLike[str] | None = None,
     ) -> None:
         if timeout <= 0:
             raise ValueError(f"timeout must be over 0 s, not {timeout}")
-        self.client_id = client_id or fresh_id("client")
+        path = key if key is not None else settings.client.key
+        self.key = ClientKey.read(path) if path else None
+        self._name = self.key.name if self.key is not None else ""
+        self.client_id = client_id or fresh_id("client", self._name)
+        if not self.client_id.startswith(self._name):
+            raise ValueError(f"with the key of {self._name}, a client id begins with {self._name!r}")
         if len(self.client_id.encode()) > MAX_CLIENT_ID_BYTES:
             raise ValueError(f"a client id has at most {MAX_CLIENT_ID_BYTES} bytes")
         self.requests = reachable(requests or settings.relay.requests_bind)
         self.notifications = reachable(notifications or settings.relay.notifications_bind)
         self.session = Session()
-        self.operations = Operations(self.session, self.client_id, self.requests, timeout)
+        self.operations = Operations(self.session, self.client_id, self.requests, timeout, self._name)
         self._settings = settings
         self._rows = rows
 
     def fresh_request_id(self) -> str:
-        return fresh_id("request")
+        return fresh_id("request", self._name)
 
     def range(self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None) -> Range:
         """Raises InvalidRequest for what is no time or period; the rest is the platform's to judge."""
@@ -75,7 +86,7 @@ class Connection:
         if isinstance(tickers, str):
             raise InvalidRequest(f"tickers are a list: write [{tickers!r}]")
         return CEPTriggerRequest(
-            trigger_id=trigger_id if trigger_id is not None else fresh_id("trigger"),
+            trigger_id=trigger_id if trigger_id is not None else fresh_id("trigger", self._name),
             sql_pattern=sql,
             tickers=[str(Ticker.parse(ticker)) for ticker in tickers],
             parameters=parameter_texts(parameters),

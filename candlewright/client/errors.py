@@ -43,10 +43,16 @@ _SHOWN = 60
 class PlatformUnreachable(CandlewrightError):
     retryable: ClassVar[bool] = True
 
-    def __init__(self, address: str, seconds: float) -> None:
-        super().__init__(
-            f"no answer from the platform at {address} within {seconds:g} s; is `candlewright up` running there?"
+    """`name`: of the key that was shown, empty without one. A platform does not say why it lets nobody in."""
+
+    def __init__(self, address: str, seconds: float, name: str = "") -> None:
+        doubt = (
+            f"with keys on, and does it know the key of {name}?"
+            if name
+            else "and if it has keys on, where is this client's key?"
         )
+        silence = f"no answer from the platform at {address} within {seconds:g} s"
+        super().__init__(f"{silence}; is `candlewright up` running there, {doubt}")
         self.address = address
         self.seconds = seconds
 

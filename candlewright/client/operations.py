@@ -76,18 +76,20 @@ class Newest:
     at: int
 
 
-def fresh_id(prefix: str) -> str:
-    return f"{prefix}-{secrets.token_hex(8)}"
+def fresh_id(prefix: str, name: str = "") -> str:
+    """`name`: of the client's key, which its ids begin with."""
+    return "-".join(filter(None, (name, prefix, secrets.token_hex(8))))
 
 
 class Operations:
     """`timeout_seconds` is how long one answer is waited for, resends included."""
 
-    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float) -> None:
+    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float, name: str = "") -> None:
         self._session = session
         self._client_id = client_id
         self._address = address
         self._timeout_seconds = timeout_seconds
+        self._name = name
         self._is_listing = False
         self.response_topic = f"RESPONSE:{client_id}"
 
@@ -147,7 +149,7 @@ class Operations:
 
     # ---- venues, snapshots, legacy pages, replay
     def venues(self, venue: str = "") -> Operation[list[cw.Venue]]:
-        query = cw.VenueQuery(request_id=fresh_id("v"), venue=venue)
+        query = cw.VenueQuery(request_id=fresh_id("v", self._name), venue=venue)
         answer = yield from self._ask(query, cw.VenueList)
         return list(answer.venues)
 
@@ -169,7 +171,10 @@ class Operations:
         give_up = self._session.now + self._timeout_seconds
         heard: list[Published] = []
         request = ing.DataRequest(
-            request_id=fresh_id("s"), type=ing.DataRequest.TICKER_SNAPSHOT, ticker=ticker, client_id=self._client_id
+            request_id=fresh_id("s", self._name),
+            type=ing.DataRequest.TICKER_SNAPSHOT,
+            ticker=ticker,
+            client_id=self._client_id,
         )
         _accepted((yield from self._ask(request, ing.SubmitResponse, heard)))
         pause = POLL_SECONDS
@@ -200,7 +205,7 @@ class Operations:
     def ohlc(self, wanted: Range) -> Operation[list[cw.OHLCV]]:
         """The legacy request: all pages, in order, unique by open time."""
         request = ing.OHLCRequest(
-            request_id=fresh_id("o"),
+            request_id=fresh_id("o", self._name),
             ticker=wanted.ticker,
             start_time=wanted.start,
             end_time=wanted.end,
@@ -293,7 +298,7 @@ class Operations:
                     if error.HasField("newest_sequence"):
                         return Newest(error.newest_sequence, error.at)
                     raise _refused(error)
-        raise PlatformUnreachable(self._address, self._timeout_seconds)
+        raise PlatformUnreachable(self._address, self._timeout_seconds, self._name)
 
     # ---- triggers
     def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
@@ -369,7 +374,7 @@ class Operations:
                         return event.message, sent
                     if isinstance(event.message, cw.Error):
                         raise _refused(event.message)
-        raise PlatformUnreachable(self._address, timeout_seconds)
+        raise PlatformUnreachable(self._address, timeout_seconds, self._name)
 
     # ---- the three ways to wait
     def _ask(
@@ -393,7 +398,7 @@ class Operations:
                         return event.message
                     if isinstance(event.message, cw.Error):
                         raise _refused(event.message)
-        raise PlatformUnreachable(self._address, self._timeout_seconds)
+        raise PlatformUnreachable(self._address, self._timeout_seconds, self._name)
 
     def _next_of(self, answer: type[M], request: Message) -> Operation[M]:
         """The next page; asks for everything anew when it does not come."""
@@ -457,7 +462,7 @@ class Operations:
                     progress(*now)
 
     def _unreachable(self, since: float) -> PlatformUnreachable:
-        return PlatformUnreachable(self._address, round(self._session.now - since, 1))
+        return PlatformUnreachable(self._address, round(self._session.now - since, 1), self._name)
 
     def _submit_message(self, wanted: Range, request_id: str) -> ing.SubmitHistoricalRequest:
         return ing.SubmitHistoricalRequest(

@@ -6,6 +6,7 @@ from contextlib import suppress
 import zmq
 
 from candlewright.client.session import Command, Send, Subscribe
+from core.keys import ClientKey
 from protobuf import frames
 
 #: Replies read in one go before time and commands get their turn.
@@ -20,13 +21,17 @@ def reachable(address: str) -> str:
 
 
 def open_pair(
-    context: "zmq.Context[zmq.Socket[bytes]]", requests: str, notifications: str
+    context: "zmq.Context[zmq.Socket[bytes]]", requests: str, notifications: str, key: ClientKey | None
 ) -> "tuple[zmq.Socket[bytes], zmq.Socket[bytes]]":
     """A DEALER and a SUB, connecting and reconnecting by themselves."""
     dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     subscriber: zmq.Socket[bytes] = context.socket(zmq.SUB)
     for socket in (dealer, subscriber):
         socket.setsockopt(zmq.LINGER, 0)
+        if key is not None:
+            socket.setsockopt(zmq.CURVE_SERVERKEY, key.platform.encode())
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, key.public.encode())
+            socket.setsockopt(zmq.CURVE_SECRETKEY, key.secret.encode())
         socket.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)

@@ -44,7 +44,7 @@ class Client(Closing):
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._requests, self._notifications = sockets.open_pair(
-            self._context, connection.requests, connection.notifications
+            self._context, connection.requests, connection.notifications, connection.key
         )
         self._poller = zmq.Poller()
         self._poller.register(self._requests, zmq.POLLIN)

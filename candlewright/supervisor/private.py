@@ -53,7 +53,7 @@ class PrivatePlatform:
     @property
     def settings(self) -> Settings:
         """What a client of this platform needs to know."""
-        groups: dict[str, Any] = {"data_dir": self.data_dir}
+        groups: dict[str, Any] = {"data_dir": self.data_dir, "client": {"key": ""}}
         for name in ("relay", "broker", "spark", "http"):
             prefix = f"{name.upper()}__"
             binds = {k: v for k, v in self._own.items() if k.startswith(prefix) and k.endswith("BIND")}

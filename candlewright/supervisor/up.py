@@ -47,6 +47,9 @@ def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_r
         ports.check(ports.binds_of(settings, names), PORT_PATIENCE_SECONDS)
         specs = specs_of(settings, choice)
         tell(f"data in {settings.data_dir}; parts: {describe(specs)}")
+        if "relay" in names and settings.relay.unguarded:
+            where = " and ".join(settings.relay.unguarded)
+            tell(f"warning: keys are off, and whoever reaches {where} is let in; set relay.curve")
         supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, ready)
         asyncio.run(supervisor.run())
         tell("stopped")

@@ -251,7 +251,7 @@ def test_help_loads_no_heavy_library() -> None:
 
 def test_commands_of_later_work_are_not_listed(run: Run) -> None:
     listed = run("--help").stdout
-    assert not [name for name in ("keys", "kapacitor-udf") if f"  {name} " in listed]
+    assert "kapacitor-udf" not in listed
 
 
 def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
