@@ -124,12 +124,18 @@ class Operations:
 
     def cancel(self, request_id: str) -> Operation[RequestState]:
         """Raises RequestNotFound for an id that the platform does not know."""
-        # A DEALER's cancellation has no answer of its own: the question behind it, on the same connection, has.
+        # A DEALER's cancellation is answered where it cannot be; else the question behind it, on the same connection, is.
         control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id)
         query = cw.RequestStateQuery(request_id=request_id)
-        state = RequestState.from_message((yield from self._ask([control, query], cw.RequestState)))
+        unknown = RequestNotFound(request_id, f"the platform knows no request {request_id}")
+        try:
+            state = RequestState.from_message((yield from self._ask([control, query], cw.RequestState)))
+        except PlatformRefused as refused:
+            if refused.code == "UNKNOWN_REQUEST":
+                raise unknown from refused
+            raise
         if state.state == "unknown":
-            raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
+            raise unknown
         return state
 
     # ---- live data

@@ -398,8 +398,15 @@ def test_cancel_is_sent_before_the_question_that_confirms_it(talk: Conversation)
     assert ticket.result().state == "running"
 
 
-def test_cancelling_an_unknown_request_is_not_found(talk: Conversation) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        cw.RequestState(request_id="r1", state="unknown"),
+        cw.Error(code="UNKNOWN_REQUEST", text="There is no request 'r1' to cancel.", request_id="r1"),
+    ],
+)
+def test_cancelling_an_unknown_request_is_not_found(talk: Conversation, answer: Message) -> None:
     ticket = talk.session.begin(talk.ask.cancel("r1"), 0.0)
-    talk.reply(cw.RequestState(request_id="r1", state="unknown"))
+    talk.reply(answer)
     with pytest.raises(RequestNotFound):
         ticket.result()
