@@ -42,7 +42,7 @@ class LiveStreamReader(DataSourceStreamReader):
         self._url = options["url"]
         self._reader = options["reader"]
         self._max_records = int(options.get("max_records", "100000"))
-        self._max_bytes = int(options.get("max_bytes", str(128 << 20)))
+        self._max_bytes = int(options.get("max_bytes", str(96 << 20)))
         self._bus: Bus | None = None
         self._planned: Offsets | None = None
 
