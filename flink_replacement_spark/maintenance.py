@@ -22,10 +22,12 @@ from iceberg import SPARK_CATALOG, TABLES, TICKS, TableDefinition, drop_old_snap
 
 log = get_logger()
 
-#: A table with more snapshots is trimmed at the next look: each makes the next commit slower.
+#: A table with more snapshots is trimmed at the next look: each makes the next commit slower. Files of forgotten ones
+#: stay, so that only who is about to ask for one by its number needs it for a while.
 MANY_SNAPSHOTS = 150
 KEPT_SNAPSHOTS = 20
-#: A scan that began this long ago may still need the files of its snapshot.
+TRIMMED_AGE_SECONDS = 60.0
+#: Expiry deletes files: a scan that began this long ago may still need those of its snapshot.
 MIN_SNAPSHOT_AGE_SECONDS = 600.0
 _MANY_SMALL_FILES = 5
 _LOOK_SECONDS = 5.0
@@ -86,7 +88,7 @@ class Maintenance:
         for definition in TABLES:
             table = load_table(self.catalog, definition)
             if len(table.metadata.snapshots) > MANY_SNAPSHOTS:
-                drop_old_snapshots(table, keep=KEPT_SNAPSHOTS, min_age_seconds=self.min_snapshot_age_seconds)
+                drop_old_snapshots(table, keep=KEPT_SNAPSHOTS, min_age_seconds=TRIMMED_AGE_SECONDS)
 
     def drop_old_ticks(self) -> None:
         """Delete the days (UTC) of `market.ticks` whose last trade is older than the retention.
