@@ -55,7 +55,8 @@ def test_a_killed_driver_goes_on_with_the_same_events_each_once(tmp_path: Path) 
         settings = Settings.model_validate({"data_dir": tmp_path, "bus": {"url": redis.url}})
         bus = connect(settings.bus)
         with driver(tmp_path, redis.url) as first:
-            wait_for(lambda: bus.partitions("trigger_events") or None, 120)
+            # The last of the topics that a driver makes.
+            wait_for(lambda: bus.partitions("trigger_progress") or None, 120)
             feed.register(bus, "killed", V_SHAPE, TICKER)
             feed.register(bus, "any", "price > 101", OTHER)
             for start in range(0, 300, 50):
