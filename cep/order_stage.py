@@ -11,7 +11,7 @@ import numpy as np
 
 from cep.match_stream import MatchStream, Partition
 from cep.release import FOREVER, Clock, Rows, compact, joined
-from cep.stream_stages import GroupStage
+from cep.stream_stages import GroupStage, Stateless
 
 
 def _first_needed(part: Partition) -> int | None:
@@ -72,7 +72,7 @@ class OrderStage:
         self._held = rows
 
 
-class LagStage:
+class LagStage(Stateless):
     """Behind windows, before what goes by their start: a window comes at its end, so its start is long past then."""
 
     def __init__(self, group: GroupStage, is_joint: bool) -> None:
@@ -93,12 +93,3 @@ class LagStage:
             reached = dict.fromkeys(reached, min(reached.values()))
         self.clock = Clock(reached, {name for name, value in reached.items() if value == FOREVER})
         return rows
-
-    def drop(self, tickers: Set[str]) -> None:
-        return
-
-    def snapshot(self) -> tuple[str, Rows | None]:
-        return "{}", None
-
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
-        return

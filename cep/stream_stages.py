@@ -70,15 +70,10 @@ def _values(rows: Rows, slots: Slots) -> RowValues:
     return RowValues(slots.reader(rows.relation.column, rows.ticker), rows.length)
 
 
-@dataclass(slots=True)
-class RowStage:
-    """Filters and projections: no state."""
+class Stateless:
+    """What a stage that keeps nothing from feed to feed says of its state."""
 
-    nodes: list[Plan]
-    slots: Slots
-
-    def feed(self, rows: Rows, _clock: Clock) -> Rows:
-        return chained(self.nodes, rows, self.slots)[0]
+    __slots__ = ()
 
     def drop(self, tickers: Set[str]) -> None:
         return
@@ -90,7 +85,18 @@ class RowStage:
         return
 
 
-class JoinStage:
+@dataclass(slots=True)
+class RowStage(Stateless):
+    """Filters and projections: no state."""
+
+    nodes: list[Plan]
+    slots: Slots
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        return chained(self.nodes, rows, self.slots)[0]
+
+
+class JoinStage(Stateless):
     """A join on equal event time, over rows that come in one order of time for all tickers: all rows of one time are
     released together, so that no row of an earlier batch can find a partner in a later one."""
 
@@ -107,15 +113,6 @@ class JoinStage:
         if self.ticker_column is not None:
             names = [name or "" for name in joined.column(self.ticker_column).to_list()]
         return Rows(joined, time, time, pa.array(names, pa.string()))
-
-    def drop(self, tickers: Set[str]) -> None:
-        return
-
-    def snapshot(self) -> tuple[str, Rows | None]:
-        return "{}", None
-
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
-        return
 
 
 class OverStage:

@@ -19,7 +19,21 @@ def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int]:
 
     Raises zmq.Again when there is no message.
     """
-    parts = [router.recv(_NOWAIT)]
+    return _with_the_rest(router, router.recv(_NOWAIT))
+
+
+def receive_with_key(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int, str, bool]:
+    """The same, with the public key of the connection, and whether it named itself (its routing id)."""
+    frame = router.recv(_NOWAIT, copy=False)
+    parts, count = _with_the_rest(router, frame.bytes)
+    try:
+        return parts, count, str(frame.get("User-Id")), bool(frame.get("Identity"))
+    except zmq.ZMQError:
+        return parts, count, "", False
+
+
+def _with_the_rest(router: "zmq.Socket[bytes]", first: bytes) -> tuple[list[bytes], int]:
+    parts = [first]
     count = 1
     while router.getsockopt(zmq.RCVMORE):
         part = router.recv(_NOWAIT)
@@ -27,22 +41,6 @@ def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int]:
         if len(parts) < _KEPT_PARTS:
             parts.append(part)
     return parts, count
-
-
-def receive_with_key(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int, str, bool]:
-    """The same, with the public key of the connection, and whether it named itself (its routing id)."""
-    frame = router.recv(_NOWAIT, copy=False)
-    parts = [frame.bytes]
-    count = 1
-    while router.getsockopt(zmq.RCVMORE):
-        part = router.recv(_NOWAIT)
-        count += 1
-        if len(parts) < _KEPT_PARTS:
-            parts.append(part)
-    try:
-        return parts, count, str(frame.get("User-Id")), bool(frame.get("Identity"))
-    except zmq.ZMQError:
-        return parts, count, "", False
 
 
 def open_envelope(
