@@ -101,11 +101,17 @@ class Sandbox(Listener):
     def add_hole(self, symbol: str, start_ms: int, end_ms: int) -> None:
         """A downtime: no candles and no trades of the symbol in [start, end). Raises KeyError, ValueError."""
         self.markets[symbol.replace("/", "")].add_hole(start_ms, end_ms)
+        self._look_again()
 
     def clear_holes(self) -> None:
         """Forget all downtimes."""
         for market in self.markets.values():
             market.clear_holes()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        for connection in self.connections:
+            connection.session.look_again()
 
     def _load(self, candles: Sequence[str], trades: Sequence[str], *, drive: bool) -> None:
         for source in candles:

@@ -8,13 +8,14 @@ from typing import Protocol
 
 from sandbox import messages
 from sandbox.candles import Candles
-from sandbox.intervals import INTERVALS, SECOND, Interval
+from sandbox.intervals import DAY, INTERVALS, SECOND, Interval
 from sandbox.market import Market
 from sandbox.rest import day_ticker
 from sandbox.ticker import book_top, day_statistics
 
 _BATCH = 500  # trades of one stream at a time
 _MAX_CLOSES = 1000
+_NOTHING_MS = DAY  # a channel that has nothing in sight is looked at again after so long
 _DAY_STREAMS = {"miniTicker": 1000, "ticker": 1000, "bookTicker": 100}
 
 
@@ -164,6 +165,8 @@ class StreamSession:
     def __init__(self, markets: Mapping[str, Market]) -> None:
         self._markets = markets
         self._channels: dict[str, Channel] = {}
+        #: When each channel has something; of others nothing is computed, so that a client may have hundreds.
+        self._due_at: dict[str, int] = {}
 
     @property
     def names(self) -> list[str]:
@@ -183,18 +186,30 @@ class StreamSession:
         """Take streams off; unknown names are ignored."""
         for name in names:
             self._channels.pop(name, None)
+            self._due_at.pop(name, None)
 
     def due(self, now: int) -> list[Outgoing]:
         """All events due by now, in the order of their time."""
-        found = [event for channel in self._channels.values() for event in channel.due(now)]
+        found: list[Outgoing] = []
+        for name, channel in self._channels.items():
+            if self._due_at.get(name, now) <= now:
+                self._due_at.pop(name, None)
+                found += channel.due(now)
         if len(self._channels) > 1:
             found.sort(key=lambda event: event.time)
         return found
 
     def next_due(self, now: int) -> int | None:
         """The time of the next event."""
-        times = [time for channel in self._channels.values() if (time := channel.next_due(now)) is not None]
-        return min(times, default=None)
+        for name, channel in self._channels.items():
+            if name not in self._due_at:
+                time = channel.next_due(now)
+                self._due_at[name] = now + _NOTHING_MS if time is None else time
+        return min(self._due_at.values(), default=None)
+
+    def look_again(self) -> None:
+        """What is to come has changed."""
+        self._due_at.clear()
 
     def drive_to(self, now: int) -> int | None:
         """Where a driven clock may move to."""
@@ -203,6 +218,7 @@ class StreamSession:
 
     def restart(self, now: int) -> None:
         """Go on from now with all streams."""
+        self.look_again()
         for channel in self._channels.values():
             channel.restart(now)
 

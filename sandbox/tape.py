@@ -15,6 +15,7 @@ from sandbox.prints import Fills, Orders, PrintMaker
 
 _SEGMENT_MINUTES = 16  # orders are listed and kept by so many minutes
 _SEGMENTS = BLOCK_MINUTES // _SEGMENT_MINUTES
+_NEAR_SEGMENTS = 4  # what a stream of trades goes over again and again: now, soon, and a day ahead
 _NEVER = 1 << 62
 
 
@@ -39,6 +40,8 @@ class Tape:
         self._numbers = FillNumbers(seed, instrument.symbol)
         self._prints = PrintMaker(instrument.symbol, seed, self._numbers)
         self._kept = kept
+        #: The segments used last, with the number of their first order. Its own, however many markets are streamed.
+        self._near: dict[int, tuple[int, Orders]] = {}
         listing = self._maker.make(self.first_minute >> BLOCK_BITS, 0)
         self._origin = int(listing.first_order[self.first_minute & (BLOCK_MINUTES - 1)])
 
@@ -115,17 +118,17 @@ class Tape:
             return 0
         if minute >= self.stop_minute:
             return self.first_order(self.stop_minute)
-        segment = minute // _SEGMENT_MINUTES
-        return self.first_order(segment * _SEGMENT_MINUTES) + int(np.searchsorted(self._segment(segment).time, time_ms))
+        first, orders = self._segment(minute // _SEGMENT_MINUTES)
+        return first + int(np.searchsorted(orders.time, time_ms))
 
     def orders(self, first: int, stop: int) -> Orders:
         """Orders [first, stop) by number."""
         parts: list[Orders] = []
         segment = self._segment_of(first)
         while not parts or first < stop:
-            orders = self._segment(segment)
+            start, orders = self._segment(segment)
             if len(orders):
-                skip = first - int(orders.number[0])
+                skip = first - start
                 parts.append(orders.slice(skip, skip + max(stop - first, 0)))
                 first += len(parts[-1])
             segment += 1
@@ -155,16 +158,26 @@ class Tape:
 
         return self._kept.rows.get((self, block), encode)
 
-    def _segment(self, segment: int) -> Orders:
-        first = segment % _SEGMENTS * _SEGMENT_MINUTES
+    def _segment(self, segment: int) -> tuple[int, Orders]:
+        """The number of its first order, and its orders."""
+        near = self._near.get(segment)
+        if near is None:
+            first = segment % _SEGMENTS * _SEGMENT_MINUTES
 
-        def list_orders() -> Orders:
-            block = self._block(segment // _SEGMENTS)
-            return self._prints.orders(block, first, first + _SEGMENT_MINUTES, self._origin)
+            def list_orders() -> Orders:
+                block = self._block(segment // _SEGMENTS)
+                return self._prints.orders(block, first, first + _SEGMENT_MINUTES, self._origin)
 
-        return self._kept.segments.get((self, segment), list_orders)
+            orders = self._kept.segments.get((self, segment), list_orders)
+            near = (int(orders.number[0]) if len(orders) else self.first_order(segment * _SEGMENT_MINUTES), orders)
+            # Replaced, never changed: heavy pages are computed in other threads.
+            self._near = {**dict(list(self._near.items())[1 - _NEAR_SEGMENTS :]), segment: near}
+        return near
 
     def _segment_of(self, order: int) -> int:
+        for segment, (first, orders) in self._near.items():
+            if first <= order < first + len(orders):
+                return segment
         number = order + self._origin
         block = self._maker.block_of_order(number)
         minute = int(np.searchsorted(self._block(block).first_order, number, side="right")) - 1

@@ -8,15 +8,19 @@ from typing import Any
 import orjson
 import pytest
 
+from sandbox.blocks import BlockMaker
+from sandbox.cache import Recent
 from sandbox.generated import GeneratedMarket
-from sandbox.instruments import DEFAULT_INSTRUMENTS, utc_ms
+from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
 from sandbox.intervals import INTERVALS, MINUTE, SECOND
 from sandbox.market import Market
 from sandbox.streams import Outgoing, StreamSession
+from sandbox.tape import Kept
 
 START = utc_ms("2024-03-05T14:00:17")
 MARKETS: dict[str, Market] = {i.symbol: GeneratedMarket(i, 7) for i in DEFAULT_INSTRUMENTS}
 BTC = MARKETS["BTCUSDT"]
+KEPT = Kept()
 
 
 def session(*streams: str) -> StreamSession:
@@ -130,3 +134,52 @@ def test_restart_goes_on_from_now() -> None:
     stream = session("btcusdt@trade")
     stream.restart(START + MINUTE)
     assert orjson.loads(drain(stream, START + 2 * MINUTE)[0].text)["t"] == BTC.fill_at(START + MINUTE + 1)
+
+
+def test_of_many_streams_only_those_that_are_due_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"T{number}/USDT" for number in range(100)]
+    markets: dict[str, Market] = {
+        made.symbol: made for made in (GeneratedMarket(make_instrument(name), 7, KEPT) for name in names)
+    }
+    asked = 0
+    fills = GeneratedMarket.fills
+
+    def counted(self: GeneratedMarket, *arguments: int) -> Any:
+        nonlocal asked
+        asked += 1
+        return fills(self, *arguments)
+
+    monkeypatch.setattr(GeneratedMarket, "fills", counted)
+    made = StreamSession(markets)
+    made.subscribe([f"{symbol.lower()}@trade" for symbol in markets], START)
+    now, found = START, 0
+    while found < 50:
+        now = made.next_due(now) or now + SECOND
+        found += len(drain(made, now))
+    # Once each at the beginning, and then a few times for a trade, not a hundred times.
+    assert asked < 2 * len(markets) + 6 * found
+
+
+def test_the_trades_of_more_markets_than_blocks_are_kept_are_not_computed_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Kept()
+    kept.blocks, kept.segments = Recent(2), Recent(2)
+    markets = [GeneratedMarket(make_instrument(f"T{number}/USDT"), 7, kept) for number in range(8)]
+    made = 0
+    make = BlockMaker.make
+
+    def counted(self: BlockMaker, *arguments: int) -> Any:
+        nonlocal made
+        made += 1
+        return make(self, *arguments)
+
+    monkeypatch.setattr(BlockMaker, "make", counted)
+    counts = []
+    for now in range(START, START + 10 * SECOND, SECOND):
+        for market in markets:
+            first = market.fill_at(now)
+            market.fills(first - 5, 5, now)
+            market.next_trade_time(now)
+        counts.append(made)
+    assert counts[0] > 0 and counts[1:] == [counts[0]] * 9
