@@ -56,7 +56,7 @@ class Tick(_message.Message):
     def __init__(self, ticker: _Optional[str] = ..., trade_id: _Optional[str] = ..., timestamp: _Optional[int] = ..., price: _Optional[float] = ..., size: _Optional[float] = ..., side: _Optional[_Union[Side, str]] = ..., received_at: _Optional[int] = ...) -> None: ...
 
 class TickBatch(_message.Message):
-    __slots__ = ("ticker", "first_sequence", "timestamp", "price", "size", "side", "trade_id", "received_at")
+    __slots__ = ("ticker", "first_sequence", "timestamp", "price", "size", "side", "trade_id", "received_at", "clock_ahead")
     TICKER_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class TickBatch(_message.Message):
     SIDE_FIELD_NUMBER: _ClassVar[int]
     TRADE_ID_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_AT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_AHEAD_FIELD_NUMBER: _ClassVar[int]
     ticker: str
     first_sequence: int
     timestamp: _containers.RepeatedScalarFieldContainer[int]
@@ -73,7 +74,8 @@ class TickBatch(_message.Message):
     side: _containers.RepeatedScalarFieldContainer[Side]
     trade_id: _containers.RepeatedScalarFieldContainer[str]
     received_at: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, ticker: _Optional[str] = ..., first_sequence: _Optional[int] = ..., timestamp: _Optional[_Iterable[int]] = ..., price: _Optional[_Iterable[float]] = ..., size: _Optional[_Iterable[float]] = ..., side: _Optional[_Iterable[_Union[Side, str]]] = ..., trade_id: _Optional[_Iterable[str]] = ..., received_at: _Optional[_Iterable[int]] = ...) -> None: ...
+    clock_ahead: int
+    def __init__(self, ticker: _Optional[str] = ..., first_sequence: _Optional[int] = ..., timestamp: _Optional[_Iterable[int]] = ..., price: _Optional[_Iterable[float]] = ..., size: _Optional[_Iterable[float]] = ..., side: _Optional[_Iterable[_Union[Side, str]]] = ..., trade_id: _Optional[_Iterable[str]] = ..., received_at: _Optional[_Iterable[int]] = ..., clock_ahead: _Optional[int] = ...) -> None: ...
 
 class OHLCV(_message.Message):
     __slots__ = ("open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count", "period_seconds", "ticker", "complete", "revision", "sequence", "source")

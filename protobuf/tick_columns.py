@@ -16,7 +16,7 @@ from protobuf.candlewright_pb2 import Tick, TickBatch
 
 __all__ = ["TickColumns", "decode", "encode"]
 
-_TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT = range(1, 9)
+_TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT, _CLOCK_AHEAD = range(1, 10)
 _VARINT, _BYTES = 0, 2
 _ID_TAG = _TRADE_ID << 3 | _BYTES
 _MAX_ID_RUNS = 8
@@ -26,7 +26,7 @@ _NUMBERS = {_TIMESTAMP: "<i8", _PRICE: "<f8", _SIZE: "<f8", _RECEIVED_AT: "<i8"}
 @dataclass(frozen=True, slots=True)
 class TickColumns:
     """Columns of equal length. `timestamp`, `received_at`: ns since the epoch, int64; `side`: 0 unknown, 1 buy, 2 sell;
-    `trade_id`: fixed-width bytes (dtype S).
+    `trade_id`: fixed-width bytes (dtype S). `clock_ahead`: ns; None for trades that came as they happened.
     """
 
     ticker: str
@@ -37,6 +37,7 @@ class TickColumns:
     side: NDArray[np.uint8]
     trade_id: NDArray[np.bytes_]
     received_at: NDArray[np.int64]
+    clock_ahead: int | None = None
 
     def __len__(self) -> int:
         return len(self.timestamp)
@@ -56,6 +57,8 @@ def encode(columns: TickColumns) -> bytes:
             _encode_ids(columns.trade_id),
             _field(_RECEIVED_AT, columns.received_at.astype("<i8").tobytes()),
         ]
+    if (ahead := columns.clock_ahead) is not None:
+        parts.append(bytes((_CLOCK_AHEAD << 3 | _VARINT,)) + _varint(ahead * 2 if ahead >= 0 else -ahead * 2 - 1))
     return b"".join(parts)
 
 
@@ -92,7 +95,7 @@ def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:
 
 def _decode_usual(data: bytes) -> TickColumns | None:
     """None where a field is split, unpacked, unknown or of a width that this does not read."""
-    ticker, first_sequence = "", 0
+    ticker, first_sequence, clock_ahead = "", 0, None
     numbers: dict[int, NDArray[np.int64] | NDArray[np.float64]] = {}
     side: NDArray[np.uint8] | None = None
     ids: NDArray[np.bytes_] | None = None
@@ -105,6 +108,13 @@ def _decode_usual(data: bytes) -> TickColumns | None:
             if read is None:
                 return None
             first_sequence, at = read
+            continue
+        if tag == _CLOCK_AHEAD << 3 | _VARINT:
+            read = _read_varint(data, at + 1)
+            if read is None:
+                return None
+            zigzag, at = read
+            clock_ahead = -(zigzag + 1 >> 1) if zigzag & 1 else zigzag >> 1
             continue
         read = _read_varint(data, at + 1)
         if tag & 7 != _BYTES or read is None:
@@ -140,7 +150,7 @@ def _decode_usual(data: bytes) -> TickColumns | None:
         numbers[_RECEIVED_AT].astype(np.int64, copy=False),
     )
     price, size = numbers[_PRICE].astype(np.float64, copy=False), numbers[_SIZE].astype(np.float64, copy=False)
-    return TickColumns(ticker, first_sequence, timestamp, price, size, side, ids, received_at)
+    return TickColumns(ticker, first_sequence, timestamp, price, size, side, ids, received_at, clock_ahead)
 
 
 def _read_ids(data: bytes, at: int, count: int) -> tuple[NDArray[np.bytes_], int] | None:
@@ -187,6 +197,7 @@ def _decode_any(data: bytes) -> TickColumns:
         np.array([side if 0 <= side <= 2 else 0 for side in message.side], np.uint8),
         np.array(ids, np.bytes_) if ids else np.empty(0, "S1"),
         times[1].astype(np.int64),
+        message.clock_ahead if message.HasField("clock_ahead") else None,
     )
 
 

@@ -28,6 +28,7 @@ def _batches(draw: st.DrawFn) -> TickBatch:
         side=side,
         trade_id=trade_id,
         received_at=received,
+        clock_ahead=draw(st.none() | st.integers(-(2**63), 2**63 - 1)),
     )
 
 
@@ -39,6 +40,7 @@ def _same(columns: tick_columns.TickColumns, message: TickBatch) -> None:
     assert columns.side.tolist() == list(message.side)
     assert [value.decode() for value in columns.trade_id.tolist()] == list(message.trade_id)
     assert columns.received_at.tolist() == list(message.received_at)
+    assert columns.clock_ahead == (message.clock_ahead if message.HasField("clock_ahead") else None)
 
 
 @given(_batches())
@@ -91,7 +93,7 @@ def test_a_thousand_ticks_with_ids_of_one_width_take_the_vector_path() -> None:
     ids = np.arange(10_000, 11_000).astype("S5")
     numbers = np.arange(1_000)
     columns = tick_columns.TickColumns(
-        "BTC/USDT.BINANCE", 1, numbers, numbers * 1.5, numbers * 0.5, (numbers % 3).astype(np.uint8), ids, numbers
+        "BTC/USDT.BINANCE", 1, numbers, numbers * 1.5, numbers * 0.5, (numbers % 3).astype(np.uint8), ids, numbers, -7
     )
     encoded = tick_columns.encode(columns)
     assert tick_columns._decode_usual(encoded) is not None
