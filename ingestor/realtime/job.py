@@ -214,20 +214,24 @@ class TickJob:
 
     async def _repair(self, repair: Repair) -> None:
         assert self._rest is not None
-        anchor = Anchor(repair.after[TIME], repair.after[ORDER] or None, repair.until, self._stream.known())
+        anchor = Anchor(
+            repair.after[TIME],
+            repair.after[ORDER] or None,
+            repair.until,
+            self._stream.known(),
+            has_trade=bool(repair.after[TRADE_ID]),
+        )
         quiet = Progress()
         try:
             found = await self._rest.after(anchor, quiet)
             for pause in LAG_PAUSES:
-                if repair.until is None or (found.trades and found.trades[-1][ORDER] >= repair.until):
+                if _reaches(repair, found):
                     break
                 await asyncio.sleep(pause)
                 found = await self._rest.after(anchor, quiet)
         except ExchangeError as error:
             found = Found((), proven=False, reason=f"the exchange did not help: {error}")
-        proven = found.proven
-        if repair.until is not None and not (found.trades and found.trades[-1][ORDER] >= repair.until):
-            proven = False
+        proven = found.proven and _reaches(repair, found)
         if found.aggregates:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
         reason = found.reason or "the exchange's newest trades do not reach this far"
@@ -276,6 +280,11 @@ _COUNTERS = (
     metrics.REPAIRED,
     metrics.ABSENT,
 )
+
+
+def _reaches(repair: Repair, found: Found) -> bool:
+    newest = found.trades[-1] if found.trades else None
+    return repair.is_reached_by(newest, {trade[TRADE_ID] for trade in found.trades})
 
 
 def _complete_from(trades: Sequence[Trade], now: int) -> int:

@@ -13,7 +13,9 @@ MAX_SEEN = 10_000
 
 @dataclass(slots=True)
 class LooseStream:
-    """Trades of one delivery go out by (time, numeric id); after a (re)connection they wait until REST was asked."""
+    """Trades of one delivery go out by (time, numeric id); after a (re)connection they wait until REST was asked, and
+    showed, the first of them: what came between the last one and that is complete then.
+    """
 
     counts: Counts = field(default_factory=Counts)
     is_open: bool = False
@@ -23,11 +25,12 @@ class LooseStream:
     _repair: Repair | None = None
     _connected_at: float | None = None
     _is_checked: bool = False
+    _is_met: bool = False
     _is_stale: bool = False
 
     @property
     def is_sound(self) -> bool:
-        return self.is_open and self._is_checked
+        return self.is_open and self._is_checked and not self._waiting
 
     @property
     def waiting(self) -> int:
@@ -49,17 +52,17 @@ class LooseStream:
 
     def connected(self, at: float) -> list[Command]:
         self._connected_at = at
-        self._is_checked = False
+        self._is_checked = self._is_met = False
         return []
 
     def closed(self, at: float) -> list[Command]:
         self._connected_at = None
-        self._is_checked = False
+        self._is_checked = self._is_met = False
         self._is_stale = self._repair is not None
         return []
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
-        if self.is_open and self._is_checked:
+        if self.is_open and self._is_met:
             return self._release(trades)
         self._waiting.extend(trades)
         return self._look(at)
@@ -71,15 +74,19 @@ class LooseStream:
             self._is_stale = False
             return self._look(at)
         commands: list[Command] = []
-        waiting, self._waiting = self._waiting, []
         fresh = [trade for trade in answer.trades if trade[TRADE_ID] not in self._seen]
         self.counts.repaired += len(fresh)
         if not answer.proven:
             start = asked.after[TIME]
-            end = min((trade[TIME] for trade in (*fresh, *waiting)), default=max(start, asked.until_time or start))
+            end = min((trade[TIME] for trade in (*fresh, *self._waiting)), default=start)
             self.counts.gaps += 1
             commands.append(Lost(asked.after[TRADE_ID], "", start, max(start, end), None, answer.reason))
         self._is_checked = True
+        if asked.until_trade is None:
+            # Nothing had come yet: what did since is looked for in a page of its own.
+            return commands + self._release(fresh) + self._look(at)
+        self._is_met = True
+        waiting, self._waiting = self._waiting, []
         return commands + self._release([*fresh, *waiting])
 
     def ticked(self, at: float) -> list[Command]:
@@ -88,12 +95,11 @@ class LooseStream:
     # ---- inside
 
     def _look(self, at: float) -> list[Command]:
-        if self._repair is not None or self._last is None or self._is_checked or self._connected_at is None:
+        if self._repair is not None or self._last is None or self._connected_at is None:
             return []
-        if not self._waiting and at - self._connected_at < IDLE_CHECK_SECONDS:
+        if not self._waiting and (self._is_checked or at - self._connected_at < IDLE_CHECK_SECONDS):
             return []
-        first = self._waiting[0][TIME] if self._waiting else None
-        self._repair = Repair(self._last, until_time=first)
+        self._repair = Repair(self._last, until_trade=self._waiting[0] if self._waiting else None)
         self.counts.repairs += 1
         return [self._repair]
 

@@ -29,13 +29,15 @@ LAG_PAUSES = (0.3, 0.7, 1.5)
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """Where to begin: after this trade, or, with `order` None, at this time (ns). Aggregates are wanted up to id
-    `until` only, since trades behind that are here; `known` holds sizes of trades that are.
+    `until` only, since trades behind that are here; `known` holds sizes of trades that are. `has_trade`: there was a
+    trade at this time, so that the exchange has at least that one to show.
     """
 
     time: int
     order: int | None = None
     until: int | None = None
     known: Mapping[int, Trade] = field(default_factory=dict)
+    has_trade: bool = False
 
     def is_after(self, trade: Trade) -> bool:
         return trade[TIME] >= self.time if self.order is None else trade[ORDER] > self.order
@@ -67,7 +69,10 @@ class RestTrades(Protocol):
 
 
 class NewestPage:
-    """Only the newest trades are to be had: a page that reaches back to the anchor proves that nothing is missing."""
+    """Only the newest trades are to be had: a page that reaches back to the anchor proves that nothing is missing.
+
+    `joins_fills`: the socket joins the fills of an order under the id of the last of them, which REST shows one by one.
+    """
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class NewestPage:
         path: Sequence[str],
         parse: wire.Parse,
         is_dense: bool,
+        joins_fills: bool = False,
     ) -> None:
         self._client = client
         self._market = market
@@ -84,6 +90,7 @@ class NewestPage:
         self._path = path
         self._parse = parse
         self._is_dense = is_dense
+        self._joins_fills = joins_fills
 
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         return self._judge(await self.newest(progress), anchor)
@@ -95,7 +102,8 @@ class NewestPage:
             reply = await self._client.attempt(
                 Call.RAW_TRADES, lambda: self._ask(self._client.exchange, self._market), progress
             )
-            return parsed(rows_of(reply, *self._path), self._parse)
+            # Newest first on most venues; where ids are no numbers their order is all that orders a millisecond.
+            return parsed(rows_of(reply, *self._path)[::-1], self._parse)
 
         return await self._client.call(ask, progress)
 
@@ -104,13 +112,19 @@ class NewestPage:
         if anchor.order is not None and self._is_dense:
             reaches = bool(page) and page[0][ORDER] <= anchor.order + 1
         else:
-            reaches = bool(page) and page[0][TIME] < anchor.time
-            trades = [trade for trade in page if trade[TIME] >= anchor.time]
-        if reaches or not page:
+            reaches = bool(page) and min(trade[TIME] for trade in page) < anchor.time
+            trades = [trade for trade in page if self._may_follow(trade, anchor)]
+        if reaches or (not page and not anchor.has_trade):
             older = len(page) - len(trades)
             return Found(trades, previous=page[older - 1] if older else None)
         reason = f"{self._client.venue} shows its newest {len(page)} trades only"
         return Found(trades, proven=False, reason=reason)
+
+    def _may_follow(self, trade: Trade, anchor: Anchor) -> bool:
+        """Those of the anchor's own time are known again by their ids, but for fills that were joined with it."""
+        if self._joins_fills and anchor.order is not None and trade[TIME] == anchor.time:
+            return trade[ORDER] > anchor.order
+        return trade[TIME] >= anchor.time
 
 
 class BinanceTrades(NewestPage):
@@ -122,11 +136,13 @@ class BinanceTrades(NewestPage):
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         page = await self.newest(progress)
         found = self._judge(page, anchor)
-        if found.proven or len(page) < PAGE:
-            # A page that is not full holds all that the market ever had.
-            return Found(found.trades, previous=found.previous)
+        if found.proven or not page:
+            return found
+        # A page that is not full need not be all that the market ever had: exchanges shorten pages.
         before = page[0][ORDER]
         aggregates = await self._aggregates(anchor, before, progress)
+        if anchor.order is None and aggregates and aggregates[0].first >= before:
+            return Found(found.trades)
         known = {**anchor.known, **{trade[ORDER]: trade for trade in page}}
         last = before - 1 if anchor.until is None else min(before - 1, anchor.until)
         first = anchor.order + 1 if anchor.order is not None else (aggregates[0].first if aggregates else before)
@@ -263,7 +279,7 @@ def rest_trades_of(client: VenueClient, market: Market) -> RestTrades:
         case "kraken":
             return KrakenTrades(client, market)
         case "okx":
-            return NewestPage(client, market, _okx_page, ("data",), wire.okx, is_dense=False)
+            return NewestPage(client, market, _okx_page, ("data",), wire.okx, is_dense=False, joins_fills=True)
         case "bybit":
             return NewestPage(client, market, _bybit_page, ("result", "list"), wire.bybit_rest, is_dense=False)
         case "coinbase":

@@ -5,11 +5,11 @@ is for the others, where only a reconnect tells that something may be missing. T
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingestor.realtime.trade import ORDER, TIME, Trade
+from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade
 
 #: How long a missing id may still come by itself: swapped pairs, blocks that are late by 800 ms.
 REORDER_SECONDS = 1.5
@@ -32,11 +32,20 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Ask by REST for what follows `after`, up to id `until` (None: whatever there is) or time `until_time`."""
+    """Ask by REST for what follows `after`, up to id `until` or trade `until_trade` (None: whatever there is)."""
 
     after: Trade
     until: int | None = None
-    until_time: int | None = None
+    until_trade: Trade | None = None
+
+    def is_reached_by(self, newest: Trade | None, trade_ids: Collection[str]) -> bool:
+        """Whether what REST showed, up to `newest`, goes as far as it has to: pages lag behind sockets."""
+        if self.until is not None:
+            return newest is not None and newest[ORDER] >= self.until
+        if self.until_trade is not None:
+            is_past = newest is not None and newest[TIME] > self.until_trade[TIME]
+            return is_past or self.until_trade[TRADE_ID] in trade_ids
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ Parse = Callable[[Row, int], Trade]
 _SIDES = {"buy": BUY, "b": BUY, "sell": SELL, "s": SELL}
 _OPPOSITE = {BUY: SELL, SELL: BUY, UNKNOWN: UNKNOWN}
 _MILLISECOND = 1_000_000
+_MAX_ORDER = (1 << 63) - 1
 
 
 def binance_stream(row: Mapping[str, Any], received_at: int) -> Trade:
@@ -75,7 +76,9 @@ def coinbaseexchange(row: Mapping[str, Any], received_at: int) -> Trade:
 
 def _plain(trade_id: Any, time: int, price: Any, size: Any, side: str, received_at: int) -> Trade:
     text = str(trade_id)
-    order = int(text) if text.isdecimal() and len(text) <= 18 else 0
+    # Bybit's spot ids have 19 digits, and fit all the same.
+    order = int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else 0
+    order = order if order <= _MAX_ORDER else 0
     return (order, time, float(price), float(size), _SIDES.get(side.lower(), UNKNOWN), text, received_at)
 
 

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ingestor.realtime import wire
 from ingestor.realtime.aggregates import Aggregate, cut
 from ingestor.realtime.rest_trades import Anchor, KrakenTrades, NewestPage, parsed, rest_trades_of
 from ingestor.realtime.sampling import MINUTE, BarSampler
-from ingestor.realtime.trade import ORDER, SIZE, TIME, Trade
+from ingestor.realtime.trade import ORDER, SIZE, TIME, TRADE_ID, Trade
 from sandbox.recorded import RecordedVenues
 from sandbox.server import Sandbox
 from tests.ingestor.realtime.stage import ingestor
@@ -51,8 +52,8 @@ def test_a_row_that_is_no_trade_is_a_bad_reply() -> None:
 
 
 class OnePage(NewestPage):
-    def __init__(self, page: list[Trade], is_dense: bool) -> None:
-        self._page, self._is_dense = page, is_dense
+    def __init__(self, page: list[Trade], is_dense: bool, joins_fills: bool = False) -> None:
+        self._page, self._is_dense, self._joins_fills = page, is_dense, joins_fills
 
         class Client:
             venue = "OKX"
@@ -75,6 +76,72 @@ async def test_a_newest_page_proves_only_what_it_reaches() -> None:
     found = await loose.after(Anchor(505, None), QUIET)
     assert found.proven and [one[TIME] for one in found.trades] == list(range(510, 600, 10))
     assert not (await loose.after(Anchor(500, None), QUIET)).proven
+
+
+async def test_an_empty_page_proves_nothing_where_there_was_a_trade() -> None:
+    for is_dense in (True, False):
+        empty = OnePage([], is_dense)
+        assert (await empty.after(Anchor(500), QUIET)).proven
+        assert not (await empty.after(Anchor(500, 50, has_trade=True), QUIET)).proven
+
+
+async def test_fills_that_the_socket_had_joined_are_not_found_again_one_by_one() -> None:
+    """The socket sent the fills 51 to 53 as one trade under id 53."""
+    page = [trade(50, time=400), *(trade(order, time=500) for order in (51, 52, 53, 54)), trade(55, time=600)]
+    found = await OnePage(page, False, joins_fills=True).after(Anchor(500, 53, has_trade=True), QUIET)
+    assert found.proven and [one[ORDER] for one in found.trades] == [54, 55]
+
+
+async def test_a_shortened_page_does_not_prove_that_a_market_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
+        ingestor(MemoryBus(), exchange.url) as own,
+    ):
+        market = await own.client.market("BTC/USDT", QUIET)
+        rest = rest_trades_of(own.client, market)
+        assert isinstance(rest, NewestPage)
+        page = await rest.newest(QUIET)
+        newest = page[-1][ORDER]
+
+        async def short(progress: Progress) -> list[Trade]:
+            return page[-40:]
+
+        monkeypatch.setattr(rest, "newest", short)
+        since = exchange.clock.now() * 10**6 - 60 * 10**9
+        found = await rest.after(Anchor(since, newest - 90, has_trade=True), QUIET)
+        assert not found.proven and len(found.trades) == 40
+        assert [i for piece in found.aggregates for i in range(piece.first, piece.last + 1)] == list(
+            range(newest - 89, newest - 39)
+        )
+        since_the_minute = await rest.after(Anchor(since), QUIET)
+        assert not since_the_minute.proven and since_the_minute.is_whole
+
+
+class NewestFirst(NewestPage):
+    def __init__(self, rows: list[dict[str, str]], parse: wire.Parse) -> None:
+        async def call(ask: Any, progress: Progress) -> Any:
+            return await ask()
+
+        async def attempt(cost: Any, ask: Any, progress: Progress) -> Any:
+            return ask()
+
+        self._client = SimpleNamespace(call=call, attempt=attempt, exchange=None)  # type: ignore[assignment]
+        self._market = None  # type: ignore[assignment]
+        self._ask = lambda exchange, market: rows  # type: ignore[assignment,return-value]
+        self._path, self._parse, self._is_dense, self._joins_fills = (), parse, False, False
+
+
+async def test_a_millisecond_keeps_its_order_on_a_page_that_begins_with_the_newest() -> None:
+    def page(*names: str) -> list[dict[str, str]]:
+        return [{"execId": name, "time": "7", "price": "1", "size": "1", "side": "Buy"} for name in names]
+
+    texts = await NewestFirst(page("e-c", "e-a", "e-b"), wire.bybit_rest).newest(QUIET)
+    assert [one[TRADE_ID] for one in texts] == ["e-b", "e-a", "e-c"]
+    # Spot ids of 19 digits are numbers, whatever the order of the page.
+    names = ("2290000000000000010", "2290000000000000009", "2290000000000000011")
+    numbers = await NewestFirst(page(*names), wire.bybit_rest).newest(QUIET)
+    assert [one[ORDER] for one in numbers] == sorted(map(int, names))
+    assert wire.bybit_rest(page("9223372036854775808")[0], 0)[ORDER] == 0
 
 
 async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_data: Path) -> None:

@@ -286,6 +286,36 @@ def test_a_loose_stream_names_the_time_of_what_it_cannot_have() -> None:
     assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["y", "z"]
 
 
+def test_a_loose_stream_that_was_quiet_after_a_close_asks_again_for_what_its_first_trade_follows() -> None:
+    """The page that was asked for in the silence may have been older than the silence."""
+    stream = LooseStream()
+    stream.connected(0.0)
+    stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
+    (idle,) = stream.ticked(IDLE_CHECK_SECONDS)
+    assert isinstance(idle, Repair) and idle.until_trade is None
+    assert stream.repaired(Repaired([loose_trade("a", 1)], True, ""), 1.1) == []
+    assert stream.is_sound
+    (asked,) = stream.came([loose_trade("c", 3)], 1.2)
+    assert isinstance(asked, Repair) and asked.until_trade == loose_trade("c", 3)
+    assert not stream.is_sound
+    (release,) = stream.repaired(
+        Repaired([loose_trade("a", 1), loose_trade("b", 2), loose_trade("c", 3)], True, ""), 1.3
+    )
+    assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["b", "c"]
+    (release,) = stream.came([loose_trade("d", 4)], 1.4)
+    assert isinstance(release, Release) and stream.is_sound
+
+
+def test_a_page_reaches_far_enough_when_it_shows_the_awaited_trade_or_a_newer_one() -> None:
+    repair = Repair(loose_trade("a", 1), until_trade=loose_trade("c", 3))
+    assert not repair.is_reached_by(loose_trade("b", 2), {"a", "b"})
+    assert not repair.is_reached_by(loose_trade("x", 3), {"x"})
+    assert repair.is_reached_by(loose_trade("x", 3), {"c", "x"})
+    assert repair.is_reached_by(loose_trade("d", 4), {"d"})
+    assert not repair.is_reached_by(None, set())
+    assert not Repair(trade(1), until=5).is_reached_by(trade(4), {"5"})
+
+
 def test_a_loose_stream_ignores_an_answer_from_before_a_close() -> None:
     stream = LooseStream()
     stream.connected(0.0)
