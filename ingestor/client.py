@@ -63,6 +63,8 @@ class VenueClient:
         self._loaded_at = float("-inf")
         self._clock_ns = 0
         self._clock_read_at = float("-inf")
+        #: How far (ns) the exchange's clock was ahead of this machine's at the last look; None before the first one.
+        self.clock_ahead: int | None = None
         #: None until it was tried; an exchange that once told the time is never guessed at.
         self._tells_time: bool | None = None
         self._date_skew_ns = 0
@@ -126,6 +128,7 @@ class VenueClient:
             # Of many jobs that ask at once one reads it for all.
             if self._clock_read_at < asked_at:
                 self._clock_ns = await self._read_clock(progress)
+                self.clock_ahead = self._clock_ns - time.time_ns()
                 self._clock_read_at = time.monotonic()
                 metrics.CLOCK_SKEW.labels(self.venue).set(self._clock_ns / 1e9 - time.time())
         return self._clock_ns

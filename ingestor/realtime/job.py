@@ -33,6 +33,8 @@ CLOCK_SECONDS = 1.0
 FLUSH_SECONDS = 0.5
 #: A ticker whose last trade on the bus is older starts afresh.
 HANDOVER_NS = 900 * SECOND
+#: A job that begins so soon after a minute's start begins with the minute before: it was asked for in that one.
+START_NS = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,9 @@ class TickJob:
         now = await self._client.clock(self._progress, newer_than=1.0)
         if tail is not None and now - tail.last[TIME] <= HANDOVER_NS:
             log.info("stream_goes_on", ticker=self._job.ticker, trade_id=tail.last[TRADE_ID])
-            self._carry_out(self._stream.open(tail.last, tail.trades))
+            self._carry_out(self._stream.open(tail.last, tail.trades), is_live=False)
             return
-        start = open_containing(now, 60)
+        start = open_containing(now - START_NS, 60)
         try:
             found = await self._rest.after(Anchor(start), self._progress)
         except UnknownTicker:
@@ -125,9 +127,8 @@ class TickJob:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
         base = _newest(found, covered_from)
         if trades:
-            self._around.publisher.publish(self._lane, list(trades))
-            self._sampler.add(trades)
-        self._carry_out(self._stream.open(base, [*found.trades]))
+            self._carry_out([Release(trades)], is_live=False)
+        self._carry_out(self._stream.open(base, [*found.trades]), is_live=False)
         log.info("stream_starts", ticker=self._job.ticker, covered_from=covered_from, trades=len(trades))
         seeds = Seeds(self._client, self._job.symbol)
         for seed in await seeds.before(covered_from, Progress()):
@@ -154,7 +155,8 @@ class TickJob:
         self._carry_out(self._stream.closed(at))
 
     def trades_came(self, trades: Sequence[Trade], at: float) -> None:
-        self._carry_out(self._stream.came(trades, at))
+        is_live = not self._stream.waiting
+        self._carry_out(self._stream.came(trades, at), is_live=is_live)
 
     def failed(self, error: Exception) -> None:
         if not self._ended.done():
@@ -184,11 +186,12 @@ class TickJob:
 
     # ---- commands
 
-    def _carry_out(self, commands: Sequence[Command]) -> None:
+    def _carry_out(self, commands: Sequence[Command], *, is_live: bool = True) -> None:
+        """`is_live`: released trades came as they happened. Others may be older than a trigger that is there now."""
         for command in commands:
             match command:
                 case Release(trades):
-                    self._around.publisher.publish(self._lane, trades)
+                    self._around.publisher.publish(self._lane, trades, None if is_live else self._client.clock_ahead)
                     self._sampler.add(trades)
                 case Repair():
                     self._spawn(self._repair(command))
@@ -235,7 +238,8 @@ class TickJob:
         if found.aggregates:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
         reason = found.reason or "the exchange's newest trades do not reach this far"
-        self._carry_out(self._stream.repaired(Repaired(found.trades, proven, reason), time.monotonic()))
+        answer = Repaired(found.trades, proven, reason)
+        self._carry_out(self._stream.repaired(answer, time.monotonic()), is_live=False)
 
     def _mark(self, mark: records.TickMark) -> None:
         mark.ticker = self._job.ticker

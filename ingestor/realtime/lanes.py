@@ -31,6 +31,14 @@ FIRST_SEQUENCE_TAG = b"\x10"
 
 
 @dataclass(slots=True)
+class _Trades:
+    """`clock_ahead`: as in TickBatch; None for trades that came as they happened."""
+
+    rows: list[Trade]
+    clock_ahead: int | None = None
+
+
+@dataclass(slots=True)
 class Lane:
     """One job's way to the bus: what is handed over leaves in that order, or the lane breaks.
 
@@ -47,7 +55,7 @@ class Lane:
     unpublished: int = 0
     is_closed: bool = False
     is_queued: bool = False
-    items: "deque[list[Trade] | records.TickMark]" = field(default_factory=deque)
+    items: "deque[_Trades | records.TickMark]" = field(default_factory=deque)
     idle: "asyncio.Event | None" = None
 
     @property
@@ -68,9 +76,10 @@ class LanePublisher:
         for thread in self._threads:
             thread.start()
 
-    def publish(self, lane: Lane, trades: Sequence[Trade]) -> None:
+    def publish(self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None) -> None:
+        """`clock_ahead`: of trades that had to be asked for, how far (ns) the exchange's clock is ahead of this one."""
         with self._lock:
-            lane.items.append(list(trades))
+            lane.items.append(_Trades(list(trades), clock_ahead))
             lane.unpublished += len(trades)
             self._enqueue(lane)
 
@@ -78,7 +87,7 @@ class LanePublisher:
         with self._lock:
             if mark.HasField("clock"):
                 # Only the newest time counts, and the trades around one that waits can leave in one publish.
-                kept = [item for item in lane.items if isinstance(item, list) or not item.HasField("clock")]
+                kept = [item for item in lane.items if isinstance(item, _Trades) or not item.HasField("clock")]
                 if len(kept) < len(lane.items):
                     lane.items = deque(kept)
             lane.items.append(mark)
@@ -138,22 +147,24 @@ class LanePublisher:
             self._done(lane)
 
     @staticmethod
-    def _next(lane: Lane) -> "list[Trade] | list[records.TickMark] | None":
+    def _next(lane: Lane) -> "_Trades | list[records.TickMark] | None":
         """The neighbouring items of one kind, up to MAX_BATCH trades."""
-        trades: list[Trade] = []
+        trades = _Trades([])
         marks: list[records.TickMark] = []
         while lane.items:
             item = lane.items[0]
-            if isinstance(item, list):
-                if marks or (trades and len(trades) + len(item) > MAX_BATCH):
+            if isinstance(item, _Trades):
+                is_other = bool(trades.rows) and item.clock_ahead != trades.clock_ahead
+                if marks or is_other or (trades.rows and len(trades.rows) + len(item.rows) > MAX_BATCH):
                     break
-                trades.extend(item)
-            elif trades:
+                trades.rows.extend(item.rows)
+                trades.clock_ahead = item.clock_ahead
+            elif trades.rows:
                 break
             else:
                 marks.append(item)
             lane.items.popleft()
-        return trades or marks or None
+        return trades if trades.rows else marks or None
 
     def _done(self, lane: Lane) -> None:
         with self._lock:
@@ -166,21 +177,20 @@ class LanePublisher:
                 self._call(lane.idle.set)
                 lane.idle = None
 
-    def _send(self, lane: Lane, batch: "list[Trade] | list[records.TickMark]") -> None:
+    def _send(self, lane: Lane, batch: "_Trades | list[records.TickMark]") -> None:
         key = lane.ticker.encode()
-        first = batch[0]
-        if isinstance(first, records.TickMark):
-            for mark in batch:
-                _stamp(mark, lane.sequence)  # type: ignore[arg-type]
-            marks = [Record(mark.SerializeToString(), key=key, partition_key=key) for mark in batch]  # type: ignore[union-attr]
-            self._publish(lane, TICK_MARKS, marks)
+        if isinstance(batch, _Trades):
+            for start in range(0, len(batch.rows), MAX_BATCH):
+                self._send_trades(lane, batch.rows[start : start + MAX_BATCH], batch.clock_ahead, key)
             return
-        for start in range(0, len(batch), MAX_BATCH):
-            self._send_trades(lane, batch[start : start + MAX_BATCH], key)  # type: ignore[arg-type]
+        for mark in batch:
+            _stamp(mark, lane.sequence)
+        marks = [Record(mark.SerializeToString(), key=key, partition_key=key) for mark in batch]
+        self._publish(lane, TICK_MARKS, marks)
 
-    def _send_trades(self, lane: Lane, trades: list[Trade], key: bytes) -> None:
+    def _send_trades(self, lane: Lane, trades: list[Trade], clock_ahead: int | None, key: bytes) -> None:
         stamp = SequenceStamp(f"TICKS:{lane.ticker}", len(trades), tag=FIRST_SEQUENCE_TAG)
-        record = Record(tick_batch(lane.ticker, trades), key=key, partition_key=key, sequence=stamp)
+        record = Record(tick_batch(lane.ticker, trades, clock_ahead), key=key, partition_key=key, sequence=stamp)
         started = time.perf_counter()
         self._publish(lane, TICKS, [record])
         metrics.PUBLISH_SECONDS.observe(time.perf_counter() - started)

@@ -24,8 +24,8 @@ RECEIVED_AT: Final = 6
 UNKNOWN, BUY, SELL = 0, 1, 2
 
 
-def tick_batch(ticker: str, trades: Sequence[Trade]) -> bytes:
-    """A serialised TickBatch whose first_sequence the bus is to append."""
+def tick_batch(ticker: str, trades: Sequence[Trade], clock_ahead: int | None = None) -> bytes:
+    """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were asked for."""
     columns: list[Any] = list(zip(*trades, strict=True))
     batch = TickColumns(
         ticker,
@@ -36,6 +36,7 @@ def tick_batch(ticker: str, trades: Sequence[Trade]) -> bytes:
         np.array(columns[SIDE], np.uint8),
         np.array([text.encode() for text in columns[TRADE_ID]], np.bytes_),
         np.array(columns[RECEIVED_AT], np.int64),
+        clock_ahead,
     )
     return tick_columns.encode(batch)
 

@@ -18,6 +18,8 @@ from ingestor.realtime.trade import ORDER, Trade, trades_of
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
 from protobuf import records_pb2 as records
+from protobuf import tick_columns
+from protobuf.tick_columns import TickColumns
 
 CONFIG = IngestorConfig(
     broker="",
@@ -99,6 +101,17 @@ def ticks(bus: MemoryBus, ticker: str) -> list[Trade]:
 
 def ids(bus: MemoryBus, ticker: str) -> list[int]:
     return [trade[ORDER] for trade in ticks(bus, ticker)]
+
+
+def batches(bus: MemoryBus, ticker: str) -> list[TickColumns]:
+    """The records of `ticks`, in the order of the bus."""
+    found = []
+    for partition in range(bus.partitions(TICKS)):
+        offset = 0
+        while rows := bus.read(TICKS, partition, offset):
+            offset = rows[-1].offset + 1
+            found += [tick_columns.decode(row.value) for row in rows if row.key == ticker.encode()]
+    return found
 
 
 def marks(bus: MemoryBus, ticker: str, kind: str) -> list[Any]:

@@ -10,7 +10,7 @@ from core.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
 from ingestor.realtime.lanes import MAX_UNPUBLISHED, Lane, LanePublisher
 from ingestor.realtime.trade import Trade
 from protobuf import records_pb2 as records
-from tests.ingestor.realtime.stage import ids, marks, until
+from tests.ingestor.realtime.stage import batches, ids, marks, until
 
 TICKER = "BTC/USDT.BINANCE"
 
@@ -55,6 +55,18 @@ async def test_trades_and_marks_leave_in_order() -> None:
     assert ids(bus, TICKER) == list(range(1, 10_002))
     assert [clock.sequence for clock in marks(bus, TICKER, "clock")] == [10_000]
     assert not broken and lane.unpublished == 0
+
+
+async def test_trades_that_were_asked_for_leave_apart_from_those_that_came() -> None:
+    bus = MemoryBus()
+    publisher, lane, _ = await lane_on(bus)
+    publisher.publish(lane, trades(1, 5), -3)
+    publisher.publish(lane, trades(6, 5), -3)
+    publisher.publish(lane, trades(11, 5))
+    await publisher.drained(lane)
+    publisher.close()
+    marked = {i.decode(): batch.clock_ahead for batch in batches(bus, TICKER) for i in batch.trade_id.tolist()}
+    assert marked == {str(i): -3 if i <= 10 else None for i in range(1, 16)}
 
 
 async def test_marks_say_after_which_trade_they_hold_those_of_an_earlier_run_included() -> None:

@@ -14,7 +14,7 @@ from core.errors import BusFull, LeaseLost
 from ingestor.realtime.trade import ORDER, SIZE
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
-from tests.ingestor.realtime.stage import ids, ingestor, marks, stopped, ticks, until
+from tests.ingestor.realtime.stage import batches, ids, ingestor, marks, stopped, ticks, until
 
 TICKER = "BTC/USDT.BINANCE"
 CLOCK = "2024-03-05T12:34:20"
@@ -47,6 +47,38 @@ async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
     assert len(seeds[86_400].open_time) == 1
     clock = marks(bus, TICKER, "clock")[-1]
     assert clock.exchange_time > minute * 1_000_000 and clock.sequence <= len(ids(bus, TICKER))
+
+
+async def test_a_job_that_begins_with_a_minute_has_the_minute_before_in_which_it_was_asked_for() -> None:
+    bus = MemoryBus()
+    async with Sandbox(seed=3, clock="2024-03-05T12:34:03", speed=0.01, rate_limit=False) as exchange:
+        minute = exchange.clock.now() // 60_000 * 60_000
+        async with ingestor(bus, exchange.url) as own:
+            task = own.start(TICKER, "j1")
+            await until(lambda: ids(bus, TICKER))
+            await stopped(task)
+        (covered,) = marks(bus, TICKER, "covered")
+        assert covered.from_time == (minute - 60_000) * 1_000_000
+        assert ids(bus, TICKER)[0] == exchange.markets["BTCUSDT"].fill_at(minute - 60_000)
+
+
+async def test_trades_that_were_asked_for_say_how_far_the_exchanges_clock_is_ahead_and_live_ones_do_not() -> None:
+    bus = MemoryBus()
+    async with sandbox(1.0) as exchange:
+        ahead = exchange.clock.now() * 1_000_000 - time.time_ns()
+        async with ingestor(bus, exchange.url) as first:
+            task = first.start(TICKER, "j1")
+            await until(lambda: batches(bus, TICKER) and batches(bus, TICKER)[-1].clock_ahead is None)
+            await stopped(task)
+        count = len(batches(bus, TICKER))
+        async with ingestor(bus, exchange.url) as second:
+            task = second.start(TICKER, "j2")
+            await until(lambda: len(batches(bus, TICKER)) > count and batches(bus, TICKER)[-1].clock_ahead is None)
+            await stopped(task)
+    found = batches(bus, TICKER)
+    for start in (found[0], found[count]):
+        assert start.clock_ahead is not None and abs(start.clock_ahead - ahead) < 1_000_000_000
+    assert_each_once(bus)
 
 
 FAULTS = {
