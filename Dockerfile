@@ -15,5 +15,6 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . \
     && useradd --create-home --uid 10001 candlewright \
     && mkdir -p /data && chown candlewright /data
 USER candlewright
-RUN python -m flink_replacement_spark.jars
+# With the jars of an object store, as compose.yaml has one.
+RUN CANDLEWRIGHT_ICEBERG__WAREHOUSE=s3://lake/ python -m flink_replacement_spark.jars
 CMD ["candlewright", "--help"]

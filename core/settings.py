@@ -100,8 +100,13 @@ class BusSettings(Group):
 
 
 class SparkSettings(Group):
+    """`checkpoints`: a folder or URL for the offsets of the queries, by default in the data directory; `packages`: Maven
+    coordinates of further jars.
+    """
+
     master: str = "local[*]"
     connect_bind: str = "127.0.0.1:15002"
+    checkpoints: str = ""
     packages: tuple[str, ...] = ()
     driver_memory: str = "1g"
     trigger_milliseconds: int = Field(0, ge=0)

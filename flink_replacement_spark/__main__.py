@@ -10,6 +10,7 @@ from core.errors import CandlewrightError
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
 from flink_replacement_spark.server import PART, Driver, serve_status
+from flink_replacement_spark.watched import gist_of
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
             driver.close()
             status.close()
     except (CandlewrightError, Py4JError, OSError) as error:
-        get_logger().error("driver_failed", error=str(error))
+        get_logger().error("driver_failed", error=gist_of(str(error)))
         return 1
     return 0
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from core import metrics
 from core.errors import CandlewrightError
 from core.log import get_logger
+from flink_replacement_spark.watched import gist_of
 from iceberg import SPARK_CATALOG, TABLES, TICKS, TableDefinition, drop_old_snapshots, load_table
 
 log = get_logger()
@@ -76,9 +77,9 @@ class Maintenance:
             with self.table_lock:
                 step()
         except (PySparkException, Py4JError, OSError, CandlewrightError) as error:
-            self.last_problem = f"maintenance ({name} {table}): {str(error).splitlines()[0]}"
+            self.last_problem = f"maintenance ({name} {table}): {gist_of(str(error))}"
             _STEPS.labels(table, name, "failed").inc()
-            log.warning("maintenance_failed", table=table, step=name, error=str(error).splitlines()[0])
+            log.warning("maintenance_failed", table=table, step=name, error=gist_of(str(error)))
         else:
             self.last_problem = ""
             _STEPS.labels(table, name, "done").inc()

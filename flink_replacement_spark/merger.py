@@ -15,6 +15,7 @@ from bus import topics as bus_topics
 from core.errors import CommitConflict
 from flink_replacement_spark.history_writer import PieceFault, checked_candles, faults_of, pages_of_job
 from flink_replacement_spark.state import runs
+from flink_replacement_spark.watched import gist_of
 from iceberg import OHLC, SPARK_CATALOG, has_files_in, load_table
 from protobuf import records_pb2 as records
 
@@ -172,4 +173,4 @@ def _spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise CommitConflict(f"Spark: {str(error).splitlines()[0]}") from error
+        raise CommitConflict(f"Spark: {gist_of(str(error))}") from error

@@ -115,11 +115,10 @@ def spark_conf(settings: Settings) -> dict[str, str]:
 
 
 def checkpoint_of(settings: Settings, query: str) -> str:
-    """Where a query keeps its offsets: beside the data, or in the object store where the driver may move."""
-    warehouse = settings.iceberg.warehouse
-    if "://" in warehouse and not warehouse.startswith("file://"):
-        return f"{warehouse.rstrip('/')}/_checkpoints/{query}".replace("s3://", "s3a://", 1)
-    return f"file://{settings.data_dir / 'checkpoints' / query}"
+    """Where a query keeps its offsets, as a URL: only the driver reads and writes them."""
+    folder = settings.spark.checkpoints or str(settings.data_dir / "checkpoints")
+    base = folder if "://" in folder else f"file://{Path(folder).absolute()}"
+    return f"{base.rstrip('/')}/{query}"
 
 
 def connect_address(settings: Settings) -> tuple[str, str]:

@@ -26,12 +26,17 @@ _RESTARTS = metrics.Counter(
 _PYTHON_ERROR = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Full|Lost|Unavailable|Conflict|Unknown): \S.*", re.MULTILINE
 )
+#: What a call from Python brought back from the JVM: the error, and each one that led to it.
+_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )((?:\w+\.)+\w+(?:: .*)?)$", re.MULTILINE)
 
 
 def gist_of(reason: str) -> str:
-    """One line for the status page out of Spark's pages: the last Python error in it, else its first line."""
-    errors = _PYTHON_ERROR.findall(reason)
-    return str(errors[-1]) if errors else reason.strip().partition("\n")[0]
+    """One line out of Spark's pages: the last Python error in it, else Java's with its root, else the first line."""
+    if errors := _PYTHON_ERROR.findall(reason):
+        return str(errors[-1])
+    if errors := _JAVA_ERROR.findall(reason):
+        return str(errors[0]) if errors[0] == errors[-1] else f"{errors[0]} (caused by {errors[-1]})"
+    return reason.strip().partition("\n")[0]
 
 
 class WatchedQuery:

@@ -1,14 +1,18 @@
 """compose.yaml is sound: known parts, real settings, loopback ports, health checks."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from core.settings import PREFIX, load_settings
+from flink_replacement_spark import session
+from flink_replacement_spark.jars import ICEBERG_AWS
 from tests.conftest import ROOT
 
 _COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -54,6 +58,20 @@ def test_each_part_runs_a_module_with_settings_that_it_understands(name: str, mo
     settings = load_settings()
     assert settings.bus.url.startswith("redis://redis:")
     assert settings.iceberg.properties["s3.secret-access-key"] == "secret"
+
+
+def test_the_pipeline_starts_with_its_settings_and_keeps_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = _PARTS["pipeline"]
+    for key, value in service["environment"].items():
+        if key.startswith(PREFIX):
+            monkeypatch.setenv(key, re.sub(r"\$\{\w+:-(.*?)\}", r"\1", value))
+    monkeypatch.setattr(session, "fetch_jars", lambda packages: [Path(packages[-1])])
+    conf = session.spark_conf(load_settings())
+    assert conf["spark.connect.grpc.binding.address"] == "0.0.0.0"
+    assert conf["spark.connect.authenticate.token"]
+    assert conf["spark.jars"] == ICEBERG_AWS
+    volumes = [volume.partition(":")[2] for volume in service["volumes"]]
+    assert any(session.checkpoint_of(load_settings(), "live").startswith(f"file://{path}/") for path in volumes)
 
 
 @pytest.mark.skipif(
