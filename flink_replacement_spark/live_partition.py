@@ -30,6 +30,8 @@ PERIODS = (60, 180, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800, 43_20
 ALWAYS = 60
 #: Ids that are no numbers are remembered one by one, each ticker's newest.
 _TEXT_IDS = 20_000
+_MAX_ID = str((1 << 63) - 1).encode()
+_MAX_ID_DIGITS = len(_MAX_ID)
 #: Gaps of a ticker whose trades may still come.
 _OPEN_GAPS = 1_000
 
@@ -406,12 +408,14 @@ def _joined(batches: Sequence[TickColumns]) -> TickColumns:
 
 
 def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
-    """The ids as integers, or None unless all are decimal numbers of at most 18 digits."""
+    """The ids as integers, or None unless all are decimal numbers that fit 64 bits."""
     width = ids.dtype.itemsize
     texts = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     is_given = texts != 0
     digits = texts - np.uint8(ord("0"))
-    if width > 18 or np.any(is_given & (digits > 9)) or not np.all(is_given[:, 0]):
+    if width > _MAX_ID_DIGITS or np.any(is_given & (digits > 9)) or not np.all(is_given[:, 0]):
+        return None
+    if width == _MAX_ID_DIGITS and np.any(ids[is_given[:, -1]] > _MAX_ID):
         return None
     values = np.zeros(len(ids), np.int64)
     for place in range(width):

@@ -162,3 +162,20 @@ def test_ids_of_growing_length_keep_their_numeric_order(partition: LivePartition
     )
     assert _bars(output) == [(TICKER, 60, 0, 998.0, 1001.0, 0.4, 4, 0, True)]
     assert np.isclose(_bars(output)[0][5], 0.4)
+
+
+def test_ids_of_nineteen_digits_are_numbers_while_they_fit_64_bits(partition: LivePartition) -> None:
+    """As Bybit's spot trades have them; what is published late still has its place in its millisecond."""
+    first = 2290000000000000000
+    output = partition.process(
+        [_batch(1, *((1, str(first + n), float(n)) for n in (2, 4))), _batch(3, (1, str(first + 1), 1.0))],
+        [_covered(), _clock(60, 3)],
+    )
+    assert _bars(output) == [(TICKER, 60, 0, 1.0, 4.0, pytest.approx(0.3), 3, 0, True)]
+
+
+def test_numbers_that_do_not_fit_64_bits_are_texts(partition: LivePartition) -> None:
+    output = partition.process(
+        [_batch(1, (1, "9223372036854775808", 2.0), (1, "9223372036854775807", 3.0))], [_covered(), _clock(60, 2)]
+    )
+    assert _bars(output) == [(TICKER, 60, 0, 2.0, 3.0, 0.2, 2, 0, True)]
