@@ -21,9 +21,9 @@ from cep.plans import match_relation
 from cep.recognize import RecognizePlan, SortKey
 from cep.relation import partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows, compact, joined
-from cep.search import Found, PartitionSearch, StepLimit, WorkLimit
+from cep.search import Found, Matches, PartitionSearch, StepLimit, WorkLimit
 from cep.slots import Slots
-from cep.vector import Index
+from cep.vector import Index, ranges
 
 Key = tuple[Any, ...]
 
@@ -221,7 +221,7 @@ class MatchStream:
             places = np.array([touched[index][0].place for index in users], np.int64)
             at = 2 * np.array(users, np.int64)
             firsts[at], lengths[at] = total + np.cumsum(counts) - counts, counts
-            picked = _ranges(places, counts)
+            picked = ranges(places, counts)
             sources.append(chunk.rows if _is_all(picked, chunk.rows.length) else chunk.rows.take(picked))
             total += len(picked)
         firsts[1::2] = total + np.array([start for _, start, _ in touched], np.int64)
@@ -229,7 +229,7 @@ class MatchStream:
         if grouped.length or not sources:
             sources.append(grouped)
             total += grouped.length
-        order = _ranges(firsts, lengths)
+        order = ranges(firsts, lengths)
         found = joined(sources)
         return found if _is_all(order, total) else found.take(order)
 
@@ -315,10 +315,11 @@ class MatchStream:
     def _put_out(self, ready: Found, together: Rows, bounds: Bounds) -> MatchResult | None:
         if not ready.starts and not ready.unmatched:
             return None
-        result = evaluate_matches(self.plan, ready, together.relation.column, bounds)
+        matches = ready.matches()
+        result = evaluate_matches(self.plan, matches, together.relation.column, bounds)
         shown = together.take(result.rows)
         relation = match_relation(self.plan, shown.relation, result.measures)
-        return MatchResult(shown.replaced(relation), _context(ready, result, together))
+        return MatchResult(shown.replaced(relation), _context(matches, result, together))
 
     def _forget(self, parts: list[Partition], together: Rows, bounds: Bounds) -> None:
         """Drop what no attempt, pending match or later condition can reach; one copy for all partitions."""
@@ -335,7 +336,7 @@ class MatchStream:
             part.first_row = first
         lows = np.array([low for low, _ in keep], np.int64)
         lengths = np.array([high - low for low, high in keep], np.int64)
-        self._store(parts, lengths.tolist(), compact(together.take(_ranges(lows, lengths)), self._columns))
+        self._store(parts, lengths.tolist(), compact(together.take(ranges(lows, lengths)), self._columns))
         if self._stored > 2 * self.retained_rows + 4096:
             self._repack()
 
@@ -437,13 +438,6 @@ def columns_of(plan: RecognizePlan) -> frozenset[int]:
     return frozenset(found)
 
 
-def _ranges(firsts: Index, lengths: Index) -> Index:
-    """The numbers of all ranges, one range after another."""
-    ends = np.cumsum(lengths)
-    found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
-    return found
-
-
 def _is_all(order: Index, length: int) -> bool:
     return len(order) == length and (not length or (int(order[0]) == 0 and bool((order[1:] - order[:-1] == 1).all())))
 
@@ -487,17 +481,14 @@ def _ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 
-def _context(ready: Found, result: MatchRows, together: Rows) -> Context:
-    starts = np.array([*ready.starts, 0], dtype=np.int64)
-    sizes = np.array([*ready.lengths, 0], dtype=np.int64)
-    numbers = np.array([*ready.numbers, 0], dtype=np.int64)
-    marked = np.zeros((2, len(starts)), dtype=np.bool_)
-    marked[0, sorted(ready.timed_out)] = True
-    marked[1, sorted(ready.partial)] = True
+def _context(found: Matches, result: MatchRows, together: Rows) -> Context:
+    # Behind the matches one entry for unmatched rows.
+    starts, sizes, numbers = (np.append(part, 0) for part in (found.starts, found.lengths, found.numbers))
+    timed_out, partial = np.append(found.timed_out, False), np.append(found.partial, False)
     matches = result.matches
     first = np.where(matches < 0, result.rows, starts[matches])
     last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
     return Context(
         numbers[matches], together.time[first], together.time[last], together.sequence[first],
-        together.sequence[last], marked[0][matches], marked[1][matches],
+        together.sequence[last], timed_out[matches], partial[matches],
     )  # fmt: skip

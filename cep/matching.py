@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from cep.bulk import find_in_bulk
+from cep.bulk import BulkSearch
 from cep.conditions import Conditions
 from cep.evaluation import Bounds, RowValues
 from cep.measures import Mapping, MeasureValues, Outputs
 from cep.recognize import RecognizePlan
-from cep.search import Found, PartitionSearch, StepLimit, Trial, WorkLimit
-from cep.vector import Array, Index, Vector
+from cep.search import Found, Matches, PartitionSearch, StepLimit, Trial, WorkLimit
+from cep.vector import Array, Index, Vector, ranges
 
 Columns = Callable[[int], Vector]
 
@@ -54,7 +54,7 @@ def trials(conditions: Conditions, values: RowValues, base: int) -> Sequence[Tri
     return conditions.path.make(lists, base)
 
 
-def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> Found:
+def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> Matches:
     """All matches of a sorted input. Raises SkipFailed; TriggerRejected when the work passes a limit."""
     values = RowValues(column, length, bounds)
     mask_values = mask_array(plan.conditions, values, length)
@@ -66,8 +66,8 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> F
     is_linear = not tests and plan.search.is_linear
     limit = plan.search.limits
     try:
-        if not tests and (together := find_in_bulk(plan.search, mask_values, bounds)) is not None:
-            return together
+        if not tests and (together := BulkSearch(plan.search, is_whole=True).find(mask_values, bounds)) is not None:
+            return together.matches
         row_masks: list[int] = mask_values.tolist()
         for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
             search = PartitionSearch(plan.search, start)
@@ -86,29 +86,25 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> F
         raise plan.at.reject(
             f"one match took more than {limit.steps_per_match} steps", "add WITHIN or bound the quantifiers"
         ) from None
-    return found
+    return found.matches()
 
 
 def evaluate_matches(
-    plan: RecognizePlan, found: Found, column: Columns, bounds: Bounds, reach: tuple[Index, Index] | None = None
+    plan: RecognizePlan, found: Matches, column: Columns, bounds: Bounds, reach: tuple[Index, Index] | None = None
 ) -> MatchRows:
     """The result rows of matches that were found. `reach`: see `Mapping`."""
-    sizes = np.array(found.lengths, dtype=np.int64)
-    starts = np.array(found.starts, dtype=np.int64)
+    starts, sizes = found.starts, found.lengths
     firsts = np.cumsum(sizes) - sizes
-    codes = np.array(found.labels, dtype=np.int64)
-    positions = np.arange(len(codes), dtype=np.int64)
-    rows = positions - np.repeat(firsts, sizes) + np.repeat(starts, sizes)
-    mapping = Mapping(rows, codes >> 1, firsts, sizes, np.array(found.numbers, dtype=np.int64), reach)
-    outputs, shown = _outputs(plan, mapping, starts, codes & 1)
+    mapping = Mapping(ranges(starts, sizes), found.labels >> 1, firsts, sizes, found.numbers, reach)
+    outputs, shown = _outputs(plan, mapping, starts, found.labels & 1)
     values = MeasureValues(mapping, outputs, plan.variables, column, bounds)
     measures = [values.value(measure.expression) for measure in plan.measures]
-    if not found.unmatched:
+    if not len(found.unmatched):
         return MatchRows(shown, outputs.matches, measures)
-    return _with_unmatched(shown, starts, outputs.matches, measures, np.array(found.unmatched, dtype=np.int64))
+    return _with_unmatched(shown, starts, outputs.matches, measures, found.unmatched)
 
 
-def _outputs(plan: RecognizePlan, mapping: Mapping, starts: Index, excluded: Index) -> tuple[Outputs, Index]:
+def _outputs(plan: RecognizePlan, mapping: Mapping, starts: Index, excluded: Array) -> tuple[Outputs, Index]:
     """The result rows in order of matches, and the input row of each."""
     matches = np.arange(len(starts), dtype=np.int64)
     if not plan.is_all_rows:

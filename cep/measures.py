@@ -99,8 +99,7 @@ class MeasureValues:
             if labels is None:
                 inside = np.ones(count, dtype=np.bool_)
             else:
-                wanted = [number for number, name in enumerate(self._variables) if name in labels]
-                inside = np.isin(self._mapping.labels, wanted)
+                inside = np.array([name in labels for name in self._variables]).take(self._mapping.labels)
             before = np.zeros(count + 1, dtype=np.int64)
             np.cumsum(inside, out=before[1:])
             found = self._sets[labels] = (np.flatnonzero(inside), before)

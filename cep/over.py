@@ -329,7 +329,8 @@ def _reduced_to_match(
     except StepLimit:
         raise at.reject("one match took too many steps", "bound the quantifiers") from None
     lows, highs = (np.array(side, dtype=np.int64) for side in zip(*reach, strict=True)) if reach else (low[:0], low[:0])
-    measures = evaluate_matches(replace(plan, rows="ONE"), found, rows.column, bounds, (lows, highs)).measures
+    matches = found.matches()
+    measures = evaluate_matches(replace(plan, rows="ONE"), matches, rows.column, bounds, (lows, highs)).measures
     starts = np.array([*found.starts, 0], dtype=np.int64)
     sizes = np.array([*found.lengths, 0], dtype=np.int64)
     low, high = starts[of_row], starts[of_row] + sizes[of_row]

@@ -1,6 +1,7 @@
 """Rows in memory: columns that are read only when something asks for them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,15 @@ class Relation:
 
     def take(self, rows: Index) -> "Relation":
         """The rows with these numbers; NULL rows where a number is negative."""
-        return Relation([self._taken(index, rows) for index in range(self.width)], len(rows))
+        return Relation([_Taken(self, index, rows) for index in range(self.width)], len(rows))
+
+    def picked(self, index: int, rows: Index) -> Vector:
+        """The values of one column at these rows."""
+        source = self._columns[index]
+        if isinstance(source, _Taken) and 2 * len(rows) < self.length:
+            # Few of many rows that were themselves taken: the others need never be made.
+            return source.relation.picked(source.index, np.where(rows < 0, -1, source.rows[rows]))
+        return self.column(index).take(rows)
 
     def slice(self, start: int, length: int) -> "Relation":
         """A view of consecutive rows."""
@@ -43,9 +52,6 @@ class Relation:
 
     def _sliced(self, index: int, start: int, length: int) -> Source:
         return lambda: self.column(index).slice(start, length)
-
-    def _taken(self, index: int, rows: Index) -> Source:
-        return lambda: self.column(index).take(rows)
 
     def with_columns(self, further: Sequence[Source]) -> "Relation":
         return Relation([*self._sources(), *further], self.length)
@@ -60,6 +66,18 @@ class Relation:
     def _reference(self, index: int) -> Source:
         found = self._columns[index]
         return found if isinstance(found, Vector) else lambda: self.column(index)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A column of a relation at some of its rows."""
+
+    relation: Relation
+    index: int
+    rows: Index
+
+    def __call__(self) -> Vector:
+        return self.relation.picked(self.index, self.rows)
 
 
 def from_table(table: pa.Table) -> Relation:
@@ -80,7 +98,9 @@ def partition_codes(columns: Sequence[Vector], length: int) -> Index:
     """One number a row; equal numbers where all columns are equal (NULL equals NULL)."""
     found = np.zeros(length, dtype=np.int64)
     for index, column in enumerate(columns):
-        part = codes(column) + 1
+        part = codes(column)
+        if int(part.min(initial=0)) < 0:
+            part += 1
         if index == 0:
             found = part
             continue
@@ -124,18 +144,19 @@ def arranged(relation: Relation, partition: Sequence[int], keys: Sequence[SortKe
     """
     length = relation.length
     order = sorted_order(keys, relation.values(), length)
-    if not partition:
-        return (relation if _is_identity(order) else relation.take(order)), Bounds.whole(length), order
-    numbers = partition_codes([relation.column(index) for index in partition], length)
-    small: Index = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 65_536 else numbers
-    picked = small if _is_identity(order) else small[order]
-    grouped = np.argsort(picked, kind="stable")
-    order = order[grouped]
-    arranged_numbers = numbers[order]
-    changes = np.flatnonzero(arranged_numbers[1:] != arranged_numbers[:-1]) + 1
-    starts = np.concatenate([np.zeros(1 if length else 0, np.int64), changes])
-    ends = np.concatenate([changes, np.full(1 if length else 0, length, np.int64)])
-    return (relation if _is_identity(order) else relation.take(order)), Bounds(starts, ends), order
+    in_order = _is_identity(order)
+    bounds = Bounds.whole(length)
+    if partition:
+        numbers = partition_codes([relation.column(index) for index in partition], length)
+        small: Index = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 65_536 else numbers
+        grouped = np.argsort(small if in_order else small[order], kind="stable")
+        order = grouped if in_order else order[grouped]
+        in_order = in_order and _is_identity(order)
+        sizes = np.bincount(small)
+        sizes = sizes[sizes > 0]
+        ends = np.cumsum(sizes)
+        bounds = Bounds(ends - sizes, ends)
+    return (relation if in_order else relation.take(order)), bounds, order
 
 
 def _is_identity(order: Index) -> bool:

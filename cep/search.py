@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from cep.automaton import ACCEPT, Automaton, Candidate, Step
 from cep.limits import Limits
+from cep.vector import Array, Bools, Index
 
 Registers = tuple[Any, ...]
 # (registers, row, first row of the match, match number) -> registers with the row mapped, or None: condition not met.
@@ -66,10 +69,29 @@ class SearchPlan:
         return plain and not self.automaton.has_start_anchor
 
 
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Matches with one entry each: rows `starts[i]` to `starts[i] + lengths[i]`, their labels one after another in
+    `labels`. `timed_out`: the deadline decided; `partial`: no match, the mapping at the deadline. `unmatched` rows."""
+
+    starts: Index
+    lengths: Index
+    numbers: Index
+    labels: Array
+    timed_out: Bools
+    partial: Bools
+    unmatched: Index
+
+    @staticmethod
+    def decided(starts: Index, lengths: Index, numbers: Index, labels: Array) -> "Matches":
+        """Matches that rows alone decided."""
+        never = np.zeros(len(starts), np.bool_)
+        return Matches(starts, lengths, numbers, labels, never, never, starts[:0])
+
+
 @dataclass(slots=True)
 class Found:
-    """Matches in the order they were found: rows `starts[i]` to `starts[i] + lengths[i]`, their labels one after
-    another in `labels`. `timed_out`: the deadline decided; `partial`: no match, the mapping at the deadline."""
+    """The matches of a search in the order they were found; see `Matches`."""
 
     starts: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -87,6 +109,14 @@ class Found:
         self.lengths.append(len(labels))
         self.numbers.append(number)
         self.labels.extend(labels)
+
+    def matches(self) -> Matches:
+        marked = np.zeros((2, len(self.starts)), np.bool_)
+        marked[0, sorted(self.timed_out)] = True
+        marked[1, sorted(self.partial)] = True
+        columns = [np.array(part, np.int64) for part in (self.starts, self.lengths, self.numbers)]
+        labels, unmatched = np.array(self.labels, np.int16), np.array(self.unmatched, np.int64)
+        return Matches(columns[0], columns[1], columns[2], labels, marked[0], marked[1], unmatched)
 
 
 @dataclass(slots=True)

@@ -215,6 +215,9 @@ def codes(vector: Vector) -> Index:
         ranks = np.empty(len(encoded.dictionary), dtype=np.int64)
         order = pc.sort_indices(encoded.dictionary) if len(encoded.dictionary) else pa.array([], pa.int64())
         ranks[np.asarray(order)] = np.arange(len(ranks))
+        if whole.valid is None and encoded.indices.null_count == 0:
+            known: Index = ranks.take(encoded.indices.to_numpy(zero_copy_only=False))
+            return known
         indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         if not len(ranks):
             return np.full(len(whole), -1, dtype=np.int64)
@@ -231,3 +234,10 @@ def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
     if one.type.is_text:
         return Vector(one.type, pc.if_else(pa.array(condition), one.values, other.values), valid)
     return Vector(one.type, np.where(condition, one.values, other.values), valid)
+
+
+def ranges(firsts: Index, lengths: Index) -> Index:
+    """The numbers of all ranges, one range after another."""
+    ends = np.cumsum(lengths)
+    found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
+    return found

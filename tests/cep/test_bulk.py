@@ -7,10 +7,9 @@ import pyarrow as pa
 import pytest
 
 from cep import TriggerRejected, bulk, evaluate
-from cep.bulk import find_in_bulk
+from cep.bulk import BulkSearch, Together
 from cep.evaluation import Bounds
 from cep.limits import Limits
-from cep.search import Found, SearchPlan
 from cep.vector import Array
 
 pytestmark = pytest.mark.timeout(120)
@@ -47,11 +46,12 @@ def test_blocks_give_what_the_search_row_by_row_gives(name: str) -> None:
     )
     taken = []
 
-    def spied(plan: SearchPlan, masks: Array, bounds: Bounds) -> Found | None:
-        taken.append(find_in_bulk(plan, masks, bounds))
-        return taken[-1]
+    class Spied(BulkSearch):
+        def find(self, masks: Array, bounds: Bounds) -> Together | None:
+            taken.append(super().find(masks, bounds))
+            return taken[-1]
 
-    with patch("cep.matching.find_in_bulk", spied):
+    with patch("cep.matching.BulkSearch", Spied):
         found = evaluate(sql, TABLE)
     # Patterns with too many states are left to the search row by row.
     assert [one is not None for one in taken] == [name != "many"]
