@@ -9,6 +9,9 @@ from core.errors import BusError
 
 #: Redis takes no more arguments in one command.
 _MAX_ARGUMENTS = 1_000_000
+#: Of the neighbouring records that become one entry: whoever wants one of them gets them all from Redis.
+_PACK_RECORDS = 128
+_PACK_BYTES = 16 << 10
 
 
 def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[bytes | str | int]) -> tuple[int, bytes]:
@@ -37,9 +40,12 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
                 while end < len(group) and _follows(group[end], record):
                     end += 1
                 if end > at and stamp.count == 1 and not stamp.context_tag:
-                    values = [other.value for other in group[at - 1 : end]]
-                    parts.append(_run(stamp, record.key, values))
-                    count += 5 + len(values)
+                    for values in _packs([other.value for other in group[at - 1 : end]]):
+                        is_pack = len(values) > 1
+                        parts.append(
+                            _pack(stamp, record.key, values) if is_pack else _stamped(stamp, record.key, values[0])
+                        )
+                        count += 7
                     at = end
                 else:
                     parts.append(_stamped(stamp, record.key, value))
@@ -103,10 +109,19 @@ def _follows(record: Record, first: Record) -> bool:
     return record.sequence is first.sequence and record.key is first.key and not record.headers
 
 
-def _run(stamp: SequenceStamp, key: bytes, values: Sequence[bytes]) -> bytes:
-    """Neighbouring records of one stamp and key: what they share goes once."""
-    head = b"".join([_bulk("*"), _bulk(stamp.name), _bulk(stamp.tag), _bulk(key), _bulk(len(values))])
-    return head + b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
+def _packs(values: list[bytes]) -> list[list[bytes]]:
+    """Cut into parts of about the same length, none of them too large for one entry unless it is one value."""
+    if len(values) == 1 or (len(values) <= _PACK_RECORDS and sum(map(len, values)) <= _PACK_BYTES):
+        return [values]
+    half = len(values) // 2
+    return _packs(values[:half]) + _packs(values[half:])
+
+
+def _pack(stamp: SequenceStamp, key: bytes, values: Sequence[bytes]) -> bytes:
+    """Neighbouring records of one stamp and key, as one entry."""
+    lengths = b" ".join([b"%d" % len(value) for value in values])
+    arguments = ("*", stamp.name, stamp.tag, key, len(values), lengths, b"".join(values))
+    return b"".join([_bulk(argument) for argument in arguments])
 
 
 def _bulk(argument: bytes | str | int) -> bytes:

@@ -21,12 +21,15 @@ from bus.limits import (
     trim_goal,
 )
 from bus.pending import PendingAppend, PendingNumbers
-from bus.replies import Entry, stored
+from bus.replies import dense, stored
 from bus.routing import Router, shares
 from bus.store import Argument, Store, pack, pack_script
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 
 _TRIM_CHUNK = 2_000
+_UNPACK_CHUNK = 2_000
+#: Asked for at once.
+_MAX_ENTRIES = 1_000
 #: How long a call is known, so that its repetition writes nothing: after a lost connection, or a lost process.
 _CALL_SECONDS = 600
 _NAMED_CALL_SECONDS = 30 * 86_400
@@ -57,7 +60,7 @@ class RedisBus:
         self._group_expiry_seconds = group_expiry_seconds
         self._router = Router()
         self._counts: dict[str, int] = {}
-        self._mean_bytes: dict[TopicPartition, float] = {}
+        self._means: dict[TopicPartition, tuple[float, float]] = {}
         self._touched: dict[tuple[str, str], float] = {}
         self._writer = threading.local()
 
@@ -113,10 +116,9 @@ class RedisBus:
         found: list[StoredRecord] = []
         size = 0
         at = offset
-        while len(found) < max_records:
-            # The count keeps one reply near the limit of bytes; Redis itself knows no such limit.
-            mean = self._mean_bytes.get((topic, partition)) or self._mean_of(topic, partition)
-            count = min(max_records - len(found), max(1, int((max_bytes - size) / mean) + 1))
+        while len(found) < max_records and size < max_bytes:
+            wanted = max_records - len(found)
+            count = self._entries_of(topic, partition, wanted, max_bytes - size)
             entries, bounds = self._store.calls(
                 [
                     ("XRANGE", _log(topic, partition), f"{at}-0", "+", "COUNT", count),
@@ -124,29 +126,33 @@ class RedisBus:
                 ]
             )
             first, end = int(bounds[0] or 0), int(bounds[1] or 0)
-            if entries:
-                if not isinstance(entries[-1], Entry) or entries[-1].offset - at + 1 != len(entries):
-                    if found:
-                        break
-                    if at < first:
-                        raise OffsetOutOfRange(topic, partition, offset, first, end)
-                    raise BusError(f"{topic}/{partition} holds entries near {at} that the bus did not write")
-            elif not first <= at <= end:
+            if not first <= at <= end:
+                if found:
+                    break
                 raise OffsetOutOfRange(topic, partition, offset, first, end)
             if not entries:
                 break
-            received = sum(len(entry[3]) for entry in entries)
-            self._mean_bytes[topic, partition] = max(1.0, received / len(entries))
+            records = dense(entries, at)
+            if records is None:
+                if found:
+                    break
+                raise BusError(f"{topic}/{partition} holds entries near {at} that the bus did not write")
+            received = sum(len(record[3]) for record in records)
+            self._means[topic, partition] = max(1.0, received / len(records)), max(1.0, len(records) / len(entries))
+            is_all = len(entries) < count and len(records) <= wanted
+            if len(records) > wanted:
+                del records[wanted:]
+                received = sum(len(record[3]) for record in records)
             if size + received > max_bytes:
-                for index, entry in enumerate(entries):
-                    size += len(entry[3])
+                for index, record in enumerate(records):
+                    size += len(record[3])
                     if size > max_bytes and (found or index):
-                        return found + stored(topic, partition, entries[:index])
+                        return found + stored(topic, partition, records[:index])
             else:
                 size += received
-            found += stored(topic, partition, entries)
-            at += len(entries)
-            if len(entries) < count or size >= max_bytes:
+            found += stored(topic, partition, records)
+            at += len(records)
+            if is_all:
                 break
         return found
 
@@ -246,9 +252,12 @@ class RedisBus:
 
     # ---- consumer groups
     def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
-        self._counts[topic] = int(
-            self._store.run("create_group", topic, self.partitions(topic) or self._partitions, group, int(at_end))
-        )
+        count = self.partitions(topic) or self._partitions
+        while (made := int(self._store.run("create_group", topic, count, group, int(at_end)))) < 0:
+            for partition in range(-made):
+                while self._store.run("unpack", topic, partition, _UNPACK_CHUNK):
+                    pass
+        self._counts[topic] = made
 
     def delete_group(self, topic: str, group: str) -> bool:
         self._touched.pop((topic, group), None)
@@ -445,11 +454,20 @@ class RedisBus:
         local.number += 1
         return local.name, local.number
 
-    def _mean_of(self, topic: str, partition: int) -> float:
-        """Bytes a record, before any was read."""
-        names = (f"{partition}:{name}" for name in ("first", "end", "size"))
-        first, end, size = (int(value or 0) for value in self._store.call("HMGET", f"cw:topic:{topic}", *names))
-        return max(1.0, size / max(1, end - first))
+    def _entries_of(self, topic: str, partition: int, max_records: int, max_bytes: int) -> int:
+        """How many entries to ask for: Redis knows no limit of bytes, and an entry may hold many records."""
+        means = self._means.get((topic, partition))
+        if means is None:
+            names = (f"{partition}:{name}" for name in ("first", "end", "size"))
+            bounds, entries = self._store.calls(
+                [("HMGET", f"cw:topic:{topic}", *names), ("XLEN", _log(topic, partition))]
+            )
+            first, end, size = (int(value or 0) for value in bounds)
+            means = max(1.0, size / max(1, end - first)), max(1.0, (end - first) / max(1, entries))
+        record_bytes, records = means
+        wanted = min(max_records, int(max_bytes / record_bytes) + 1) / records
+        # One more for a pack whose first records are not wanted.
+        return min(_MAX_ENTRIES, math.ceil(wanted) + (records > 1))
 
     def _offered(self, topic: str, partition: int, reply: Any) -> list[GroupRecord]:
         """Of an XREADGROUP on one stream."""

@@ -1,7 +1,7 @@
 """Redis replies to Python, with a short way for the entries of the bus's streams.
 
 `ReplyParser` takes the place of redis-py's own parser. Everything reads as usual (bytes, int, None, lists, exceptions
-for error lines), but an entry that `lua/publish.lua` wrote becomes one `Entry` instead of a list of lists.
+for error lines), but an entry that `lua/publish.lua` wrote becomes an `Entry` or a `Pack` instead of a list of lists.
 """
 
 import json
@@ -15,6 +15,7 @@ from redis import InvalidResponse
 from redis._parsers import BaseParser
 
 from bus.api import StoredRecord
+from bus.stamps import varint
 
 _READ_SIZE = 1 << 18
 
@@ -38,6 +39,53 @@ class Entry(NamedTuple):
     value: bytes
     headers: bytes | None
     sequence: int | None
+
+
+class Pack(NamedTuple):
+    """Neighbouring records in one entry: `offset` is the last one's, `sequence` the first one's. Their values stand
+    behind each other, without their numbers.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    values: bytes
+    lengths: list[int]
+    sequence: int
+    tag: bytes
+
+    def records(self, first: int) -> list[Entry]:
+        """As entries of their own, from offset `first` on."""
+        offset, number = self.offset + 1 - len(self.lengths), self.sequence
+        found = []
+        start = 0
+        for length in self.lengths:
+            end = start + length
+            if offset >= first:
+                value = self.values[start:end]
+                if self.tag:
+                    value += self.tag + varint(number)
+                found.append(Entry(offset, self.timestamp_ms, self.key, value, None, number))
+            start = end
+            offset += 1
+            number += 1
+        return found
+
+
+def dense(entries: list[Any], first: int) -> list[Entry] | None:
+    """The records of a stream's entries from offset `first` on; None where one is missing or not written by the bus."""
+    head, tail = entries[0], entries[-1]
+    if type(head) is Entry and type(tail) is Entry and tail.offset - first + 1 == len(entries):
+        return entries
+    found: list[Entry] = []
+    for entry in entries:
+        if type(entry) is Pack:
+            found += entry.records(first)
+        elif type(entry) is Entry:
+            found.append(entry)
+        else:
+            return None
+    return found if found[-1].offset - first + 1 == len(found) else None
 
 
 def stored(topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredRecord]:
@@ -124,7 +172,7 @@ class ReplyParser(BaseParser):
                     break
             # An entry that is not complete in the buffer yet comes this way, as do all other items.
             item = self._reply()
-            items.append(_as_entry(item) if _is_entry(item) else item)
+            items.append(_as_written(item) if _is_entry(item) else item)
         return items
 
     def _entries(self, items: list[Any], count: int) -> None:
@@ -186,18 +234,16 @@ def _is_entry(item: Any) -> bool:
         and len(item[1]) >= 4
         and item[1][0] == b"t"
         and item[1][-2] == b"v"
-        and item[0].endswith(b"-1")
+        and item[0].endswith((b"-1", b"-2"))
     )
 
 
-def _as_entry(item: list[Any]) -> Entry:
+def _as_written(item: list[Any]) -> Entry | Pack:
     pairs = dict(zip(item[1][::2], item[1][1::2], strict=True))
     stamp = pairs.get(b"s")
-    return Entry(
-        int(item[0][:-2]),
-        int(pairs[b"t"]),
-        pairs.get(b"k"),
-        pairs[b"v"],
-        pairs.get(b"h"),
-        int(stamp.partition(b".")[0]) if stamp else None,
-    )
+    sequence = int(stamp.partition(b".")[0]) if stamp else None
+    offset, time = int(item[0][:-2]), int(pairs[b"t"])
+    if sequence is not None and item[0].endswith(b"-2"):
+        lengths = list(map(int, pairs[b"n"].split()))
+        return Pack(offset, time, pairs[b"k"], pairs[b"v"], lengths, sequence, pairs[b"g"])
+    return Entry(offset, time, pairs.get(b"k"), pairs[b"v"], pairs.get(b"h"), sequence)

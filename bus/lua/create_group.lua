@@ -1,10 +1,20 @@
 -- Make a group on every partition at once; one that exists stays where it is.
 -- ARGV: topic, partitions if the topic must be made, group, '1' = start at the end.
+-- Reply: the partitions of the topic; or, with a minus sign, nothing was made, because there are packs: `unpack` them and
+-- come again. Redis counts entries, and a group records; from now on there are no new packs.
 local topic, group = ARGV[1], ARGV[3]
 redis.call('HSETNX', 'cw:topics', topic, ARGV[2])
+local topic_key = 'cw:topic:' .. topic
 local partitions = tonumber(redis.call('HGET', 'cw:topics', topic))
+redis.call('HSET', topic_key, 'plain', '1')
 for p = 0, partitions - 1 do
-  local bounds = redis.call('HMGET', 'cw:topic:' .. topic, p .. ':first', p .. ':end')
+  local bounds = redis.call('HMGET', topic_key, p .. ':first', p .. ':packed')
+  if tonumber(bounds[2] or '0') > tonumber(bounds[1] or '0') then
+    return -partitions
+  end
+end
+for p = 0, partitions - 1 do
+  local bounds = redis.call('HMGET', topic_key, p .. ':first', p .. ':end')
   local start = tonumber((ARGV[4] == '1' and bounds[2] or bounds[1]) or '0')
   local id = '0-0'
   if start > 0 then

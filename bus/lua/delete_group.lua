@@ -7,4 +7,7 @@ for p = 0, tonumber(redis.call('HGET', 'cw:topics', ARGV[1]) or '0') - 1 do
   end
 end
 redis.call('HDEL', 'cw:groups:' .. ARGV[1], ARGV[2])
+if redis.call('HLEN', 'cw:groups:' .. ARGV[1]) == 0 then
+  redis.call('HDEL', 'cw:topic:' .. ARGV[1], 'plain')
+end
 return found

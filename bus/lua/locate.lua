@@ -21,20 +21,30 @@ local stream = 'cw:log:' .. topic .. ':' .. partition
 local suffix = '%.' .. known[2] .. '$'
 local past = offset + 2048
 while first < past do
-  local entries = redis.call(
-    'XRANGE', stream, string.format('%.0f-0', first), string.format('%.0f-1', past - 1), 'COUNT', 128)
+  local entries = redis.call('XRANGE', stream, string.format('%.0f-0', first), '+', 'COUNT', 128)
   if #entries == 0 then
     return nil
   end
   for _, entry in ipairs(entries) do
-    first = tonumber(string.match(entry[1], '^%d+'))
+    local last, kind = string.match(entry[1], '^(%d+)-(%d)')
+    last = tonumber(last)
     if entry[2][3] == 's' and string.find(entry[2][4], suffix) then
-      if tonumber(string.match(entry[2][4], '^%d+')) > number then
+      local has = tonumber(string.match(entry[2][4], '^%d+'))
+      if kind == '2' then
+        -- Of a pack, which begins with this number, the first records may have been trimmed.
+        local _, count = string.gsub(entry[2][10], '%d+', '')
+        local start = last - count + 1
+        has = has + math.max(0, first - start)
+        first = math.max(first, start)
+      else
+        first = last
+      end
+      if has > number then
         return nil
       end
       return { tonumber(partition), first }
     end
+    first = last + 1
   end
-  first = first + 1
 end
 return nil

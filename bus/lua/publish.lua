@@ -5,7 +5,9 @@
 --       seconds to remember the call,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value;
---       or * = neighbouring records: sequence name, tag, key, how many, and a value for each, which takes one number.
+--       or * = neighbouring records, one number each: sequence name, tag, key, how many, the lengths of their values
+--       with a space between, the values behind each other. They become one entry, a pack, but in a topic with groups,
+--       where Redis counts entries.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
 --        {'F', bytes} full, {'K', content} known by that name, {'S'} stale.
 local argv, call = ARGV, redis.call
@@ -47,7 +49,10 @@ elseif partitions ~= argv[2] then
 end
 
 local topic_key = 'cw:topic:' .. topic
-local size = tonumber(call('HGET', topic_key, 'size') or '0')
+local kept = call('HMGET', topic_key, 'size', 'plain')
+local size = tonumber(kept[1] or '0')
+-- Groups that were made before there were packs left no word.
+local is_plain = kept[2] or call('HLEN', 'cw:groups:' .. topic) > 0
 if size >= tonumber(argv[3]) then
   return { 'F', string.format('%.0f', size) }
 end
@@ -87,12 +92,27 @@ local function stamped(value, number, tag, context_tag)
   return value
 end
 
+-- Bytes of the varints of `count` numbers from `first` on.
+local function varint_bytes(first, count)
+  local bytes, width, limit, past = 0, 1, 128, first + count
+  while first < past do
+    while first >= limit do
+      width, limit = width + 1, limit * 128
+    end
+    local upto = math.min(past, limit)
+    bytes = bytes + (upto - first) * width
+    first = upto
+  end
+  return bytes
+end
+
 -- One mark every so many records tells `locate` where a number is.
 local MARK_DISTANCE = 2048
 local format = string.format
 
-local function mark(state, number, partition, offset)
-  if state.mark_partition == partition and offset - state.mark_offset < MARK_DISTANCE then
+-- `count` records from `offset` on have the numbers from `number` on.
+local function mark(state, number, partition, offset, count)
+  if state.mark_partition == partition and offset + count - state.mark_offset <= MARK_DISTANCE then
     return
   end
   state.mark_partition, state.mark_offset = partition, offset
@@ -130,7 +150,7 @@ local function numbered(name, count, partition, offset)
   local state = sequence_of(name)
   local first = state.last + 1
   state.last = state.last + tonumber(count)
-  mark(state, first, partition, offset)
+  mark(state, first, partition, offset, 1)
   return first, string.format('%.0f.%s', first, state.id)
 end
 
@@ -140,7 +160,7 @@ while i <= n do
   i = i + 2
   local stream = 'cw:log:' .. topic .. ':' .. partition
   local offset = tonumber(call('HGET', topic_key, partition .. ':end') or '0')
-  local added = 0
+  local added, has_packed = 0, false
   reply[#reply + 1] = partition
   reply[#reply + 1] = string.format('%.0f', offset)
   local last = offset + count
@@ -164,26 +184,37 @@ while i <= n do
       i = i + 7
     elseif flags == '*' then
       local state, tag, key = sequence_of(argv[i + 1]), argv[i + 2], argv[i + 3]
-      local number, of_sequence = tonumber(argv[i + 4]), '.' .. state.id
-      i = i + 5
-      for j = i, i + number - 1 do
-        local first = state.last + 1
-        state.last = first
-        if state.mark_partition ~= partition or offset - state.mark_offset >= MARK_DISTANCE then
-          mark(state, first, partition, offset)
-        end
-        local value = argv[j]
-        if tag ~= '' then
-          value = value .. tag .. varint(first)
-        end
-        local stamp = format('%.0f', first) .. of_sequence
-        call('XADD', stream, format('%.0f-1', offset), 't', now, 's', stamp, 'k', key, 'v', value)
-        added = added + #key + #value
-        offset = offset + 1
+      local number, lengths, values = tonumber(argv[i + 4]), argv[i + 5], argv[i + 6]
+      local first = state.last + 1
+      state.last = state.last + number
+      added = added + #values + number * #key
+      if tag ~= '' then
+        added = added + number * #tag + varint_bytes(first, number)
       end
-      i = i + number
-      -- The step below is that of the last one.
-      offset = offset - 1
+      if is_plain then
+        local at = 1
+        for length in string.gmatch(lengths, '%d+') do
+          local value = string.sub(values, at, at + length - 1)
+          at = at + length
+          if tag ~= '' then
+            value = value .. tag .. varint(first)
+          end
+          mark(state, first, partition, offset, 1)
+          local stamp = format('%.0f.%s', first, state.id)
+          call('XADD', stream, format('%.0f-1', offset), 't', now, 's', stamp, 'k', key, 'v', value)
+          first, offset = first + 1, offset + 1
+        end
+        -- The step below is that of the last one.
+        offset = offset - 1
+      else
+        mark(state, first, partition, offset, number)
+        offset = offset + number - 1
+        local stamp = format('%.0f.%s', first, state.id)
+        call(
+          'XADD', stream, format('%.0f-2', offset), 't', now, 's', stamp, 'g', tag, 'k', key, 'n', lengths, 'v', values)
+        has_packed = true
+      end
+      i = i + 7
     elseif flags == '-' then
       local value = argv[i + 1]
       call('XADD', stream, id, 't', now, 'v', value)
@@ -231,6 +262,11 @@ while i <= n do
   local kept = tonumber(call('HGET', topic_key, partition .. ':size') or '0')
   updates[#updates + 1] = partition .. ':size'
   updates[#updates + 1] = string.format('%.0f', kept + added)
+  if has_packed then
+    -- Behind the newest pack, for `create_group`.
+    updates[#updates + 1] = partition .. ':packed'
+    updates[#updates + 1] = string.format('%.0f', offset)
+  end
 end
 
 updates[#updates + 1] = 'size'

@@ -80,6 +80,9 @@ for name, is in pairs(expired) do
     reply[#reply + 1] = name
   end
 end
+if #reply > 2 and redis.call('HLEN', groups_key) == 0 then
+  redis.call('HDEL', topic_key, 'plain')
+end
 
 local holds = redis.call('HGETALL', 'cw:holds:' .. topic)
 for i = 1, #holds, 2 do
@@ -89,17 +92,54 @@ for i = 1, #holds, 2 do
   end
 end
 
-local function fields_of(entry)
-  local time, size = 0, 32
-  for i = 1, #entry[2], 2 do
-    local name, value = entry[2][i], entry[2][i + 1]
-    if name == 't' then
-      time = tonumber(value)
-    elseif name ~= 's' then
-      size = size + #value
-    end
+local function varint_bytes(number)
+  local bytes = 1
+  while number > 127 do
+    bytes, number = bytes + 1, math.floor(number / 128)
   end
-  return time, size
+  return bytes
+end
+
+-- What is known of the records of an entry: its last offset, its time, and the size of all, or in a pack of each, by
+-- offset.
+local function known_of(entry)
+  local fields = named(entry[2])
+  local last, kind = string.match(entry[1], '^(%d+)-(%d)')
+  local found = { last = tonumber(last), time = tonumber(fields['t'] or '0') }
+  if kind == '2' then
+    local number = tonumber(string.match(fields['s'], '^%d+'))
+    local _, count = string.gsub(fields['n'], '%d+', '')
+    local offset = found.last - count + 1
+    found.sizes = {}
+    for length in string.gmatch(fields['n'], '%d+') do
+      local size = 32 + #fields['k'] + length
+      if fields['g'] ~= '' then
+        size = size + #fields['g'] + varint_bytes(number)
+      end
+      found.sizes[offset] = size
+      offset, number = offset + 1, number + 1
+    end
+  else
+    found.size = 32 + #(fields['k'] or '') + #(fields['h'] or '') + #(fields['v'] or '')
+  end
+  return found
+end
+
+-- Time and size of the first record of a log, nothing where there is none.
+local function first_of(log)
+  local known = log.known
+  if not known or known.last < log.first then
+    if not log.entries or log.at > #log.entries then
+      log.at, log.entries = 1, redis.call(
+        'XRANGE', log.stream, string.format('%.0f-0', log.first), '+', 'COUNT', CHUNK)
+    end
+    if #log.entries == 0 then
+      return nil
+    end
+    known = known_of(log.entries[log.at])
+    log.known, log.at = known, log.at + 1
+  end
+  return known.time, known.size or known.sizes[log.first]
 end
 
 local total = tonumber(redis.call('HGET', topic_key, 'size') or '0')
@@ -116,49 +156,31 @@ if ARGV[2] ~= 'inf' then
   local oldest = now - tonumber(ARGV[2])
   for p = 0, partitions - 1 do
     local log = logs[p]
-    local going = log.first < log.limit
-    while going and left > 0 do
-      local entries = redis.call(
-        'XRANGE', log.stream, string.format('%.0f-0', log.first), '+', 'COUNT', CHUNK)
-      going = #entries > 0
-      for _, entry in ipairs(entries) do
-        local time, size = fields_of(entry)
-        if log.first >= log.limit or time >= oldest or left <= 0 then
-          going = false
-          break
-        end
-        drop(log, size)
+    while log.first < log.limit and left > 0 do
+      local time, size = first_of(log)
+      if not time or time >= oldest then
+        break
       end
+      drop(log, size)
     end
   end
 end
 
 if ARGV[3] ~= 'inf' then
   local keep = tonumber(ARGV[3])
-  local heads = {}
   while total > keep and left > 0 do
     local oldest, oldest_time
     for p = 0, partitions - 1 do
       local log = logs[p]
-      if log.first < log.limit then
-        local head = heads[p]
-        if not head or head.next > #head.entries then
-          head = { next = 1, entries = redis.call(
-            'XRANGE', log.stream, string.format('%.0f-0', log.first), '+', 'COUNT', CHUNK) }
-          heads[p] = head
-        end
-        local time = head.entries[head.next] and fields_of(head.entries[head.next])
-        if time and (not oldest or time < oldest_time) then
-          oldest, oldest_time = p, time
-        end
+      local time = log.first < log.limit and first_of(log)
+      if time and (not oldest or time < oldest_time) then
+        oldest, oldest_time = p, time
       end
     end
     if not oldest then
       break
     end
-    local head = heads[oldest]
-    local _, size = fields_of(head.entries[head.next])
-    head.next = head.next + 1
+    local _, size = first_of(logs[oldest])
     drop(logs[oldest], size)
   end
 end

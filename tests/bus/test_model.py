@@ -8,14 +8,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from bus.api import Bus, Position, Record
+from bus.api import Bus, Position, Record, SequenceStamp
 from bus.memory_bus import MemoryBus
 from bus.redis_bus import RedisBus
+from bus.stamps import stamped
 from core.errors import BusError, OffsetOutOfRange
 
 PARTITIONS = 2
 KEY_OF_PARTITION = (b"A", b"")
 partition = st.integers(0, PARTITIONS - 1)
+STAMPS = [SequenceStamp(f"s{p}", tag=b"\x68") for p in range(PARTITIONS)]
+OFFSETS = st.integers(0, 30) | st.integers(0, 300)
 group_name = st.sampled_from(["g", "h"])
 
 
@@ -33,6 +36,7 @@ class BusMachine(RuleBasedStateMachine):
         self.bus = type(self).make_bus()
         self.bus.create_topic("t", PARTITIONS)
         self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.numbers: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
         self.first = [0] * PARTITIONS
         self.holds: dict[str, dict[int, int]] = {}
         self.groups: dict[str, ModelGroup] = {}
@@ -49,7 +53,28 @@ class BusMachine(RuleBasedStateMachine):
         batch = [Record(value, key=key, partition_key=KEY_OF_PARTITION[p]) for p, value, key in records]
         assert self.bus.publish("t", batch) == expected
 
-    @rule(p=partition, start=st.integers(0, 30), limit=st.integers(1, 8))
+    @rule(p=partition, values=st.lists(st.binary(max_size=40), min_size=1, max_size=200))
+    def publish_numbered(self, p: int, values: list[bytes]) -> None:
+        """Records that lie together, in packs where there are no groups."""
+        end, numbers, stamp = len(self.values[p]), self.numbers[p], STAMPS[p]
+        batch = [Record(value, key=KEY_OF_PARTITION[p], sequence=stamp) for value in values]
+        assert self.bus.publish("t", batch) == [Position(p, end + place) for place in range(len(values))]
+        for value in values:
+            number = len(numbers) + 1
+            numbers[number] = len(self.values[p])
+            self.values[p].append(stamped(value, stamp, number))
+
+    @rule(p=partition, at=st.integers(0, 100))
+    def locate(self, p: int, at: int) -> None:
+        number = len(self.numbers[p]) * at // 100
+        found = self.bus.locate("t", STAMPS[p].name, number)
+        offset = self.numbers[p].get(number, -1)
+        if offset < self.first[p]:
+            assert found is None
+        else:
+            assert found is not None and found.partition == p and self.first[p] <= found.offset <= offset
+
+    @rule(p=partition, start=OFFSETS, limit=st.integers(1, 80))
     def read(self, p: int, start: int, limit: int) -> None:
         if not self.first[p] <= start <= len(self.values[p]):
             with pytest.raises(OffsetOutOfRange):
@@ -59,7 +84,7 @@ class BusMachine(RuleBasedStateMachine):
         assert [r.value for r in found] == self.values[p][start : start + limit]
         assert [r.offset for r in found] == list(range(start, start + len(found)))
 
-    @rule(reader=st.sampled_from(["r", "s:0"]), p=partition, offset=st.integers(0, 30))
+    @rule(reader=st.sampled_from(["r", "s:0"]), p=partition, offset=OFFSETS)
     def hold(self, reader: str, p: int, offset: int) -> None:
         self.bus.hold("t", reader, {p: offset})
         self.holds.setdefault(reader, {})[p] = offset
@@ -93,7 +118,7 @@ class BusMachine(RuleBasedStateMachine):
     def delete_group(self, name: str) -> None:
         assert self.bus.delete_group("t", name) == (self.groups.pop(name, None) is not None)
 
-    @rule(name=group_name, p=partition, limit=st.integers(1, 5))
+    @rule(name=group_name, p=partition, limit=st.integers(1, 40))
     def read_group(self, name: str, p: int, limit: int) -> None:
         group = self.groups.get(name)
         if group is None:

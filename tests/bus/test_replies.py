@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.api import StoredRecord
-from bus.replies import Entry, ReplyParser, stored
+from bus.replies import Entry, Pack, ReplyParser, dense, stored
 from bus.store import pack
 
 
@@ -43,8 +43,12 @@ def wire(reply: Any) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(reply), reply)
 
 
-def wire_of_entry(entry: Entry) -> bytes:
-    fields: list[bytes] = [b"t", b"%d" % entry.timestamp_ms]
+def wire_of_entry(entry: Entry | Pack) -> bytes:
+    if isinstance(entry, Pack):
+        fields = [b"t", b"%d" % entry.timestamp_ms, b"s", b"%d.7" % entry.sequence, b"g", entry.tag, b"k", entry.key]
+        fields += [b"n", b" ".join(b"%d" % length for length in entry.lengths), b"v", entry.values]
+        return wire([b"%d-2" % entry.offset, fields])
+    fields = [b"t", b"%d" % entry.timestamp_ms]
     if entry.sequence is not None:
         fields += (b"s", b"%d.7" % entry.sequence)
     if entry.headers is not None:
@@ -67,11 +71,20 @@ entries = st.builds(
     headers=st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5)).map(lambda h: json.dumps(h).encode()),
     sequence=st.none() | st.integers(1, 2**53),
 )
+packs = st.builds(
+    lambda values, **rest: Pack(values=b"".join(values), lengths=list(map(len, values)), **rest),
+    values=st.lists(payloads, min_size=2, max_size=5),
+    offset=st.integers(10, 2**53),
+    timestamp_ms=st.integers(0, 10**13),
+    key=payloads,
+    sequence=st.integers(1, 2**53),
+    tag=payloads,
+)
 sizes = st.lists(st.integers(1, 200), min_size=1, max_size=5)
 
 
-@given(st.lists(entries, max_size=12), sizes)
-def test_entries_read_the_same_however_they_are_cut(wanted: list[Entry], cut: list[int]) -> None:
+@given(st.lists(entries | packs, max_size=12), sizes)
+def test_entries_read_the_same_however_they_are_cut(wanted: list[Entry | Pack], cut: list[int]) -> None:
     data = b"*%d\r\n" % len(wanted) + b"".join(map(wire_of_entry, wanted))
     parser = parser_of(data * 2, cut)
     assert parser.read_response() == wanted
@@ -102,6 +115,27 @@ def test_errors_are_told_apart() -> None:
 def test_an_entry_becomes_a_record() -> None:
     entry = Entry(5, 1_700_000_000_000, b"k", b"v", b'{"a": "b"}', 9)
     assert stored("t", 2, [entry]) == [StoredRecord("t", 2, 5, 1_700_000_000_000, b"k", b"v", {"a": "b"}, 9)]
+
+
+def test_a_pack_becomes_its_records_from_any_of_them_on() -> None:
+    single = Entry(9, 1, None, b"x", None, None)
+    pack_of_three = Pack(12, 2, b"k", b"aabbb", [2, 0, 3], 127, b"\x68")
+    records = [
+        Entry(10, 2, b"k", b"aa\x68\x7f", None, 127),
+        Entry(11, 2, b"k", b"\x68\x80\x01", None, 128),
+        Entry(12, 2, b"k", b"bbb\x68\x81\x01", None, 129),
+    ]
+    assert dense([single, pack_of_three], 9) == [single, *records]
+    assert [dense([pack_of_three], first) for first in (10, 11, 12)] == [records, records[1:], records[2:]]
+    after = Entry(13, 3, None, b"y", None, None)
+    assert dense([pack_of_three, after], 12) == [records[2], after]
+
+
+def test_missing_entries_and_those_of_strangers_are_noticed() -> None:
+    entry, pack_of_two = Entry(9, 1, None, b"x", None, None), Pack(12, 2, b"k", b"ab", [1, 1], 1, b"")
+    assert dense([entry, pack_of_two], 9) is None
+    assert dense([pack_of_two], 10) is None
+    assert dense([pack_of_two, [b"13-1", [b"v", b"poison"]]], 11) is None
 
 
 def test_commands_are_packed_as_redis_reads_them() -> None:
