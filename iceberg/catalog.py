@@ -65,6 +65,8 @@ def spark_catalog_conf(settings: Settings) -> dict[str, str]:
             own = {"type": "rest", "uri": _required_uri(settings)}
     if is_object_store(settings):
         own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+        if region := settings.iceberg.properties.get("s3.region"):
+            own["client.region"] = region  # what Java's client calls pyiceberg's s3.region
     own |= {"warehouse": warehouse_of(settings), "cache-enabled": "false", **settings.iceberg.properties}
     prefix = f"spark.sql.catalog.{SPARK_CATALOG}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{key}": value for key, value in own.items()}

@@ -12,6 +12,9 @@ GUARD = Path(__file__).with_name("guard.py")
 #: `<run id>/<part>`: every process that a part starts inherits it, whatever process group it moves to.
 MARK = "CANDLEWRIGHT_SUPERVISED"
 _PROC = Path("/proc")
+#: glibc gives each thread a heap of its own, up to eight a core; what one frees is then of no use to the others, and the
+#: parts, above all Spark with its many threads, grow for hours before they are as large as they get.
+_MEMORY = {"MALLOC_ARENA_MAX": "2"}
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, cwd: Path) -> "subprocess.Popen[bytes]":
@@ -20,7 +23,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, cwd
     """
     return subprocess.Popen(
         [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
-        env={**environment, MARK: mark},
+        env={**_MEMORY, **environment, MARK: mark},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -58,12 +58,18 @@ def test_both_readers_are_pointed_at_one_file(settings: Settings) -> None:
 
 
 def test_a_database_address_is_split_for_jdbc(settings: Settings) -> None:
-    group = IcebergSettings(catalog="jdbc", uri="postgresql+psycopg2://me:secret@db:5432/lake", warehouse="s3://b/w")
+    group = IcebergSettings(
+        catalog="jdbc",
+        uri="postgresql+psycopg2://me:secret@db:5432/lake",
+        warehouse="s3://b/w",
+        properties={"s3.region": "eu-west-1"},
+    )
     conf = spark_catalog_conf(settings.model_copy(update={"iceberg": group}))
     assert conf["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db:5432/lake"
     assert conf["spark.sql.catalog.lake.jdbc.user"] == "me"
     assert conf["spark.sql.catalog.lake.jdbc.password"] == "secret"
     assert conf["spark.sql.catalog.lake.io-impl"].endswith("S3FileIO")
+    assert conf["spark.sql.catalog.lake.client.region"] == "eu-west-1"
 
 
 def test_a_rest_catalog_needs_an_address(settings: Settings) -> None:
