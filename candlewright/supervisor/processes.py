@@ -12,7 +12,7 @@ GUARD = Path(__file__).with_name("guard.py")
 #: `<run id>/<part>`: every process that a part starts inherits it, whatever process group it moves to.
 MARK = "CANDLEWRIGHT_SUPERVISED"
 _PROC = Path("/proc")
-#: glibc gives each thread a heap of its own, up to eight a core; what one frees is then of no use to the others, and the
+#: glibc gives each thread a heap of its own, up to eight a core. What one frees is of no use to the others, so that the
 #: parts, above all Spark with its many threads, grow for hours before they are as large as they get.
 _MEMORY = {"MALLOC_ARENA_MAX": "2"}
 
