@@ -93,6 +93,19 @@ def may_be_empty(pattern: Pattern) -> bool:
             return True
 
 
+def is_single(pattern: Pattern) -> bool:
+    """Whether it matches in one way at most, wherever it begins."""
+    match pattern:
+        case Concatenation(parts):
+            return all(is_single(part) for part in parts)
+        case Exclusion(inner, _):
+            return is_single(inner)
+        case Quantified():
+            return pattern.lower == pattern.upper and is_single(pattern.inner)
+        case _:
+            return not isinstance(pattern, Alternation | Permutation)
+
+
 def has_exclusion(pattern: Pattern) -> bool:
     match pattern:
         case Exclusion():
@@ -206,18 +219,27 @@ class _Compiler:
         for jump in jumps:
             self.code[jump].targets = (self.here,)
 
-    def permuted(self, parts: tuple[Pattern, ...], excluded: bool) -> None:
-        """All orders, by list position; common beginnings are shared, which keeps their order."""
+    def permuted(self, parts: tuple[Pattern, ...], excluded: bool, before: tuple[Pattern, ...] = ()) -> None:
+        """`before` and all orders of `parts`, by list position.
+
+        Orders share a beginning that matches in one way only. All ways of any other come before the next order, so that
+        each order has it for itself.
+        """
         if len(parts) == 1:
-            self.pattern(parts[0], excluded)
+            for part in (*before, *parts):
+                self.pattern(part, excluded)
             return
         split = self.emit(Instruction(Op.SPLIT))
         starts: list[int] = []
         jumps: list[int] = []
         for index, part in enumerate(parts):
             starts.append(self.here)
-            self.pattern(part, excluded)
-            self.permuted(parts[:index] + parts[index + 1 :], excluded)
+            others = parts[:index] + parts[index + 1 :]
+            if before or not is_single(part):
+                self.permuted(others, excluded, (*before, part))
+            else:
+                self.pattern(part, excluded)
+                self.permuted(others, excluded)
             jumps.append(self.emit(Instruction(Op.JUMP)))
         self.code[split].targets = tuple(starts)
         for jump in jumps:
