@@ -233,7 +233,7 @@ class Binder:
             if name == "LOG" and len(arguments) > 2:
                 raise Mismatch
             wanted, kind = FUNCTIONS[name].signature(types)
-            if name in ("+", "-") and kind.kind is Kind.TIMESTAMP and _moves_by_days(arguments):
+            if kind.kind is Kind.TIMESTAMP and _moves_by_days(name, arguments, extra):
                 kind = DATE
         except Mismatch:
             shown = ", ".join(str(kind) for kind in types)
@@ -395,9 +395,13 @@ _CASTS = {
 }
 
 
-def _moves_by_days(arguments: Sequence[Expression]) -> bool:
-    """A date and a written interval of whole days are a date again."""
+def _moves_by_days(name: str, arguments: Sequence[Expression], unit: str) -> bool:
+    """A date and whole days are a date again."""
     kinds = {argument.type.kind for argument in arguments}
+    if name == "DATE_ADD":
+        return Kind.DATE in kinds and UNITS[unit] % UNITS["DAY"] == 0
+    if name not in ("+", "-"):
+        return False
     amounts = [a.value for a in arguments if isinstance(a, Constant) and a.type.kind is Kind.INTERVAL]
     return Kind.DATE in kinds and len(amounts) == 1 and amounts[0] is not None and amounts[0] % UNITS["DAY"] == 0
 

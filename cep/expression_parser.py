@@ -298,32 +298,44 @@ class ExpressionReader(Reader):
         return found
 
     def _as_type(self, cast: CallNode) -> Node:
-        """The CAST to the type that stands here; VARCHAR(n) keeps the first n characters."""
-        is_short = self.is_word("VARCHAR") and self.is_symbol("(", ahead=1) and self.peek(2).text.isdigit()
-        size = LiteralNode(int(self.peek(2).text[:9]), INT, self.peek(2).at) if is_short else None
-        found = replace(cast, type=self.type_name())
-        if size is None:
-            return found
-        return CallNode("SUBSTRING", (found, LiteralNode(1, INT, size.at), size), cast.at)
+        """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them, DECIMAL(p, s)
+        rounds to s digits."""
+        at = self.at
+        word = self.token.text.upper()
+        kind, sizes = self._sized_type()
+        found = replace(cast, type=kind)
 
-    def type_name(self) -> SqlType:
+        def number(value: int) -> LiteralNode:
+            return LiteralNode(value, INT, at)
+
+        if word == "VARCHAR" and sizes:
+            return CallNode("SUBSTRING", (found, number(1), number(sizes[0])), cast.at)
+        if word == "CHAR" and sizes:
+            return CallNode("RPAD", (found, number(sizes[0]), LiteralNode(" ", STRING, at)), cast.at)
+        if word in ("DECIMAL", "NUMERIC"):
+            return CallNode("ROUND", (found, number(sizes[1] if len(sizes) > 1 else 0)), cast.at)
+        return found
+
+    def _sized_type(self) -> tuple[SqlType, tuple[int, ...]]:
+        """A type and the numbers in the parentheses behind it."""
         token = self.advance()
         word = token.text.upper()
         if token.kind is not TokenKind.NAME:
             raise token.reject(f"expected a type, found {token.shown}")
         if word.startswith("TIMESTAMP"):
-            return self._timestamp_type()
+            return self._timestamp_type(), ()
         if word not in TYPES:
             known = ", ".join(sorted({str(kind) for kind in TYPES.values()}))
             raise token.reject(f"unknown type '{token.text[:40]}'", f"the types are {known} and timestamp")
         if word == "DOUBLE":
             self.accept_words("PRECISION")
+        sizes: list[int] = []
         if self.accept("("):
-            self._digits()
+            sizes.append(self._digits())
             if self.accept(","):
-                self._digits()
+                sizes.append(self._digits())
             self.expect(")")
-        return TYPES[word]
+        return TYPES[word], tuple(sizes)
 
     def _timestamp_type(self) -> SqlType:
         digits = 3

@@ -8,7 +8,7 @@ from cep.binder import Binder, Field, Parameters, closest
 from cep.expressions import Aggregation, Column, Constant, Expression, walk
 from cep.limits import Limits
 from cep.over import RANKING, VALUES, Bound, Frame, Window, WindowFunction
-from cep.program import first_anchor, has_exclusion
+from cep.program import first_anchor
 from cep.recognize import SortKey, bind_recognize
 from cep.signatures import Mismatch
 from cep.syntax import (
@@ -271,8 +271,6 @@ class SelectBinder(Binder):
 
 def _check_window_pattern(node: RecognizeNode) -> None:
     """A window shows one match a row at most: SQL leaves out what would need more."""
-    if has_exclusion(node.pattern):
-        raise node.at.reject("{- -} is not possible in a window")
     anchor = first_anchor(node.pattern)
     if anchor is not None:
         raise anchor.at.reject("^ and $ are not possible in a window")
