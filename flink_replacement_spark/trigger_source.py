@@ -6,7 +6,8 @@ triggers run. Options: `url`, `reader` (holds what is not committed), `tasks` (i
 `max_records` and `max_bytes` (of each topic, a micro-batch).
 
 Registrations come behind the rows that were there before them: their end is read first, and they are held back until
-the rows that were there then are planned. So are marks, so that the trades which a clock speaks of have come.
+the rows that were there then are planned. So are marks, so that the trades which a clock speaks of have come; and bars
+wait for the trades of their partition that were there, those that they are made of among them.
 """
 
 import json
@@ -172,16 +173,18 @@ class TriggerStreamReader(DataSourceStreamReader):
         bus.wait(places, waiting)
         if self._barrier is None:
             behind = {topic: _ends(bus.state(topic)) for topic in BEHIND}
-            states = {topic: bus.state(topic) for topic in ROWS}
-            self._barrier = _Barrier(behind, {topic: _ends(own) for topic, own in states.items()})
+            bars, trades = bus.state(bus_topics.OHLC), bus.state(bus_topics.TICKS)
+            self._barrier = _Barrier(behind, {bus_topics.OHLC: _ends(bars), bus_topics.TICKS: _ends(trades)})
         else:
-            states = {topic: bus.state(topic) for topic in ROWS}
+            bars, trades = bus.state(bus_topics.OHLC), bus.state(bus_topics.TICKS)
         barrier = self._barrier
-        found: Offsets = {
-            topic: capped(planned[topic], [state.end for state in own], self._limit(own))
-            for topic, own in states.items()
-        }
-        found |= {topic: planned[topic] for topic in BEHIND}
+        found: Offsets = {topic: planned[topic] for topic in BEHIND}
+        ticks = capped(planned[bus_topics.TICKS], [state.end for state in trades], self._limit(trades))
+        made = [
+            end if ticks[p] >= barrier.rows[bus_topics.TICKS][p] else planned[bus_topics.OHLC].get(p, 0)
+            for p, end in barrier.rows[bus_topics.OHLC].items()
+        ]
+        found |= {bus_topics.TICKS: ticks, bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, self._limit(bars))}
         if all(offset >= barrier.rows[topic][p] for topic in ROWS for p, offset in found[topic].items()):
             for topic, ends in barrier.behind.items():
                 found[topic] = capped(planned[topic], [ends[str(p)] for p in range(len(ends))], self._max_records)

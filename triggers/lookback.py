@@ -21,6 +21,8 @@ from venues.grid import SECOND
 __all__ = ["Lookback", "LookbackRequest", "past_bars", "past_ticks"]
 
 _UNKNOWN = -(2**63)
+#: Past rows are numbered up to these: those that were read, and behind them those that came but had been asked for.
+_STORED, _ASKED_FOR = -(2**61), -(2**60)
 _TICKS, _BARS = INPUTS["ticks"].schema, INPUTS["ohlc"].schema
 
 
@@ -84,7 +86,7 @@ def _keys(rows: pa.Table, names: Collection[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class Lookback:
-    """What is left of the look-back of one running trigger. Past rows have numbers below 0, the newest -1.
+    """What is left of the look-back of one running trigger. Past rows have numbers below 0.
 
     `starts_at`: the number of its first live row. `newest`, `floors`: per input and ticker the event time (ns) of the
     newest past row, and the one that no row is taken from behind any more. `pending`: past trades at or after the
@@ -98,7 +100,8 @@ class Lookback:
 
     def begin(self, rows: pa.Table, time_column: str, clock: Clock, delay_ns: int) -> dict[int, pa.Table]:
         """Take past rows in event order. Per input those that may be fed at once, by ticker, then in event order."""
-        rows = rows.append_column(SEQUENCE, pa.array(np.arange(-rows.num_rows, 0, dtype=np.int64)))
+        numbers = np.arange(_STORED - rows.num_rows, _STORED, dtype=np.int64)
+        rows = rows.append_column(SEQUENCE, pa.array(numbers))
         if time_column == "open_time":
             periods = _integers(rows, "period_seconds")
             return {int(p): self._begin_bars(int(p), rows.filter(pa.array(periods == p))) for p in np.unique(periods)}
@@ -131,7 +134,8 @@ class Lookback:
 
     def live(self, label: int, rows: pa.Table, clock: Clock, *, takes_revisions: bool) -> pa.Table:
         """The live rows that the past has not had, and with trades the pending ones whose turn has come."""
-        wanted = rows[SEQUENCE].to_numpy() >= self.starts_at
+        numbers = rows[SEQUENCE].to_numpy()
+        wanted = (numbers >= self.starts_at) | (numbers < 0)
         floors = self.floors.get(label, {})
         if floors and not takes_revisions:
             time_column = "open_time" if label else "ts_ns"
@@ -145,6 +149,22 @@ class Lookback:
         forever = dict.fromkeys(clock.closed, 2**63 - 1)
         due = self._release(self.pending, clock.watermarks | forever)
         return _in_order(pa.concat_tables([due, rows.cast(due.schema)]), "ts_ns") if due.num_rows else rows
+
+    def older(self, label: int, rows: pa.Table, ages: NDArray[np.int64], most_ns: int) -> pa.Table:
+        """Live rows with those from before the registration (`ages` above 0) made past ones, or left out where they are
+        older than `most_ns`.
+        """
+        numbers = rows[SEQUENCE].to_numpy()
+        is_past = (ages > 0) & (numbers >= self.starts_at)
+        place = rows.schema.get_field_index(SEQUENCE)
+        rows = rows.set_column(place, SEQUENCE, pa.array(np.where(is_past, numbers + _ASKED_FOR, numbers)))
+        times = _integers(rows, "open_time" if label else "ts_ns")
+        newest = self.newest.setdefault(label, {})
+        kept = is_past & (ages <= most_ns)
+        if kept.any():
+            for ticker, time in _newest(rows.filter(pa.array(kept)), times[kept]).items():
+                newest[ticker] = max(time, newest.get(ticker, _UNKNOWN))
+        return rows.filter(pa.array(ages <= most_ns))
 
     def sent(self, label: int, events: Events, *, is_joined: bool) -> Events:
         """Without events whose last row is a past one, unless it was their deadline that passed.

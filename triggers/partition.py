@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from protobuf import records_pb2 as records
+from triggers.asked_for import Ages
 from triggers.check import CompiledTrigger, TriggerRules
 from triggers.clocks import TICKS
 from triggers.events import Firing, firings, schema_of
@@ -92,7 +93,7 @@ class TriggerPartition:
         for due in intake.bars(bars, times, now_ns):
             self._feed(due, output)
         if now_ns:
-            silent = list(silences(self._registry, intake.clocks.arrivals, now_ns))
+            silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns))
             output.fired += silent
             output.is_changed |= bool(silent)
         for value in controls:
@@ -156,6 +157,7 @@ class TriggerPartition:
         if not moved.tickers:
             return
         output.is_changed = True
+        is_reached = self._intake.ticks.asked_for.reaches(due.label, moved.rows)
         for number, shard in self._registry.concerned(moved.tickers):
             if not shard.takes(due.label) or not shard.is_concerned(moved):
                 continue
@@ -164,11 +166,14 @@ class TriggerPartition:
             else:
                 takes = shard.compiled.is_stateless != due.is_ordered
             if takes:
-                self._feed_shard(number, shard, due.label, moved, output)
+                self._feed_shard(number, shard, due.label, moved, output, is_reached=is_reached)
 
-    def _feed_shard(self, number: int, shard: Shard, label: int, moved: Moved, output: TriggerOutput) -> None:
+    def _feed_shard(
+        self, number: int, shard: Shard, label: int, moved: Moved, output: TriggerOutput, *, is_reached: bool
+    ) -> None:
+        """`is_reached`: there may be rows that were asked for."""
         try:
-            events, is_truncated = shard.feed(label, moved)
+            events, is_truncated = shard.feed(label, moved, self._ages(shard, label) if is_reached else None)
             found = firings(events, shard.compiled.query.columns, label, shard.compiled.numbers_hold, is_truncated)
         except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
             owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
@@ -178,13 +183,20 @@ class TriggerPartition:
             parts = shard.split(label)
             self._registry.forget(number)
             for part in parts:
-                self._feed_shard(self._registry.keep(part), part, label, moved, output)
+                self._feed_shard(self._registry.keep(part), part, label, moved, output, is_reached=is_reached)
             return
         schema = schema_of(shard.compiled.query.columns)
         for firing in found:
             owner = shard.owner_of(firing.ticker)
             if owner is not None:
                 _fire(self.triggers[owner], label, firing, schema, shard.compiled, output)
+
+    def _ages(self, shard: Shard, label: int) -> Ages:
+        def registered_at(ticker: str) -> int | None:
+            owner = shard.owner_of(ticker)
+            return None if owner is None else self.triggers[owner].asked_ns
+
+        return lambda rows: self._intake.ticks.asked_for.ages(label, rows, registered_at)
 
     # ---- state
     def save(self) -> bytes:

@@ -16,6 +16,7 @@ from core.errors import BadFrame
 from protobuf import tick_columns
 from protobuf.candlewright_pb2 import OHLCV
 from protobuf.tick_columns import TickColumns
+from triggers.asked_for import AskedFor
 from triggers.check import INPUTS
 from venues.grid import SECOND
 
@@ -26,6 +27,8 @@ _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
 _ALWAYS = frozenset({"ticker", "ts_ns", SEQUENCE})
+#: No clock is so far ahead of another.
+_MAX_AHEAD_NS = 2**62
 #: Ids that are no numbers are remembered one by one, a ticker.
 _TEXT_IDS = 20_000
 
@@ -40,12 +43,13 @@ def ticker_of(value: bytes) -> str | None:
 @dataclass(slots=True)
 class TickIntake:
     """`counted`: per ticker the largest number of its topic that was read; `next_row`: the number of the next new
-    trade of the partition."""
+    trade of the partition; `asked_for`: which of them did not come as they happened."""
 
     next_row: int = 0
     counted: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
     bad_records: int = 0
+    asked_for: AskedFor = field(default_factory=AskedFor)
     _seen: dict[str, SeenIds] = field(default_factory=dict)
     _text_ids: dict[str, dict[str, None]] = field(default_factory=dict)
 
@@ -62,7 +66,11 @@ class TickIntake:
         sizes = np.array([len(batch) for batch in batches], np.int64)
         ids = np.concatenate([batch.trade_id for batch in batches])
         picked = self._sound(batches, self._new(batches, sizes, ids))
-        return self._table(batches, np.array(arrivals), np.repeat(np.arange(len(batches)), sizes), ids, picked, columns)
+        of_row = np.repeat(np.arange(len(batches)), sizes)
+        found = self._table(batches, np.array(arrivals), of_row, ids, picked, columns)
+        if any(batch.clock_ahead is not None for batch in batches):
+            self._note(batches, of_row[picked], found[SEQUENCE].to_numpy())
+        return found
 
     def pass_over(self, values: Iterable[bytes]) -> dict[str, int]:
         """Know these trades when they come again, and make no rows of them; the newest event time (ns) per ticker."""
@@ -70,10 +78,27 @@ class TickIntake:
         if batches:
             sizes = np.array([len(batch) for batch in batches], np.int64)
             self._new(batches, sizes, np.concatenate([batch.trade_id for batch in batches]))
+            self._note(batches)
         reached: dict[str, int] = {}
         for batch in batches:
             reached[batch.ticker] = max(reached.get(batch.ticker, 0), int(batch.timestamp.max()))
         return reached
+
+    def _note(
+        self,
+        batches: Sequence[TickColumns],
+        of_row: NDArray[np.int64] | None = None,
+        numbers: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Which batches an ingestor had to ask for. `of_row`, `numbers`: of the rows that were made, if any were."""
+        for place, batch in enumerate(batches):
+            ahead = batch.clock_ahead
+            if ahead is None or abs(ahead) > _MAX_AHEAD_NS:
+                continue
+            own = [] if numbers is None else numbers[of_row == place].tolist()
+            rows = (own[0], own[-1] + 1) if own else (0, 0)
+            until_ns = int(batch.received_at.max()) + ahead
+            self.asked_for.note(batch.ticker, ahead, int(batch.timestamp.max()), until_ns, *rows)
 
     def _new(
         self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_]
@@ -175,6 +200,7 @@ class TickIntake:
             "counts": [self.duplicates, self.bad_records],
             "seen": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._seen.items()},
             "text_ids": {t: list(ids) for t, ids in self._text_ids.items()},
+            "asked_for": self.asked_for.save(),
         }
 
     @classmethod
@@ -185,6 +211,8 @@ class TickIntake:
             for t, (limit, floor, first, last) in state["seen"].items()
         }
         intake._text_ids = {t: dict.fromkeys(ids) for t, ids in state["text_ids"].items()}
+        # States of older versions do not have it.
+        intake.asked_for = AskedFor.load(state.get("asked_for", {}))
         return intake
 
 

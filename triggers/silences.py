@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from triggers.asked_for import AskedFor
 from triggers.clocks import NO_ROW, Arrival
 from triggers.events import Fired, silence
 from triggers.registry import Registry
@@ -12,7 +13,7 @@ __all__ = ["silences"]
 Arrivals = dict[int, dict[str, Arrival]]
 
 
-def silences(registry: Registry, arrivals: Arrivals, now_ns: int) -> Iterable[Fired]:
+def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, now_ns: int) -> Iterable[Fired]:
     """The events that are due, each silence once."""
     for shard in registry.shards.values():
         silent_ns = shard.compiled.options.deadman_ns
@@ -25,7 +26,13 @@ def silences(registry: Registry, arrivals: Arrivals, now_ns: int) -> Iterable[Fi
             trigger = registry.triggers[named.get(ticker) or shard.sole]
             first = trigger.bars_from if shard.compiled.is_on_bars else trigger.ticks_from
             own = {label: arrivals[label].get(ticker) for label in labels}
-            found = {label: last for label, last in own.items() if last is not None and last.row >= first}
+            found = {
+                label: last
+                for label, last in own.items()
+                if last is not None
+                and last.row >= first
+                and not asked_for.is_past(label, ticker, last.row, last.time_ns, trigger.asked_ns)
+            }
             for label, last in found.items():
                 if now_ns - last.at_ns >= silent_ns:
                     yield from _said(trigger, label, ticker, last, now_ns)

@@ -13,6 +13,7 @@ from cep import Clock, Events, TriggerStream
 from cep.plans import Join
 from cep.slots import Lifted
 from protobuf import records_pb2 as records
+from triggers.asked_for import Ages
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
 from triggers.moved import Moved
@@ -32,7 +33,7 @@ class Trigger:
     """One registration. Rows numbered below `ticks_from` and `bars_from` came before it and do not exist for it.
 
     `fired`: per input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
-    reported. `registered_ns`: when it began here, by the wall clock.
+    reported. `registered_ns`: when it began here, by the wall clock; `asked_ns`: when its owner asked for it.
     """
 
     trigger_id: str
@@ -48,6 +49,7 @@ class Trigger:
     fired: dict[str, int] = field(default_factory=dict)
     silent: dict[str, int] = field(default_factory=dict)
     registered_ns: int = 0
+    asked_ns: int = 0
 
     @classmethod
     def of(
@@ -62,6 +64,7 @@ class Trigger:
         return cls(
             registration.trigger_id, registration.version, registration.sql, dict(registration.parameters),
             tuple(dict.fromkeys(tickers)), ticks_from, bars_from, registered_ns=now_ns or registration.registered_at,
+            asked_ns=registration.registered_at,
         )  # fmt: skip
 
     @property
@@ -178,21 +181,27 @@ class Shard:
             return bool(moved.by_ticker)
         return not moved.by_ticker.keys().isdisjoint(self.owners)
 
-    def feed(self, label: int, moved: Moved) -> tuple[Events, bool]:
-        """Results, and whether the stream had to give up partial matches. Raises what the trigger raises."""
+    def feed(self, label: int, moved: Moved, ages: Ages | None = None) -> tuple[Events, bool]:
+        """Results, and whether the stream had to give up partial matches. Raises what the trigger raises.
+
+        `ages`: tells rows from before a registration that came behind it; None when there are none.
+        """
         stream = self._stream(label)
         self._before = self._state(label) if len(self.trigger_ids) > 1 else b""
         dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
             self._saved.pop(label, None)
         rows, clock = self._rows(moved), self._clock(label, moved.clock)
+        old = ages(rows) if ages is not None else None
         if self._lookback is None:
-            events = stream.feed(rows, clock)
+            events = stream.feed(rows if old is None else rows.filter(pa.array(old == 0)), clock)
         else:
-            is_pending = self._lookback.pending is not None
-            rows = self._lookback.live(label, rows, clock, takes_revisions=self.compiled.options.revisions)
-            if is_pending:
+            options = self.compiled.options
+            if self._lookback.pending is not None or old is not None:
                 self._meta = None
+            if old is not None:
+                rows = self._lookback.older(label, rows, old, options.lookback_ns)
+            rows = self._lookback.live(label, rows, clock, takes_revisions=options.revisions)
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 
 READER = "triggers"
 TICKS, MARKS, CONTROLS = bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS
+BARS = bus_topics.OHLC
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,24 @@ def test_registrations_and_marks_wait_for_the_rows_that_were_there(redis: Embedd
         planned.append((before[TICKS]["0"], before[MARKS]["0"], before[CONTROLS]["0"]))
         publish(bus, TICKS, 1)
     assert planned == [(4, 0, 1), (8, 0, 1), (12, 1, 2)]
+    reader.stop()
+
+
+def test_bars_wait_for_the_trades_of_their_partition_that_were_there(redis: EmbeddedRedis, bus: Bus) -> None:
+    reader = make_reader(redis.url, max_records="4")
+    start = reader.initialOffset()
+    publish(bus, CONTROLS, 1)
+    before = until(reader, start)
+    publish(bus, TICKS, 10)
+    publish(bus, BARS, 1)
+    publish(bus, BARS, 1, partition=1)
+    planned = []
+    for _ in range(4):
+        before = until(reader, before)
+        planned.append((before[TICKS]["0"], before[BARS]["0"], before[BARS]["1"]))
+        publish(bus, TICKS, 1)
+        publish(bus, BARS, 1)
+    assert planned == [(4, 0, 1), (8, 0, 1), (12, 1, 1), (13, 4, 1)]
     reader.stop()
 
 
