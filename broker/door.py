@@ -33,10 +33,13 @@ from core.failures import Failure
 from protobuf import candlewright_pb2 as cw
 from protobuf import frames
 from protobuf import ingestor_pb2 as ing
+from venues.grid import SECOND, other_unit
 
 MAX_VENUES_PER_SLOT = 64
 #: Characters of an ingestor's words that reach a client.
 MAX_TEXT = 1_000
+#: Clocks differ by seconds. A trade ends the bars before it, and for an hour a bar can still be revised.
+MAX_AHEAD_NS = 3_600 * SECOND
 
 _READY = bytes((frames.type_id_of(ing.WorkerReady),))
 _DISPATCH = bytes((frames.DISPATCH,))
@@ -195,6 +198,13 @@ def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_n
         raise BadFrame("INVALID", "the columns of a TickBatch have the same length, which is not 0")
     if not all(map(isfinite, message.price)) or not all(map(isfinite, message.size)):
         raise BadFrame("INVALID", "a price or size is not finite")
+    if min(message.size) < 0:
+        raise BadFrame("INVALID", "a size is negative")
+    newest, oldest = max(message.timestamp), min(message.timestamp)
+    if (unit := other_unit(oldest)) is not None:
+        raise BadFrame("INVALID", f"the time {oldest} looks like {unit}; times are nanoseconds since 1970, UTC")
+    if newest > wall_ns + MAX_AHEAD_NS:
+        raise BadFrame("INVALID", f"the time {newest} is more than an hour from now: it would end all bars before it")
     if not all(message.trade_id):
         raise BadFrame("INVALID", "a tick without a trade_id cannot be told from another")
     message.ClearField("first_sequence")

@@ -3,14 +3,10 @@
 from core.errors import InvalidRequest
 from protobuf import ingestor_pb2 as ing
 from relay.venue_book import VenueBook
-from venues.grid import SECOND, WEEK_SECONDS, count_opens
+from venues.grid import EARLIEST_NS, LATEST_NS, WEEK_SECONDS, count_opens, other_unit
 from venues.ticker import Ticker
 
-#: A time outside of 1990 to 2199 is taken as not being in nanoseconds; so is 0, which many send by mistake.
-EARLIEST_NS = 631_152_000 * SECOND
-LATEST_NS = 7_258_118_400 * SECOND
 MAX_ID_BYTES = 200
-_UNITS = (("seconds", SECOND), ("milliseconds", 1_000_000), ("microseconds", 1_000))
 
 
 def check_id(name: str, value: str) -> None:
@@ -26,9 +22,8 @@ def check_id(name: str, value: str) -> None:
 def check_time(name: str, value: int) -> None:
     if EARLIEST_NS <= value < LATEST_NS:
         return
-    for unit, factor in _UNITS:
-        if EARLIEST_NS <= value * factor < LATEST_NS:
-            raise InvalidRequest(f"The {name} {value} looks like {unit}; times are nanoseconds since 1970, UTC.")
+    if (unit := other_unit(value)) is not None:
+        raise InvalidRequest(f"The {name} {value} looks like {unit}; times are nanoseconds since 1970, UTC.")
     raise InvalidRequest(
         f"The {name} {value} is not between the years 1990 and 2200; times are nanoseconds since 1970, UTC."
     )

@@ -7,8 +7,19 @@ from collections.abc import Iterator
 
 SECOND = 1_000_000_000
 WEEK_SECONDS = 604_800
+#: A time outside of 1990 to 2199 is taken as not being in nanoseconds.
+EARLIEST_NS = 631_152_000 * SECOND
+LATEST_NS = 7_258_118_400 * SECOND
+_UNITS = (("seconds", SECOND), ("milliseconds", 1_000_000), ("microseconds", 1_000))
 #: 1970-01-05 00:00 UTC was the first Monday.
 _MONDAY = 4 * 86_400 * SECOND
+
+
+def other_unit(time: int) -> str | None:
+    """The unit in which `time` would be one of our days, where that is not nanoseconds."""
+    if EARLIEST_NS <= time < LATEST_NS:
+        return None
+    return next((unit for unit, factor in _UNITS if EARLIEST_NS <= time * factor < LATEST_NS), None)
 
 
 def origin_of(period_seconds: int) -> int:

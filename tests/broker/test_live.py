@@ -1,6 +1,10 @@
 """Snapshots and realtime ticks."""
 
+import time
 from functools import partial
+from typing import Any
+
+import pytest
 
 from bus import topics
 from protobuf import candlewright_pb2 as cw
@@ -85,6 +89,44 @@ def test_ticks_of_a_foreign_ingestor_are_numbered_and_published(stage: Stage) ->
     eventually(lambda: len(stored(stage, topics.TICKS)) == 3)
     found = [cw.TickBatch.FromString(value) for value in stored(stage, topics.TICKS)]
     assert [(list(one.trade_id), one.first_sequence) for one in found] == [(["1", "2"], 1), (["3"], 3), (["4"], 4)]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "sentence"),
+    [
+        ({"timestamp": [time.time_ns() // 10**9] * 2}, "looks like seconds"),
+        ({"timestamp": [time.time_ns(), time.time_ns() // 10**6]}, "looks like milliseconds"),
+        ({"timestamp": [time.time_ns(), time.time_ns() + 2 * 3_600 * 10**9]}, "more than an hour from now"),
+        ({"timestamp": [time.time_ns(), 2**64 - 1]}, "more than an hour from now"),
+        ({"size": [1.0, -1.0]}, "a size is negative"),
+        ({"price": [1.0, float("nan")]}, "not finite"),
+        ({"size": [float("inf"), 1.0]}, "not finite"),
+        ({"trade_id": ["1", ""]}, "without a trade_id"),
+        ({"trade_id": ["1"]}, "the same length"),
+    ],
+)
+def test_a_batch_of_bad_trades_is_refused_whole_and_the_job_goes_on(
+    stage: Stage, spoiled: dict[str, Any], sentence: str
+) -> None:
+    peer = stage.peer(stage.broker())
+    peer.offer(kind=ing.REALTIME)
+    stage.client.ask(realtime("live"))
+    peer.job()
+    now = time.time_ns()
+    good: dict[str, Any] = {
+        "ticker": TICKER,
+        "timestamp": [now, now],
+        "price": [1.0] * 2,
+        "size": [1.0] * 2,
+        "trade_id": ["1", "2"],
+    }
+    peer.send(cw.TickBatch(**{**good, **spoiled}))
+    answer = peer.receive()
+    assert isinstance(answer, cw.Error) and sentence in answer.text
+    peer.send(cw.TickBatch(**good))
+    eventually(lambda: len(stored(stage, topics.TICKS)) == 1)
+    [value] = stored(stage, topics.TICKS)
+    assert list(cw.TickBatch.FromString(value).trade_id) == ["1", "2"]
 
 
 def test_two_requests_share_one_job_until_the_last_is_cancelled(stage: Stage) -> None:

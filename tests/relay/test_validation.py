@@ -8,6 +8,7 @@ from relay import validation
 from relay.settings import SECOND_NS
 from relay.venue_book import VenueBook
 from tests.relay.harness import HOUR, START, submit
+from venues.grid import EARLIEST_NS, LATEST_NS
 
 BOOK = VenueBook()
 
@@ -60,8 +61,8 @@ def test_each_broken_rule_is_refused_with_a_sentence(changes: dict[str, object],
         {"limit": 1},
         {"client_id": "somebody"},
         {"start_time": START + 1},
-        {"end_time": validation.LATEST_NS - 1},
-        {"start_time": validation.EARLIEST_NS},
+        {"end_time": LATEST_NS - 1},
+        {"start_time": EARLIEST_NS},
         {"ticker": "NOSUCH/COIN.BINANCE"},
         {"ticker": "BTC/USD.BITSTAMP", "period_seconds": 12_345},
         {"ticker": "BTC/USD.GDAX", "period_seconds": 300},

@@ -53,3 +53,12 @@ def test_pieces_cover_the_range_once_and_cut_on_the_absolute_grid(
     step = seconds * grid.SECOND * per_piece
     assert all((cut - grid.origin_of(seconds)) % step == 0 for _, cut in pieces[:-1])
     assert sum(grid.count_opens(a, b, seconds) for a, b in pieces) == grid.count_opens(start, end, seconds)
+
+
+@given(st.integers(grid.EARLIEST_NS + grid.SECOND, grid.LATEST_NS - 1))
+def test_a_time_in_another_unit_is_told_from_nanoseconds(time: int) -> None:
+    assert grid.other_unit(time) is None
+    assert grid.other_unit(time // 10**9) == "seconds"
+    assert grid.other_unit(time // 10**6) == "milliseconds"
+    assert grid.other_unit(time // 10**3) == "microseconds"
+    assert grid.other_unit(1) is None and grid.other_unit(grid.LATEST_NS) is None
