@@ -14,6 +14,7 @@ from sandbox.noise import Ints
 from sandbox.tape import Kept, Tape
 
 _DAYS_A_CHUNK = 16
+_FEW_DAYS = 7
 
 
 class GeneratedMarket:
@@ -137,27 +138,30 @@ class GeneratedMarket:
         return merge(self._tape.seconds(opened, now + 1, now), *_span(opened, MINUTE))
 
     def _daily(self, first_open: int, stop_ms: int, now: int) -> Candles:
-        """Days from kept chunks, and the unfinished day from its minutes."""
+        """Days from kept chunks, a few on their own, and the unfinished day from its minutes."""
         today = now // DAY
         day, closed = first_open // DAY, min(-(-stop_ms // DAY), today)
         parts = []
         while day < closed:
             chunk = day // _DAYS_A_CHUNK
             upto = min(closed, (chunk + 1) * _DAYS_A_CHUNK)
-            if chunk not in self._days:
-                self._days[chunk] = self._merge_days(chunk)
-            days = self._days[chunk]
-            rows = np.searchsorted(days.open_time, (day * DAY, upto * DAY))
-            parts.append(days.slice(int(rows[0]), int(rows[1])))
+            if chunk not in self._days and upto - day <= _FEW_DAYS:
+                parts.append(self._merge_days(day, upto - day))
+            else:
+                if chunk not in self._days:
+                    self._days[chunk] = self._merge_days(chunk * _DAYS_A_CHUNK, _DAYS_A_CHUNK)
+                days = self._days[chunk]
+                rows = np.searchsorted(days.open_time, (day * DAY, upto * DAY))
+                parts.append(days.slice(int(rows[0]), int(rows[1])))
             day = upto
         if today * DAY < stop_ms:
             parts.append(merge(self._minutes(today * DAY, now + 1, now), *_span(today * DAY, DAY)))
         return concat(parts)
 
-    def _merge_days(self, chunk: int) -> Candles:
-        first = chunk * _DAYS_A_CHUNK * DAY
-        opens = INTERVALS["1d"].opens(first, _DAYS_A_CHUNK)
-        minutes = self._tape.minutes(first // MINUTE, (first + _DAYS_A_CHUNK * DAY) // MINUTE, keep=False)
+    def _merge_days(self, first_day: int, count: int) -> Candles:
+        first = first_day * DAY
+        opens = INTERVALS["1d"].opens(first, count)
+        minutes = self._tape.minutes(first // MINUTE, (first + count * DAY) // MINUTE, keep=False)
         return merge(self._downtimes.visible(minutes), opens, opens + DAY - 1)
 
     # Trades
