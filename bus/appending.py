@@ -35,26 +35,18 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
             record = group[at]
             value = record.value
             at += 1
-            if (stamp := record.sequence) is not None and record.key is not None and not record.headers:
-                end = at
-                while end < len(group) and _follows(group[end], record):
-                    end += 1
-                if end > at and stamp.count == 1 and not stamp.context_tag:
-                    for values in _packs([other.value for other in group[at - 1 : end]]):
-                        is_pack = len(values) > 1
-                        parts.append(
-                            _pack(stamp, record.key, values) if is_pack else _stamped(stamp, record.key, values[0])
-                        )
-                        count += 7
-                    at = end
-                else:
-                    parts.append(_stamped(stamp, record.key, value))
+            key = record.key
+            if (stamp := record.sequence) is not None and key is not None and not record.headers:
+                values = _run(group, at - 1)
+                for part in _packs(values):
+                    parts.append(_stamped(stamp, key, part[0]) if len(part) == 1 else _pack(stamp, key, part))
                     count += 7
+                at += len(values) - 1
             elif record.sequence is not None or record.headers:
                 special = _special(record)
                 parts += map(_bulk, special)
                 count += len(special)
-            elif (key := record.key) is None:
+            elif key is None:
                 parts.append(b"$1\r\n-\r\n$%d\r\n%b\r\n" % (len(value), value))
                 count += 2
             else:
@@ -104,9 +96,15 @@ def _stamped(stamp: SequenceStamp, key: bytes, value: bytes) -> bytes:
     )  # fmt: skip
 
 
-def _follows(record: Record, first: Record) -> bool:
-    """Whether nothing but their values tells the two apart, as a glance shows that is cheaper than to compare."""
-    return record.sequence is first.sequence and record.key is first.key and not record.headers
+def _run(group: Sequence[Record], at: int) -> list[bytes]:
+    """The value at `at`, and those behind it of records that only their values tell apart from it."""
+    _, key, _, _, _, stamp = group[at]
+    end = at + 1
+    if stamp is not None and stamp.count == 1 and not stamp.context_tag:
+        # A glance, which is cheaper than to compare.
+        while end < len(group) and (other := group[end]).sequence is stamp and other.key is key and not other.headers:
+            end += 1
+    return [record.value for record in group[at:end]]
 
 
 def _packs(values: list[bytes]) -> list[list[bytes]]:

@@ -6,7 +6,7 @@ The publish is named by query, partition and batch, so that a micro-batch which 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 
 import numpy as np
 import pyarrow as pa
@@ -121,8 +121,10 @@ def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
             values[row] = value
     keys = [ticker.encode() for ticker in tickers]
     stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
-    for value, group in zip(values, bars.group.tolist(), strict=True):
-        yield Record(value, key=keys[group], sequence=stamps[group])
+    groups = bars.group.tolist()
+    own_keys, own_stamps = map(keys.__getitem__, groups), map(stamps.__getitem__, groups)
+    # In the order of Record's fields, which takes half as long as by their names.
+    return map(Record._make, zip(values, own_keys, repeat({}), repeat(None), repeat(None), own_stamps))
 
 
 def _encoded(tickers: list[str], made: MadeBars, source: str) -> list[bytes]:

@@ -38,11 +38,13 @@ def encode(
     texts = {int(number): _text(_TICKER, tickers[number]) + _text(_SOURCE, source) for number in np.unique(group)}
     period = np.full(1, period_seconds)
     messages = [b""] * len(group)
-    for kind in np.unique(widths, axis=0):
-        rows = np.flatnonzero((widths == kind).all(axis=1))
+    # One number for each kind of row: a width has one digit.
+    kinds = widths @ np.array([100, 10, 1])
+    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        rows = np.flatnonzero(kinds == kind)
         parts = [
             _varint_field(number, column[rows], width)
-            for (number, column), width in zip(whole, kind.tolist(), strict=True)
+            for (number, column), width in zip(whole, (kind // 100, kind // 10 % 10, kind % 10), strict=True)
         ]
         parts += [_double_field(number, column[rows]) for number, column in doubles]
         parts.append(_varint_field(_COMPLETE, complete[rows].astype(np.int64), 1))
