@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cep.evaluation import RowValues
 from cep.expressions import Apply, Column, Constant, Expression
 from cep.functions import FUNCTIONS, cast
-from cep.functions_text import like_expression, named_group, read
+from cep.functions_text import like_expression, named_group, read, replacement_form
 from cep.functions_time import UNIT_FUNCTIONS, field_name
 from cep.limits import Limits
 from cep.signatures import Mismatch, fits
@@ -36,6 +36,10 @@ ALIASES = {
     "INSTR": "STRPOS",
     "POWER10": "POW",
     "IIF": "IF",
+    "STARTSWITH": "STARTS_WITH",
+    "ENDSWITH": "ENDS_WITH",
+    "BTRIM": "TRIM",
+    "REGEXP": "REGEXP_LIKE",
     "DATEDIFF": "DATE_DIFF",
     "DATEADD": "DATE_ADD",
     "DAYOFMONTH": "DAY_OF_MONTH",
@@ -211,6 +215,8 @@ class Binder:
             return self._with_pattern(node, name)
         if name in ("REGEXP_EXTRACT", "DATE_FORMAT"):
             return self._with_form(node, name)
+        if name == "REGEXP_REPLACE":
+            return self._with_replacement(node, name)
         if name == "IS NULL" and len(node.arguments) != 1:
             raise node.at.reject("IS NULL takes one value")
         return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
@@ -260,8 +266,6 @@ class Binder:
         known = (field_name(written) if name == "EXTRACT" else unit_name(written)) if written else None
         if known is None:
             raise unit_node.at.reject(f"{name} needs a unit as its first argument", "for example 'minute'")
-        if name in ("DATE_ADD", "DATE_CEIL") and known not in UNITS:
-            raise unit_node.at.reject(f"{name} does not take {known}", "its length is not fixed")
         return self.resolved(name, [self.bind(argument) for argument in rest], node, known)
 
     def _word(self, node: Node) -> str:
@@ -316,6 +320,22 @@ class Binder:
         except pa.ArrowInvalid:
             hint = "for example 'yyyy-MM-dd HH:mm:ss'" if name == "DATE_FORMAT" else ""
             raise node.arguments[1].at.reject(f"the pattern of {node.name} cannot be read", hint) from None
+        return self.resolved(name, arguments[:1], node, form)
+
+    def _with_replacement(self, node: CallNode, name: str) -> Expression:
+        if not 2 <= len(node.arguments) <= 3:
+            raise node.at.reject(f"{name} needs a text, a pattern and a replacement")
+        arguments = [self.bind(argument) for argument in node.arguments]
+        texts: list[str] = []
+        for argument in arguments[1:]:
+            if not isinstance(argument, Constant) or argument.text is None:
+                raise node.at.reject(f"the pattern of {name} must be a text written in the trigger or a parameter")
+            texts.append(argument.text)
+        form = replacement_form(*texts)
+        try:
+            FUNCTIONS[name].vector([constant(STRING, "", 1)], STRING, form)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise node.arguments[1].at.reject(f"the pattern of {name} cannot be read") from None
         return self.resolved(name, arguments[:1], node, form)
 
     def interval(self, node: CallNode) -> Constant:
@@ -377,6 +397,10 @@ def _rewritten(node: CallNode) -> Node | None:
         return CallNode("+", (CallNode("%", (day, literal(7)), at, None, "", True), literal(1)), at, None, "", True)
     if len(arguments) == 2 and name == "LOCATE":
         return CallNode("STRPOS", (arguments[1], arguments[0]), at)
+    if len(arguments) == 3 and name == "SPLIT_INDEX":
+        # Parts are counted from 0, where SPLIT_PART counts from 1.
+        number = CallNode("+", (arguments[2], literal(1)), at, is_operator=True)
+        return CallNode("SPLIT_PART", (*arguments[:2], number), at)
     if len(arguments) == 2 and name == "TO_TIMESTAMP_LTZ" and isinstance(arguments[1], LiteralNode):
         scale = {0: 1.0, 3: 1000.0}.get(arguments[1].value)
         if scale is None:
@@ -399,7 +423,7 @@ def _moves_by_days(name: str, arguments: Sequence[Expression], unit: str) -> boo
     """A date and whole days are a date again."""
     kinds = {argument.type.kind for argument in arguments}
     if name == "DATE_ADD":
-        return Kind.DATE in kinds and UNITS[unit] % UNITS["DAY"] == 0
+        return Kind.DATE in kinds and UNITS.get(unit, 0) % UNITS["DAY"] == 0
     if name not in ("+", "-"):
         return False
     amounts = [a.value for a in arguments if isinstance(a, Constant) and a.type.kind is Kind.INTERVAL]

@@ -241,21 +241,48 @@ def _extreme(numbers: Callable[..., Array], least: bool) -> Implementation:
     return run
 
 
-def _round(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    digits = arguments[1].values if len(arguments) > 1 else np.zeros(1, dtype=np.int64)
+def _coarse(number: Array, digits: Array, is_rounded: bool) -> tuple[Array, Bools]:
+    """Integers without their last -`digits` digits; and where that is an integer of 64 bits."""
+    step = np.power(np.int64(10), np.clip(-digits, 0, 18))
+    rest = np.fmod(number, step)
+    kept = number - rest
+    up = (np.abs(rest) * 2 >= step) & (step > 1) & is_rounded
+    moved = kept + np.where(up, np.sign(number) * step, 0)
+    return np.where(digits < -18, 0, moved), (np.sign(moved) * np.sign(number) >= 0) | (digits < -18)
+
+
+def _whole(arguments: Sequence[Vector], kind: SqlType, values: Array, fits: Bools) -> Vector:
+    """Integers, NULL where they do not fit their type."""
+    if kind.kind is Kind.INT:
+        fits = fits & (values >= -(2**31)) & (values < 2**31)
     valid = _valid(arguments)
-    with np.errstate(all="ignore"):
-        factor = np.power(10.0, digits)
-        if kind.is_integer:
-            coarse = np.power(10.0, -np.minimum(digits, 0))
-            scaled = arguments[0].values / coarse
-            whole = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5) * coarse
-            values = np.where(digits >= 0, arguments[0].values, whole).astype(np.int64)
-        else:
-            number = arguments[0].values
-            rounded = np.sign(number) * np.floor(np.abs(number) * factor + 0.5) / factor
-            values = np.where(np.isfinite(rounded), rounded, number)
+    if not fits.all():
+        valid = fits if valid is None else valid & fits
     return finish(arguments, kind, values, valid)
+
+
+def _sign_changed(compute: Callable[..., Array]) -> Implementation:
+    """ABS and the minus sign: the least integer has no opposite."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        if not kind.is_integer:
+            return _strict(compute)(arguments, kind, extra)
+        number = arguments[0].values
+        return _whole(arguments, kind, compute(number), number != np.iinfo(np.int64).min)
+
+    return run
+
+
+def _round(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    number = arguments[0].values
+    digits = arguments[1].values if len(arguments) > 1 else np.zeros(1, dtype=np.int64)
+    with np.errstate(all="ignore"):
+        if kind.is_integer:
+            return _whole(arguments, kind, *_coarse(number, digits, is_rounded=True))
+        factor = np.power(10.0, digits)
+        rounded = np.sign(number) * np.floor(np.abs(number) * factor + 0.5) / factor
+        values = np.where(np.isfinite(rounded), rounded, number)
+    return finish(arguments, kind, values, _valid(arguments))
 
 
 def _truncate(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
@@ -263,11 +290,11 @@ def _truncate(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         return _same(arguments, kind, extra) if kind.is_integer else _strict(np.trunc)(arguments, kind, extra)
     number, digits = arguments[0].values, arguments[1].values
     with np.errstate(all="ignore"):
+        if kind.is_integer:
+            return _whole(arguments, kind, *_coarse(number, digits, is_rounded=False))
         factor = np.power(10.0, digits)
         cut = np.trunc(number * factor) / factor
-        values = np.where(digits >= 0, number, cut).astype(np.int64) if kind.is_integer else cut
-        if not kind.is_integer:
-            values = np.where(np.isfinite(cut), cut, number)
+        values = np.where(np.isfinite(cut), cut, number)
     return finish(arguments, kind, values, _valid(arguments))
 
 
@@ -384,8 +411,8 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction("/", _arithmetic_signature("/"), _divide),
         ScalarFunction("%", _arithmetic_signature("%"), _modulo),
         ScalarFunction("MOD", _arithmetic_signature("%"), _modulo),
-        ScalarFunction("NEGATE", _negation, _strict(np.negative)),
-        ScalarFunction("ABS", _negation, _strict(np.abs)),
+        ScalarFunction("NEGATE", _negation, _sign_changed(np.negative)),
+        ScalarFunction("ABS", _negation, _sign_changed(np.abs)),
         ScalarFunction("=", one_type(2, BOOLEAN), _comparison(np.equal, "equal")),
         ScalarFunction("<>", one_type(2, BOOLEAN), _comparison(np.not_equal, "not_equal")),
         ScalarFunction("<", one_type(2, BOOLEAN), _comparison(np.less, "less")),

@@ -109,8 +109,7 @@ def _concat_ws(separator: str | None, *parts: str | None) -> str | None:
 
 
 def _replace(text: str, old: str, new: str = "") -> str | None:
-    if not old:
-        return text
+    # An empty text stands before every character and at the end.
     size = len(text) + text.count(old) * (len(new) - len(old))
     return text.replace(old, new) if size <= MADE_TEXT else None
 
@@ -155,6 +154,43 @@ def _regexp_extract(arguments: Sequence[Vector], kind: SqlType, extra: str) -> V
     made = from_column(pc.struct_field(found, "found"))
     missing = ~np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False))
     return Vector(kind, made.values, made.valid).with_nulls(missing)
+
+
+_SEPARATOR = "\x00"
+
+
+def replacement_form(pattern: str, replacement: str = "") -> str:
+    """What REGEXP_REPLACE is given: a pattern, and a replacement in which $1 stands for a group ($ and \\ as Java)."""
+    parts: list[str] = []
+    for token in re.finditer(r"\\(.)|\$([0-9])|(.)", replacement, re.DOTALL):
+        literal = token.group(1) or token.group(3)
+        parts.append(f"\\{token.group(2)}" if literal is None else literal.replace("\\", "\\\\"))
+    return pattern + _SEPARATOR + "".join(parts)
+
+
+def _regexp_replace(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` as `replacement_form` makes it."""
+    pattern, _, replacement = extra.partition(_SEPARATOR)
+    references = len(re.findall(r"\\[0-9]", replacement))
+
+    def replaced(text: Any) -> Any:
+        # Before it is made, as in `_concat`: at most every match replaced, and every reference the whole text.
+        size = pc.cast(pc.binary_length(text), pa.int64())
+        count = pc.cast(pc.count_substring_regex(text, pattern), pa.int64())
+        bound = pc.add(pc.multiply(size, 1 + references), pc.multiply(count, len(replacement.encode())))
+        fits = pc.less_equal(bound, MADE_TEXT)
+        check_made(pc.sum(pc.if_else(fits, bound, 0)).as_py() or 0)
+        short = pc.if_else(fits, text, pa.scalar(None, pa.string()))
+        return pc.replace_substring_regex(short, pattern, replacement)
+
+    return _kernel(replaced)(arguments, kind, extra)
+
+
+def _translate(text: str, old: str, new: str) -> str:
+    table: dict[int, int | None] = {}
+    for place, character in enumerate(old):
+        table.setdefault(ord(character), ord(new[place]) if place < len(new) else None)
+    return text.translate(table)
 
 
 def _written_time(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
@@ -242,6 +278,8 @@ ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], V
     ("RPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=False))),
     ("CONCAT_WS", _texts, _rowwise(_concat_ws, strict=False)),
     ("REGEXP_EXTRACT", fixed(STRING, STRING), _regexp_extract),
+    ("REGEXP_REPLACE", fixed(STRING, STRING), _regexp_replace),
+    ("TRANSLATE", fixed(STRING, STRING, STRING, STRING), _rowwise(_translate)),
     ("DATE_FORMAT", _one_time, _written_time),
     ("INITCAP", fixed(STRING, STRING), _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text))),
     ("ASCII", fixed(BIGINT, STRING), _rowwise(lambda text: ord(text[0]) if text else 0)),

@@ -12,6 +12,9 @@ from cep.vector import Array, Bools, Vector
 _DAY = UNITS["DAY"]
 # Monday 1969-12-29 is the start of the week that holds the epoch.
 _MONDAY = -3 * _DAY
+# What a time in nanoseconds can be, a little less than 64 bits.
+_LATEST = 9.2e18
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 _Implementation = Callable[[Sequence[Vector], SqlType, str], Vector]
 
@@ -63,6 +66,9 @@ def field(values: Array, name: str) -> Array:
         year: Array = thursday.astype("datetime64[D]").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
         week: Array = (thursday - year) // 7 + 1
         return week
+    if name == "ISOYEAR":
+        iso_year: Array = _calendar((np.floor_divide(days + 3, 7) * 7) * _DAY, "Y") + 1970
+        return iso_year
     if name == "EPOCH":
         seconds: Array = np.floor_divide(values, UNITS["SECOND"])
         return seconds
@@ -80,7 +86,8 @@ def field(values: Array, name: str) -> Array:
 
 _FIELDS = {
     "YEAR": "YEAR", "QUARTER": "QUARTER", "MONTH": "MONTH", "WEEK": "WEEK", "DAY": "DAY", "DAY_OF_MONTH": "DAY",
-    "DAY_OF_WEEK": "DOW", "DOW": "DOW", "DAY_OF_YEAR": "DOY", "DOY": "DOY", "HOUR": "HOUR", "MINUTE": "MINUTE",
+    "DAY_OF_WEEK": "DOW", "DOW": "DOW", "ISODOW": "DOW", "ISOYEAR": "ISOYEAR", "YEAR_OF_WEEK": "ISOYEAR",
+    "YOW": "ISOYEAR", "DAY_OF_YEAR": "DOY", "DOY": "DOY", "HOUR": "HOUR", "MINUTE": "MINUTE",
     "SECOND": "SECOND", "MILLISECOND": "MILLISECOND", "MICROSECOND": "MICROSECOND", "NANOSECOND": "NANOSECOND",
     "EPOCH": "EPOCH",
 }  # fmt: skip
@@ -104,10 +111,9 @@ def truncated(values: Array, unit: str) -> Array:
         start = _MONDAY if unit == "WEEK" else 0
         cut: Array = values - np.mod(values - start, UNITS[unit])
         return cut
-    size = {"MONTH": ("M", 1), "QUARTER": ("M", 3), "YEAR": ("Y", 1)}[unit]
-    count = _calendar(values, size[0])
-    count = count - np.mod(count, size[1])
-    found: Array = count.astype(f"datetime64[{size[0]}]").astype("datetime64[D]").astype(np.int64) * _DAY
+    count = _calendar(values, "M")
+    count = count - np.mod(count, _MONTHS[unit])
+    found: Array = count.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) * _DAY
     return found
 
 
@@ -119,8 +125,18 @@ def _date_trunc(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vecto
 def _date_ceil(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     source = arguments[0]
     cut = truncated(source.values, extra)
-    values = np.where(cut == source.values, cut, cut + UNITS.get(extra, 0))
-    return Vector(kind, values, source.valid, source.length, source.constant)
+    following = cut + UNITS[extra] if extra in UNITS else _months_later(cut, np.int64(_MONTHS[extra]))
+    return Vector(kind, np.where(cut == source.values, cut, following), source.valid, source.length, source.constant)
+
+
+def _months_later(values: Array, count: Array | np.int64) -> Array:
+    """Times moved by calendar months; a day that the month does not have is its last."""
+    months = (_calendar(values, "M") + count).astype("datetime64[M]")
+    first: Array = months.astype("datetime64[D]").astype(np.int64)
+    size = (months + 1).astype("datetime64[D]").astype(np.int64) - first
+    day = np.minimum(field(values, "DAY"), size)
+    found: Array = (first + day - 1) * _DAY + np.mod(values, _DAY)
+    return found
 
 
 def _both(arguments: Sequence[Vector]) -> Bools | None:
@@ -144,20 +160,21 @@ def _date_diff(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector
         apart = end - start
         values = np.sign(apart) * (np.abs(apart) // UNITS[extra])
     else:
-        # Whole months between the two, as calendars count them.
-        later = _calendar(end, "M") - _calendar(start, "M")
-        rest_start, rest_end = start - truncated(start, "MONTH"), end - truncated(end, "MONTH")
-        later = later - ((later > 0) & (rest_end < rest_start)) + ((later < 0) & (rest_end > rest_start))
-        size = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[extra]
-        values = np.sign(later) * (np.abs(later) // size)
+        # Whole months between the two: as many as the earlier can be moved by without passing the later.
+        first, last = np.minimum(start, end), np.maximum(start, end)
+        count = _calendar(last, "M") - _calendar(first, "M")
+        count = count - (_months_later(first, count) > last)
+        values = np.where(start <= end, 1, -1) * (count // _MONTHS[extra])
     return _finish(arguments, kind, values, _both(arguments))
 
 
 def _date_add(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     amount, source = arguments[0].values, arguments[1].values
     valid = _both(arguments)
-    fits_in = np.abs(amount) < 2**63 // UNITS[extra] // 4
-    values = source + np.where(fits_in, amount, 0) * UNITS[extra]
+    size = UNITS[extra] if extra in UNITS else _MONTHS[extra] * 31 * _DAY
+    fits_in = np.abs(source.astype(np.float64) + amount.astype(np.float64) * size) < _LATEST
+    counted = np.where(fits_in, amount, 0)
+    values = source + counted * size if extra in UNITS else _months_later(source, counted * _MONTHS[extra])
     if not fits_in.all():
         valid = fits_in if valid is None else valid & fits_in
     return _finish(arguments, kind, values, valid)

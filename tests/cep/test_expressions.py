@@ -124,6 +124,7 @@ def value(expression: str) -> Any:
         ("TRIM('  a ')", "a"),
         ("TRIM(LEADING 'x' FROM 'xxax')", "ax"),
         ("REPLACE(s, 'l', 'L')", "HeLLo"),
+        ("REPLACE(s, '', '.')", ".H.e.l.l.o."),
         ("STRPOS(s, 'l')", 3),
         ("POSITION('lo' IN s)", 4),
         ("REVERSE(s)", "olleH"),
@@ -170,7 +171,20 @@ def value(expression: str) -> Any:
         ("FLOOR(ts TO MINUTE)", datetime(2024, 2, 29, 13, 45, tzinfo=UTC)),
         ("CEIL(ts TO MINUTE)", datetime(2024, 2, 29, 13, 46, tzinfo=UTC)),
         ("DATE_DIFF('minute', TIMESTAMP '2024-02-29 13:00:00', ts)", 45),
-        ("DATE_DIFF('month', TIMESTAMP '2023-12-31 00:00:00', ts)", 1),
+        ("DATE_DIFF('month', TIMESTAMP '2023-12-31 00:00:00', ts)", 2),
+        ("DATE_DIFF('month', TIMESTAMP '2023-12-31 14:00:00', ts)", 1),
+        ("TIMESTAMPDIFF(MONTH, day, DATE '2025-02-28')", 12),
+        ("TIMESTAMPDIFF(YEAR, DATE '2025-02-28', day)", -1),
+        ("TIMESTAMPDIFF(MONTH, DATE '2024-02-28', DATE '2024-01-29')", 0),
+        ("TIMESTAMPDIFF(QUARTER, DATE '1969-08-31', DATE '1970-02-28')", 2),
+        ("TIMESTAMPADD(MONTH, 12, day)", date(2025, 2, 28)),
+        ("TIMESTAMPADD(QUARTER, -1, ts)", datetime(2023, 11, 29, 13, 45, 59, 123456, tzinfo=UTC)),
+        ("DATE_ADD('month', 1000000000000, ts)", None),
+        ("DATE_ADD('day', 100000, ts)", None),
+        ("CEIL(ts TO MONTH)", datetime(2024, 3, 1, tzinfo=UTC)),
+        ("CEIL(ts TO YEAR)", datetime(2025, 1, 1, tzinfo=UTC)),
+        ("CEIL(TIMESTAMP '2024-04-01 00:00:00' TO QUARTER)", datetime(2024, 4, 1)),
+        ("EXTRACT(ISOYEAR FROM DATE '2021-01-03')", 2020),
         ("TIMESTAMPDIFF(DAY, ts, TIMESTAMP '2024-03-02 00:00:00')", 1),
         ("DATE_ADD('week', 2, day)", date(2024, 3, 14)),
         ("DATE_ADD('hour', 2, day)", datetime(2024, 2, 29, 2)),
@@ -221,6 +235,18 @@ def test_an_empty_table_gives_an_empty_table_of_the_same_columns() -> None:
     assert (found.num_rows, found.num_columns) == (0, 12)
 
 
+def test_integers_that_leave_their_type_are_null_and_large_ones_keep_their_digits() -> None:
+    small = pa.array([2**31 - 1, -(2**31), -15], pa.int32())
+    large = pa.array([2**63 - 1, -(2**63), 9_007_199_254_740_995], pa.int64())
+    parts = "ROUND(n, -1) AS a, ABS(n) AS b, -n AS c, ROUND(i, -2) AS d, ABS(i) AS e, TRUNCATE(i, -1) AS f"
+    found = evaluate(f"SELECT {parts} FROM ticks", pa.table({"n": small, "i": large}))
+    assert [list(row.values()) for row in found.to_pylist()] == [
+        [None, 2**31 - 1, -(2**31) + 1, 9_223_372_036_854_775_800, 2**63 - 1, 9_223_372_036_854_775_800],
+        [None, None, None, -9_223_372_036_854_775_800, None, -9_223_372_036_854_775_800],
+        [-20, 15, 15, 9_007_199_254_741_000, 9_007_199_254_740_995, 9_007_199_254_740_990],
+    ]
+
+
 def test_dictionary_encoded_text_is_text() -> None:
     table = pa.table({"side": pa.array(["buy", "sell", "buy"]).dictionary_encode(), "p": [1.0, 2.0, 3.0]})
     assert evaluate("side = 'buy'", table).column("p").to_pylist() == [1.0, 3.0]
@@ -253,6 +279,13 @@ def test_dictionary_encoded_text_is_text() -> None:
         ("REGEXP_EXTRACT(s, '(.)(l+)[(](.)', 2)", None),
         ("REGEXP_EXTRACT(s, '(.)(l+)(.)', 2)", "ll"),
         ("REGEXP_EXTRACT(zs, 'a')", None),
+        ("REGEXP_REPLACE(s, '(l+)(.)', '<$2$1\\$>')", "He<oll$>"),
+        ("REGEXP_REPLACE(s, '[aeiou]')", "Hll"),
+        ("REGEXP_REPLACE(zs, 'a', 'b')", None),
+        ("TRANSLATE(s, 'loH', 'r')", "err"),
+        ("SPLIT_INDEX('BTC/USDT', '/', 0) || SPLIT_INDEX('BTC/USDT', '/', 1)", "BTCUSDT"),
+        ("SPLIT_INDEX(s, '/', 1)", None),
+        ("STARTSWITH(s, 'He') AND ENDSWITH(s, 'lo') AND REGEXP(s, 'l{2}')", True),
         ("INITCAP('two wORDS')", "Two Words"),
         ("ASCII(s)", 72),
         ("CHR(72)", "H"),
@@ -278,6 +311,9 @@ def test_functions_of_alerts(expression: str, wanted: Any) -> None:
         ("DATE_FORMAT(s, 'yyyy')", "1:8: DATE_FORMAT has no form for"),
         ("REGEXP_EXTRACT(s, '(l)', 2)", "1:26: the pattern of REGEXP_EXTRACT cannot be read"),
         ("REGEXP_EXTRACT(s, '(?P<x>l)', 1)", "1:26: the pattern of REGEXP_EXTRACT cannot be read"),
+        ("REGEXP_REPLACE(s, '(l', '')", "1:26: the pattern of REGEXP_REPLACE cannot be read"),
+        ("REGEXP_REPLACE(s, 'l', '$1')", "1:26: the pattern of REGEXP_REPLACE cannot be read"),
+        ("REGEXP_REPLACE(s, s, '')", "1:8: the pattern of REGEXP_REPLACE must be a text written"),
         ("TO_TIMESTAMP_LTZ(i, 6)", "1:28: the precision of TO_TIMESTAMP_LTZ is 0"),
         ("DATE(i)", "1:8: bigint cannot be converted to date"),
     ],

@@ -83,7 +83,10 @@ def nested(expression: str, depth: int) -> str:
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("expression", ["x || x", "CONCAT(x, x)", "CONCAT_WS(x, x, x)", "REPLACE(x, 'b', x)"])
+@pytest.mark.parametrize(
+    "expression",
+    ["x || x", "CONCAT(x, x)", "CONCAT_WS(x, x, x)", "REPLACE(x, 'b', x)", "REGEXP_REPLACE(x, '.', '$0$0$0')"],
+)
 def test_texts_that_double_become_null_before_they_take_memory(expression: str) -> None:
     table = pa.table({"side": pa.array(["bb", None])})
     assert evaluate(nested(expression, 3), table).column("x")[0].as_py().startswith("bb")
