@@ -1,6 +1,7 @@
 """`candlewright …`, or `python -m candlewright …`."""
 
 import sys
+import warnings
 
 
 def main() -> None:
@@ -8,6 +9,7 @@ def main() -> None:
     from candlewright.cli.app import app
     from core.errors import CandlewrightError
 
+    warnings.formatwarning = lambda message, *_, **__: f"candlewright: warning: {message}\n"
     try:
         app(prog_name="candlewright")
     except CandlewrightError as error:

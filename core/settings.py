@@ -6,11 +6,12 @@ environment that must be meant as one, so that a typing mistake is not silently 
 """
 
 import os
+import tomllib
 import warnings
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -18,6 +19,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from core import settings_environment
 from core.errors import ConfigurationError
 from core.spark_connect import TOKEN, connect_url
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 DEFAULT_FILE = "candlewright.toml"
 PREFIX = "CANDLEWRIGHT_"
@@ -231,7 +235,16 @@ def load_settings(file: str | os.PathLike[str] | None = None, overrides: Mapping
     try:
         return FileSettings(**(overrides or {}))
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigurationError(f"settings: {problems}") from error
+        raise ConfigurationError(f"settings: {'; '.join(map(_problem, error.errors()))}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"settings: {path} is no TOML: {error}") from error
     except ValueError as error:
         raise ConfigurationError(f"settings: {error}") from error
+
+
+def _problem(found: "ErrorDetails") -> str:
+    name = ".".join(map(str, found["loc"]))
+    if found["type"] != "extra_forbidden":
+        return f"{name}: {found['msg'].removeprefix('Value error, ')}"
+    nearest = settings_environment.nearest_setting(name, Settings)
+    return f"{name}: no such setting" + (f"; did you mean {nearest}?" if nearest else ", and none is named like it")

@@ -54,6 +54,14 @@ def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> t
     return errors, warnings
 
 
+def nearest_setting(dotted: str, model: type[BaseModel]) -> str:
+    """The setting that `broker.bindd` must mean (`broker.bind`); empty where none is like it."""
+    name = dotted.upper().replace(".", NESTED)
+    group, _, rest = name.partition(NESTED)
+    found = _nearest(name, group, rest, list(names_of(model)))
+    return found.lower().replace(NESTED, ".") if found != name else ""
+
+
 def _nearest(name: str, group: str, rest: str, known: list[str]) -> str:
     """Empty where nothing is like it. In a map the key is the user's own: its group is what can be mistyped."""
     for found in get_close_matches(name, known, n=1, cutoff=_ALIKE):

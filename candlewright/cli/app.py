@@ -11,6 +11,7 @@ app = typer.Typer(
     name="candlewright",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Market data with exact candles: ingestion, tables, triggers. Exit codes: 0 done, 1 refused, 2 wrong usage.",
@@ -29,6 +30,23 @@ OutputOption = Annotated[Output, typer.Option("--output", help="table, or json: 
 FileOutputOption = Annotated[FileOutput, typer.Option("--output", help="How to write the rows.")]
 FileOption = Annotated[Path | None, typer.Option("--file", help="Write there instead of to stdout.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the platform.")]
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from core.version import VERSION
+
+        print(f"candlewright {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -75,6 +93,7 @@ def history(
 @app.command("requests")
 def list_requests(
     request_id: Annotated[str | None, typer.Argument(help="Only this request.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End it; its final notification says ERROR.")] = False,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
@@ -83,7 +102,7 @@ def list_requests(
     """What was asked for, how far it is, and how it ended."""
     from candlewright.cli import requests
 
-    requests.list_requests(request_id, output, data_dir, config, timeout)
+    requests.list_requests(request_id, cancel, output, data_dir, config, timeout)
 
 
 @app.command()

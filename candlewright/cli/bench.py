@@ -16,10 +16,12 @@ def names() -> list[str]:
     found = find_spec("benchmarks")
     folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
     return sorted(
-        file.stem.replace("_", "-")
-        for folder in folders
-        for file in folder.glob("*.py")
-        if not file.stem.startswith("_") and "def main(" in file.read_text()
+        {
+            file.stem.replace("_", "-")
+            for folder in folders
+            for file in folder.glob("*.py")
+            if not file.stem.startswith("_") and "def main(" in file.read_text()
+        }
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import Output, print_rows
+from candlewright.cli.output import Output, print_rows, yes_or_no
 from core.errors import InvalidRequest
 from core.settings import Settings
 from venues.ticker import Ticker
@@ -25,7 +25,7 @@ def gaps(ticker: str, output: Output, data_dir: Path | None, config: Path | None
     rows = read(settings_for(config, data_dir), ticker).to_pylist()
     if output is Output.table:
         for row in rows:
-            row["repaired"] = "yes" if row["repaired"] else "no"
+            row["repaired"] = yes_or_no(row["repaired"])
     print_rows(rows, output, COLUMNS, f"no gaps of {ticker}")
 
 

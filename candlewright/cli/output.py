@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: Rows that a table shows at its begin and at its end; files and JSON hold all.
 SHOWN_ROWS = 10
 UNLIMITED_COLUMNS = 10_000
+#: A column of texts is not made narrower than this, and one with a longer word than the second figure may be.
+NARROW_COLUMNS, LONG_WORD = 20, 48
 
 
 class Output(StrEnum):
@@ -59,14 +61,44 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     from rich.table import Table
 
     is_tty = sys.stdout.isatty()
-    table = Table(title=title, box=box.SIMPLE_HEAD if is_tty else box.ASCII2, title_justify="left")
-    for number, column in enumerate(columns):
-        # What names a row is kept whole as long as there is any other column to narrow.
-        table.add_column(column, no_wrap=number == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
     # A pipe has no edge: nothing is cut there.
-    Console(markup=False, highlight=False, width=None if is_tty else UNLIMITED_COLUMNS).print(table)
+    console = Console(markup=False, highlight=False, width=None if is_tty else UNLIMITED_COLUMNS)
+    cells = [list(row) for row in rows]
+    shown, left_out = fitting(columns, cells, console.width)
+    frame, padding = (box.SIMPLE_HEAD, (0, 1, 0, 0)) if is_tty else (box.ASCII2, (0, 1))
+    table = Table(title=title, box=frame, title_justify="left", padding=padding)
+    for column, may_wrap in shown:
+        table.add_column(column, no_wrap=not may_wrap, overflow="fold")
+    for row in cells:
+        table.add_row(*row[: len(shown)])
+    console.print(table)
+    if left_out:
+        say(f"not enough room for {', '.join(left_out)}: a wider terminal or --output json shows all")
+
+
+def fitting(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[tuple[str, bool]], list[str]]:
+    """What a terminal of `width` shows: the first columns, each with whether it may wrap; and those that are left out.
+
+    A number or a name that is broken into two lines reads as another one: only texts of several words wrap.
+    """
+    shown: list[tuple[str, bool]] = []
+    taken = 0
+    for number, column in enumerate(columns):
+        words = [column, *(word for row in rows for word in row[number].split())]
+        whole = max(map(len, [column, *(row[number] for row in rows)]))
+        least = min(whole, max(NARROW_COLUMNS, min(LONG_WORD, max(map(len, words)))))
+        # One for the space behind the column, one for the line between two.
+        taken += least + 2
+        if shown and taken > width:
+            return shown, list(columns[number:])
+        shown.append((column, least < whole))
+    return shown, []
+
+
+def yes_or_no(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def cell(value: object) -> str:

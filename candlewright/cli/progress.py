@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 #: Requests that end sooner show nothing.
 PATIENCE_SECONDS = 1.0
 LINE_SECONDS = 5.0
+#: After so long without a first candle the user hears what it may wait for.
+HINT_SECONDS = 3.0
 
 
 class RequestProgress:
-    """Call it with (done, expected) candles, or whatever the `unit` is."""
+    """Call it with (done, expected) candles, or whatever the `unit` is; `hint` is said once where nothing comes."""
 
-    def __init__(self, what: str, is_tty: bool | None = None, unit: str = "candles") -> None:
+    def __init__(self, what: str, is_tty: bool | None = None, unit: str = "candles", hint: str = "") -> None:
         self._what = what
+        self._hint = hint
         self._unit = unit
         self._is_tty = sys.stderr.isatty() if is_tty is None else is_tty
         self._started = time.monotonic()
@@ -37,6 +40,10 @@ class RequestProgress:
 
     def __call__(self, done: int, expected: int) -> None:
         now = time.monotonic()
+        if self._hint and (done or now - self._started >= HINT_SECONDS):
+            if not done:
+                say(self._hint)
+            self._hint = ""
         if now < self._next_line:
             return
         if self._is_tty:

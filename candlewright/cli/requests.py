@@ -1,6 +1,7 @@
 """Commands that talk to the relay."""
 
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ import typer
 
 from candlewright.cli import chart
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout
+from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout, yes_or_no
 from candlewright.cli.progress import RequestProgress
-from candlewright.client import Client, History, connect
+from candlewright.client import Client, History, RequestTimedOut, connect
+from candlewright.client.operations import Range
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from core.errors import CandlewrightError, InvalidRequest
 from core.settings import Settings
@@ -49,12 +51,36 @@ def history(
     if output is FileOutput.table and file is not None:
         raise typer.BadParameter("--file needs --output csv, json or parquet")
     settings = settings_for(config, data_dir)
-    with connect(settings=settings, timeout=timeout) as c, RequestProgress(f"{ticker} {period}") as progress:
-        got = c.history(ticker, wanted[2], start=wanted[0], end=wanted[1], limit=limit, progress=progress)
+    with connect(settings=settings, timeout=timeout) as c:
+        got = _followed(c, Range(ticker, wanted[2], wanted[0], wanted[1], limit))
     if output is FileOutput.table:
         show(got)
     else:
         print_arrow(got.to_arrow(), output, file)
+
+
+def _followed(client: Client, wanted: Range) -> History:
+    """Whoever waits hears by which name the request can be looked at and cancelled, also on Ctrl-C."""
+    request_id = client.new_request_id()
+    hint = (
+        f"request {request_id} has no candle yet: `candlewright venues` shows for which venues an ingestor is live,"
+        f" `candlewright requests {request_id} --cancel` ends it"
+    )
+    what = f"{wanted.ticker} {format_period(wanted.period_seconds)}"
+    with RequestProgress(what, hint=hint) as progress:
+        try:
+            return client.history(
+                wanted.ticker,
+                wanted.period_seconds,
+                start=wanted.start,
+                end=wanted.end,
+                limit=wanted.limit,
+                progress=progress,
+                request_id=request_id,
+            )
+        except KeyboardInterrupt:
+            say(f"request {request_id} goes on: `candlewright requests {request_id}` shows it, --cancel ends it")
+            raise
 
 
 def show(got: History) -> None:
@@ -81,6 +107,7 @@ def venues(output: Output, config: Path | None, timeout: float) -> None:
         rows = [asdict(venue) for venue in c.venues()]
     if output is Output.table:
         for row in rows:
+            row["is_live"] = yes_or_no(row["is_live"])
             row["periods"] = " ".join(map(format_period, row["period_seconds"]))
             seen = row["updated_at"] // 10**9 * 10**9
             row["updated"] = format_nanoseconds(seen) if seen else "never"
@@ -91,6 +118,9 @@ def venues(output: Output, config: Path | None, timeout: float) -> None:
 def markets(venue: str, output: Output, config: Path | None, timeout: float) -> None:
     with _client(config, timeout) as c:
         rows = [asdict(market) for market in c.markets(venue)]
+    if output is Output.table:
+        for row in rows:
+            row["is_active"] = yes_or_no(row["is_active"])
     print_rows(rows, output, ["ticker", "market_id", "is_active"], f"no ingestor has told the markets of {venue} yet")
 
 
@@ -110,11 +140,16 @@ def snapshot(ticker: str, output: Output, config: Path | None, timeout: float) -
 
 
 def list_requests(
-    request_id: str | None, output: Output, data_dir: Path | None, config: Path | None, timeout: float
+    request_id: str | None, cancel: bool, output: Output, data_dir: Path | None, config: Path | None, timeout: float
 ) -> None:
+    """With `cancel` a request is ended, and its last state is shown."""
+    if cancel and request_id is None:
+        raise typer.BadParameter("--cancel needs the request's id")
     settings = settings_for(config, data_dir)
     if request_id is not None:
         with connect(settings=settings, timeout=timeout) as c:
+            if cancel:
+                _cancel(c, request_id, timeout)
             state = asdict(c.state(request_id))
         if state["state"] == "unknown":
             raise CandlewrightError(f"the platform knows no request {request_id}")
@@ -126,15 +161,24 @@ def list_requests(
         columns = [
             "request_id",
             "state",
+            "status",
             "ticker",
             "period",
             "start",
             "end",
             "done_candles",
             "expected_candles",
-            "status",
         ]
     print_rows(rows, output, columns, f"no requests yet in {settings.data_dir}")
+
+
+def _cancel(client: Client, request_id: str, timeout: float) -> None:
+    """Returns once the request has ended; one that had ended before stays as it is, and that is said."""
+    if client.cancel(request_id).state == "done":
+        say(f"request {request_id} had ended before")
+    elif not request_id.startswith("subscription:"):
+        with suppress(RequestTimedOut):
+            client.wait(request_id, timeout=timeout)
 
 
 def _unfinished(settings: Settings) -> list[dict[str, Any]]:

@@ -196,8 +196,10 @@ def read_text(sql: str | None, file: Path | None) -> str:
     assert file is not None
     try:
         return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"--file {file}: {error}") from error
+    except OSError as error:
+        raise typer.BadParameter(f"--file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"--file {file} is no text in UTF-8") from error
 
 
 def parameter(text: str) -> tuple[str, str]:

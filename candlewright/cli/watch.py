@@ -14,7 +14,7 @@ import typer
 
 from candlewright.cli import chart
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import Output, cell, json_line, say, style_of_stdout
+from candlewright.cli.output import Output, cell, json_line, say, style_of_stdout, yes_or_no
 from candlewright.client import Bar, Client, GapError, Stream, Tick, connect
 from candlewright.client.times import format_nanoseconds
 from core.errors import InvalidRequest
@@ -61,9 +61,9 @@ def watch(
 
 def check(client: Client, ticker: Ticker) -> None:
     """Somebody answers there; a ticker that will hardly ever have a trade is said to be one."""
-    venues = {venue.name for venue in client.venues()}
+    venues = {venue.name for venue in client.venues() if venue.is_live}
     if ticker.venue not in venues:
-        say(f"no ingestor has announced {ticker.venue} yet: waiting for it")
+        say(f"no ingestor is live for {ticker.venue}: waiting for one; `candlewright venues` shows them")
     elif str(ticker) not in {market.ticker for market in client.markets(ticker.venue)}:
         say(f"{ticker.venue} does not list {ticker.symbol}: waiting for it all the same")
 
@@ -192,7 +192,7 @@ def row_of(item: Item) -> tuple[str, ...]:
         time = format_nanoseconds(item.timestamp)
         return time, item.trade_id, item.side, cell(item.price), cell(item.size)
     prices = (cell(price) for price in (item.open, item.high, item.low, item.close, item.volume))
-    complete = "yes" if item.complete else "no"
+    complete = yes_or_no(item.complete)
     return format_nanoseconds(item.open_time), *prices, cell(item.trade_count), str(item.revision), complete
 
 

@@ -11,7 +11,7 @@ import zmq
 from google.protobuf.message import Message
 
 from candlewright.client import sockets
-from candlewright.client.closing import AsyncClosing
+from candlewright.client.closing import CLOSED, AsyncClosing
 from candlewright.client.connection import Connection
 from candlewright.client.errors import Interruption
 from candlewright.client.feed import BUFFER_NUMBERS, Feed
@@ -42,16 +42,23 @@ class AsyncClient(AsyncClosing):
         self._forgotten: deque[Ticket[None]] = deque()
         #: Streams that are open, and how to wake their readers.
         self._streams: dict[Ticket[None], Callable[[], None] | None] = {}
+        #: Calls in work wait for these.
+        self._calls: set[asyncio.Event] = set()
 
     @property
     def client_id(self) -> str:
         """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
         return self._connection.client_id
 
+    def new_request_id(self) -> str:
+        """A fresh one, for `history(request_id=…)`: by it a request in work can be looked at and cancelled."""
+        return self._connection.new_request_id()
+
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         if self._context is None:
             self._context = zmq.Context()
             self._requests, self._notifications = sockets.open_pair(
@@ -71,6 +78,8 @@ class AsyncClient(AsyncClosing):
             for wake in self._streams.values():
                 if wake is not None:
                     wake()
+            for done in self._calls:
+                done.set()
 
     async def history(
         self,
@@ -86,7 +95,7 @@ class AsyncClient(AsyncClosing):
     ) -> History:
         """See `Client.history`; `progress` is a plain function called in the event loop."""
         wanted = self._connection.range(ticker, period, start, end, limit)
-        identity = request_id or self._connection.fresh_request_id()
+        identity = request_id or self._connection.new_request_id()
         final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return await asyncio.to_thread(self._connection.read_history, wanted, final)
 
@@ -102,7 +111,7 @@ class AsyncClient(AsyncClosing):
     ) -> Submission:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
         wanted = self._connection.range(ticker, period, start, end, limit)
-        identity = request_id or self._connection.fresh_request_id()
+        identity = request_id or self._connection.new_request_id()
         return await self.run(lambda ask: ask.submit(wanted, identity))
 
     async def wait(
@@ -159,7 +168,7 @@ class AsyncClient(AsyncClosing):
     ) -> AsyncRealtime:
         """See `Client.realtime`."""
         periods = self._connection.periods(ohlc_periods)
-        identity = request_id or self._connection.fresh_request_id()
+        identity = request_id or self._connection.new_request_id()
         submission = await self.run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
         return AsyncRealtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
 
@@ -202,6 +211,7 @@ class AsyncClient(AsyncClosing):
         return self._context is not None and self._context.closed
 
     def begin_stream(self, feed: Feed[Any], when_done: Callable[[], None] | None) -> Ticket[None]:
+        self._check_open()
         session = self._connection.session
         ticket = session.begin(feed.run(session), time.monotonic(), when_done, takes_nameless=False)
         self._streams[ticket] = when_done
@@ -229,16 +239,24 @@ class AsyncClient(AsyncClosing):
         await self.__aenter__()
         session = self._connection.session
         done = asyncio.Event()
+        self._calls.add(done)
         ticket = session.begin(start(self._connection.operations), time.monotonic(), done.set)
         self._turn()
         try:
             await done.wait()
+            if not ticket.is_done:
+                raise ValueError(CLOSED)
             return ticket.result()
         finally:
+            self._calls.discard(done)
             session.abandon(ticket)
             self._turn()
 
     # ---- the sockets
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ValueError(CLOSED)
+
     def _turn(self) -> None:
         """Take in all that arrived and carry out what follows.
 

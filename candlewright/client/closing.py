@@ -4,6 +4,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+#: What a call says that comes, or still waits, when its client is closed.
+CLOSED = "this client is closed: connect() makes another"
+
 
 class Closing(ABC):
     def __enter__(self) -> Self:

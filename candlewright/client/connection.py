@@ -57,7 +57,7 @@ class Connection:
         self._settings = settings
         self._rows = rows
 
-    def fresh_request_id(self) -> str:
+    def new_request_id(self) -> str:
         return fresh_id("request", self._name)
 
     def range(self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None) -> Range:

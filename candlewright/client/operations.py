@@ -431,7 +431,7 @@ class Operations:
                 return final
         started = last_heard = self._session.now
         give_up = started + timeout_seconds if timeout_seconds is not None else float("inf")
-        pause, shown = POLL_SECONDS, (-1, -1)
+        pause = POLL_SECONDS
         complaint: cw.Error | None = None
         while True:
             event_or_time = yield Wait(min(give_up, self._session.now + pause))
@@ -463,9 +463,8 @@ class Operations:
                         raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
                     # The same id with the same content: harmless where it is known after all.
                     yield Send(submitted)
-                elif progress is not None and shown != (now := (message.done_candles, message.expected_candles)):
-                    shown = now
-                    progress(*now)
+                elif progress is not None:
+                    progress(message.done_candles, message.expected_candles)
 
     def _unreachable(self, since: float) -> PlatformUnreachable:
         return PlatformUnreachable(self._address, round(self._session.now - since, 1), self._name)

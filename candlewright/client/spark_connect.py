@@ -27,12 +27,13 @@ def open_session(address: str) -> "SparkSession":
 
     url = connect_url(address)
     # Spark's own client tries for minutes before it says that nobody is there.
+    where = f"Spark Connect at {url.partition(';')[0]}"
     host, _, port = url.removeprefix("sc://").partition("/")[0].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
         session: SparkSession = SparkSession.builder.remote(url).create()
     except (PySparkException, OSError, RuntimeError, ValueError) as error:
-        raise RowsUnavailable(f"Spark Connect at {url.partition(';')[0]} cannot be reached: {error}") from error
+        raise RowsUnavailable(f"{where} cannot be reached: {error}; is `candlewright up` running there?") from error
     return session
 
 

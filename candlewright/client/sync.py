@@ -11,7 +11,7 @@ import zmq
 from google.protobuf.message import Message
 
 from candlewright.client import sockets
-from candlewright.client.closing import Closing
+from candlewright.client.closing import CLOSED, Closing
 from candlewright.client.connection import Connection
 from candlewright.client.errors import Interruption
 from candlewright.client.feed import BUFFER_NUMBERS, Feed
@@ -35,7 +35,8 @@ class Client(Closing):
     """A connection to the platform, made by `connect()`. May be shared by threads.
 
     Every call raises PlatformUnreachable when nothing answers within the client's timeout, PlatformRefused for an
-    error that the platform reports, and InvalidRequest for a request that can never be served.
+    error that the platform reports, InvalidRequest for a request that can never be served, and ValueError once the
+    client is closed.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -54,6 +55,10 @@ class Client(Closing):
     def client_id(self) -> str:
         """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
         return self._connection.client_id
+
+    def new_request_id(self) -> str:
+        """A fresh one, for `history(request_id=…)`: by it a request in work can be looked at and cancelled."""
+        return self._connection.new_request_id()
 
     def close(self) -> None:
         """Requests that were accepted go on without this client."""
@@ -75,13 +80,14 @@ class Client(Closing):
     ) -> History:
         """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`).
 
-        `progress(done, expected)` is called in this thread as candles arrive. `timeout`: seconds after which
+        `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
+        apart at most), also while nothing comes. `timeout`: seconds after which
         RequestTimedOut is raised while the request goes on; by default the platform's own deadline decides. A
         `request_id` given again continues the same request. Raises RequestNotFound, RequestTimedOut or RequestFailed
         where the request ended so, RowsUnavailable where the tables cannot be reached from here.
         """
         wanted = self._connection.range(ticker, period, start, end, limit)
-        identity = request_id or self._connection.fresh_request_id()
+        identity = request_id or self._connection.new_request_id()
         final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return self._connection.read_history(wanted, final)
 
@@ -97,7 +103,7 @@ class Client(Closing):
     ) -> Submission:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
         wanted = self._connection.range(ticker, period, start, end, limit)
-        identity = request_id or self._connection.fresh_request_id()
+        identity = request_id or self._connection.new_request_id()
         return self.run(lambda ask: ask.submit(wanted, identity))
 
     def wait(self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None) -> Notification:
@@ -165,7 +171,7 @@ class Client(Closing):
         of `ohlc_periods` into `lake.market.ohlc`, both on their topics. Returns once that is durable.
         """
         periods = self._connection.periods(ohlc_periods)
-        identity = request_id or self._connection.fresh_request_id()
+        identity = request_id or self._connection.new_request_id()
         submission = self.run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
         return Realtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
 
@@ -208,6 +214,7 @@ class Client(Closing):
     def begin_stream(self, feed: Feed[Any], when_done: Callable[[], None] | None) -> Ticket[None]:
         session = self._connection.session
         with self._lock:
+            self._check_open()
             ticket = session.begin(feed.run(session), time.monotonic(), when_done, takes_nameless=False)
             self._carry_out()
         return ticket
@@ -239,12 +246,14 @@ class Client(Closing):
     def run(self, start: Callable[[Operations], Operation[T]]) -> T:
         session = self._connection.session
         with self._lock:
+            self._check_open()
             ticket = session.begin(start(self._connection.operations), time.monotonic())
             self._carry_out()
         try:
             while not ticket.is_done:
                 with self._lock:
                     if not ticket.is_done:
+                        self._check_open()
                         self._pump()
             return ticket.result()
         finally:
@@ -253,6 +262,10 @@ class Client(Closing):
                 self._carry_out()
 
     # ---- the sockets
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ValueError(CLOSED)
+
     def _pump(self, until: float = math.inf) -> None:
         session = self._connection.session
         deadline = session.next_deadline()

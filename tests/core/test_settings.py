@@ -44,8 +44,11 @@ def test_lists_and_venues_come_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("[broker]\nlease_second = 1\n", "lease_second"), ("[broker]\nlease_seconds = 0\n", "lease_seconds"),
-     ("[nothing]\n", "nothing"), ("[broker\n", "settings")],
+    [("[broker]\nlease_second = 1\n", "lease_second: no such setting; did you mean broker.lease_seconds"),
+     ("[broker]\nlease_seconds = 0\n", "broker.lease_seconds: Input"),
+     ("[brokr]\nbind = 'x'\n", "brokr: no such setting; did you mean broker"),
+     ("[exchange.BINANCE]\nur = 'x'\n", "exchange.BINANCE.ur: no such setting, and none"),
+     ("[nothing]\n", "nothing: no such setting, and none"), ("[broker\n", "candlewright.toml is no TOML: Expected")],
 )  # fmt: skip
 def test_a_wrong_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "candlewright.toml").write_text(text)

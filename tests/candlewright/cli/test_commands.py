@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from candlewright.cli import bench as bench_command
 from candlewright.cli import requests as request_commands
 from candlewright.cli.app import app
-from candlewright.cli.output import FileOutput, print_arrow
+from candlewright.cli.output import FileOutput, fitting, print_arrow
 from candlewright.client.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
 from core.http import Status, StatusServer
+from core.version import VERSION
 
 Run = Callable[..., Result]
 START = 1_704_067_200
@@ -43,14 +44,24 @@ def candles() -> pa.Table:
 class FakeClient:
     """A platform with one venue and three candles."""
 
+    is_interrupted = False
+
     def __enter__(self) -> "FakeClient":
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
+    def new_request_id(self) -> str:
+        return "r"
+
+    def cancel(self, request_id: str) -> RequestState:
+        return self.state(request_id)
+
     def history(self, ticker: str, period: int, **options: object) -> History:
         self.asked = (ticker, period, options)
+        if self.is_interrupted:
+            raise KeyboardInterrupt
         return History(table=candles(), notification=FINAL, holes=((60 * 10**9, 120 * 10**9),))
 
     def venues(self) -> list[Venue]:
@@ -107,6 +118,8 @@ RANGE = ("--start", "2024-01-01", "--end", "2024-01-02")
         ("watch", "BTC/USDT.BINANCE", "--period", "soon"),
         ("watch", "BTC/USDT.BINANCE", "--count", "0"),
         ("gaps", "BTC"),
+        ("requests", "--cancel"),
+        ("trigger", "add", "--file", "nowhere.sql"),
         ("bench",),
         ("bench", "nosuch"),
         ("nosuch",),
@@ -164,6 +177,44 @@ def test_venues_markets_snapshot_and_a_request_as_json(run: Run, fake: FakeClien
         (line,) = run(*command, "--output", "json").stdout.splitlines()
         row = json.loads(line)
         assert {key: row[key] for key in values} == values
+
+
+def test_an_interrupted_history_says_how_to_go_on(run: Run, fake: FakeClient) -> None:
+    fake.is_interrupted = True
+    result = run("history", "BTC/USDT.BINANCE", *RANGE)
+    assert result.exit_code == 130
+    assert "request r goes on: `candlewright requests r` shows it" in result.stderr
+
+
+def test_a_request_that_has_ended_is_not_cancelled_and_shown_as_it_is(run: Run, fake: FakeClient) -> None:
+    result = run("requests", "r", "--cancel", "--output", "json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["status"] == "OK"
+    assert result.stderr == "request r had ended before\n"
+
+
+def test_version_and_short_help(run: Run) -> None:
+    assert run("--version").stdout == f"candlewright {VERSION}\n"
+    assert "--period" in run("history", "-h").stdout
+
+
+def test_columns_that_do_not_fit_are_left_out_and_never_broken() -> None:
+    columns = ("open_time", "open", "what was said", "close")
+    rows = [("2024-01-01T00:00:00Z", "154766.67", "one two three four five six", "154803.76")]
+    everything = [("open_time", False), ("open", False), ("what was said", False), ("close", False)]
+    assert fitting(columns, rows, 200) == ([*everything[:2], ("what was said", True), everything[3]], [])
+    shown, left_out = fitting(columns, rows, 60)
+    assert ([name for name, _ in shown], left_out) == (["open_time", "open", "what was said"], ["close"])
+    assert fitting(columns, rows, 10) == ([("open_time", False)], ["open", "what was said", "close"])
+    assert fitting(("id",), [("x" * 300,)], 80) == ([("id", True)], [])
+
+
+def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_CHECKOUT", "1")
+    said = candlewright("config", "show").stderr
+    assert (
+        said == "candlewright: warning: the environment variable CANDLEWRIGHT_CHECKOUT is no setting and does nothing\n"
+    )
 
 
 def test_tables_name_what_they_show(run: Run, fake: FakeClient) -> None:

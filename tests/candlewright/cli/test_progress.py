@@ -38,6 +38,22 @@ def test_without_a_terminal_there_is_a_plain_line_now_and_then(
     assert err.splitlines() == [f"A/B.X: {done} of 20 candles" for done in (1, 6, 11)]
 
 
+def test_whoever_waits_for_the_first_candle_hears_once_what_to_do(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RequestProgress("A/B.X", is_tty=False, hint="look at this") as show:
+        for second in (1, 4, 5, 6):
+            clock.now = second
+            show(0, 20)
+    assert capsys.readouterr().err.splitlines().count("look at this") == 1
+    clock.now = 0
+    with RequestProgress("A/B.X", is_tty=False, hint="look at this") as show:
+        for second in (1, 9):
+            clock.now = second
+            show(second, 20)
+    assert "look" not in capsys.readouterr().err
+
+
 def test_a_terminal_gets_a_bar_on_stderr(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with RequestProgress("A/B.X", is_tty=True) as show:
         clock.now = 2

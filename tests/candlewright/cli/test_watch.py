@@ -63,7 +63,7 @@ class FakeClient:
         pass
 
     def venues(self) -> list[Venue]:
-        return [Venue("BINANCE", (60,), 1, 0, True, START)]
+        return [Venue("BINANCE", (60,), 1, 0, True, START), Venue("KRAKEN", (60,), 0, 0, False, 0)]
 
     def markets(self, venue: str) -> list[Market]:
         return [Market(TICKER, "BTC/USDT", "BTCUSDT", True)]
@@ -104,7 +104,8 @@ def test_count_ends_the_watch(run: Run) -> None:
 
 def test_what_is_not_listed_is_said_and_waited_for(run: Run) -> None:
     assert "does not list ETH/USDT" in run("watch", "ETH/USDT.BINANCE").stderr
-    assert "no ingestor has announced KRAKEN" in run("watch", "ETH/USDT.KRAKEN").stderr
+    assert "no ingestor is live for KRAKEN" in run("watch", "ETH/USDT.KRAKEN").stderr
+    assert "no ingestor is live for NOWHERE" in run("watch", "ETH/USDT.NOWHERE").stderr
 
 
 def drawn(screen: watch_command.Screen) -> str:

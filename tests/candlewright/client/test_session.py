@@ -149,7 +149,7 @@ def test_a_missed_notification_is_found_by_the_state(talk: Conversation) -> None
     assert isinstance(talk.sent[-1], cw.RequestStateQuery)
     talk.reply(cw.RequestState(request_id="r1", state="running", done_candles=3, expected_candles=10))
     talk.reply(cw.RequestState(request_id="r1", state="running", done_candles=3, expected_candles=10))
-    assert talk.progress == [(3, 10)]
+    assert talk.progress == [(3, 10), (3, 10)]
     talk.reply(cw.RequestState(request_id="r1", state="done", notification=FINAL(request_id="r1", row_count=10)))
     assert ticket.result().row_count == 10
 

@@ -199,6 +199,44 @@ def test_candles_become_what_a_notebook_works_with() -> None:
     assert candles.to_polars()["close"].to_list() == candles.to_pandas()["close"].to_list() == [1.0]
 
 
+def test_a_closed_client_says_so(relay: Relay) -> None:
+    with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
+        pass
+    with pytest.raises(ValueError, match="client is closed"):
+        c.venues()
+    with pytest.raises(ValueError, match="client is closed"):
+        c.bars(TICKER)
+
+
+def test_a_call_that_waits_ends_when_another_thread_closes_the_client(relay: Relay) -> None:
+    relay.deaf = 1_000
+    with cw.connect(**_arguments(relay)) as c, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]
+        waiting = pool.submit(c.venues)
+        while not relay.seen:
+            threading.Event().wait(0.01)
+        c.close()
+        with pytest.raises(ValueError, match="client is closed"):
+            waiting.result(timeout=10)
+
+
+async def _closed(relay: Relay) -> None:
+    relay.deaf = 1_000
+    c = await cw.aconnect(**_arguments(relay))  # type: ignore[arg-type]
+    waiting = asyncio.create_task(c.venues())
+    await asyncio.sleep(0)
+    await c.close()
+    with pytest.raises(ValueError, match="client is closed"):
+        await asyncio.wait_for(waiting, 10)
+    with pytest.raises(ValueError, match="client is closed"):
+        await c.venues()
+    with pytest.raises(ValueError, match="client is closed"):
+        await c.bars(TICKER).next()
+
+
+def test_the_asyncio_twin_says_so_too(relay: Relay) -> None:
+    asyncio.run(_closed(relay))
+
+
 def test_bars_come_in_order_across_a_gap(relay: Relay) -> None:
     with cw.connect(**_arguments(relay)) as c, c.bars(TICKER, "1m") as bars:  # type: ignore[arg-type]
         relay.wait_for_subscription(TOPIC)
