@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bus import Bus
+from bus import Bus, StoredRecord
 from bus import topics as bus_topics
 from bus.api import partition_of
 from core.errors import OffsetOutOfRange
@@ -31,10 +31,18 @@ log = get_logger()
 _ROWS = 1_000_000
 _RECORDS = 200_000
 _ATTEMPTS = 3
+#: Trades are not stored unless somebody wants that: so far back they are looked for on the bus, in so large steps.
+_KEPT_RECORDS, _KEPT_BYTES, _KEPT_STEP = 20_000, 32 << 20, 500
+#: How long a trade may be on its way to the bus.
+_WAY_MS = 10_000
 #: The bars of a micro-batch are on the bus within this time, and in the table before those of the next one are made.
 _UNSTORED_MS = 120_000
 _STEP = 5_000
 _BARS = INPUTS["ohlc"].schema
+
+
+#: Records by partition, first and end, read once for all look-backs of a micro-batch.
+_Steps = dict[tuple[int, int, int], list[StoredRecord]]
 
 
 class _TooMuch(Exception):
@@ -46,11 +54,14 @@ def look_back(
 ) -> None:
     """Give the triggers of `output.lookbacks` their past. A trigger whose past cannot be read is suspended."""
     found: dict[tuple[object, ...], pa.Table | str] = {}
+    steps: _Steps = {}
     for request in output.lookbacks:
         key = (request.is_on_bars, request.period_seconds, request.tickers, request.since_ns)
         if key not in found:
             found[key] = (
-                "there are no tables to look back at" if settings is None else _past(bus, settings, plan, request)
+                "there are no tables to look back at"
+                if settings is None
+                else _past(bus, settings, plan, request, steps)
             )
         past = found[key]
         if isinstance(past, str):
@@ -59,13 +70,15 @@ def look_back(
             live.look_back(request, past, output)
 
 
-def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table | str:
+def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest, steps: _Steps) -> pa.Table | str:
     """The rows, or why there are none."""
-    read = _bars if request.is_on_bars else _ticks
     reason = ""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            found = read(bus, settings, plan, request)
+            if request.is_on_bars:
+                found = _bars(bus, settings, plan, request)
+            else:
+                found = _ticks(bus, settings, plan, request, steps)
         except _TooMuch as error:
             return str(error)
         except OffsetOutOfRange:
@@ -86,22 +99,41 @@ def _too_many() -> str:
     return f"the look-back has more than {_ROWS:,} rows; ask for a shorter one, or fewer tickers"
 
 
-def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table:
+def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest, steps: _Steps) -> pa.Table:
     unstored = bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER)
     stored = _bounded(read_past_ticks(settings, request.tickers, request.since_ns, _ROWS + 1))
     states = bus.state(bus_topics.TICKS)
-    recent, later = [], []
+    older, recent, later = [], [], []
     for span in _spans(plan, bus_topics.TICKS, request, len(states)):
         state = states[span.partition]
         first = max(state.first, min(unstored.get(span.partition, 0), span.end))
+        older += _kept(bus, Span(span.topic, span.partition, state.first, first), request.since_ns, steps)
         recent.append(Span(span.topic, span.partition, first, span.end))
         later.append(Span(span.topic, span.partition, span.end, state.end))
     own = set(request.tickers)
     before, behind = (
-        TickIntake().rows([value for value in _values(bus, part) if ticker_of(value) in own])
-        for part in (recent, later)
+        TickIntake().rows([value for value in values if ticker_of(value) in own])
+        for values in ([*older, *_values(bus, recent)], _values(bus, later))
     )
     return past_ticks(stored, before, behind, request.since_ns)
+
+
+def _kept(bus: Bus, span: Span, since_ns: int, steps: _Steps) -> list[bytes]:
+    """The last records of the span, as far back as is wanted and bounds allow. `steps`: what was read of it before."""
+    found: list[list[StoredRecord]] = []
+    size = 0
+    first = span.end
+    while first > span.first and span.end - first < _KEPT_RECORDS and size < _KEPT_BYTES:
+        end, first = first, max(span.first, (first - 1) // _KEPT_STEP * _KEPT_STEP)
+        step = steps.get((span.partition, first, end))
+        if step is None:
+            step = [row for part in read_range(bus, span.topic, span.partition, first, end - 1) for row in part]
+            steps[span.partition, first, end] = step
+        found.append(step)
+        size += sum(len(row.value) for row in step)
+        if step and step[0].timestamp_ms + _WAY_MS < since_ns // 1_000_000:
+            break
+    return [row.value for step in reversed(found) for row in step]
 
 
 def _bars(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table:

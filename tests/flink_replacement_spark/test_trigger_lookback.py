@@ -101,6 +101,20 @@ def test_trades_of_table_and_bus_meet_without_a_hole_or_a_double(bus: Bus, query
     assert seen(bus, "none", "total") == [16, 48]
 
 
+def test_trades_that_nobody_stores_are_looked_for_on_the_bus(
+    bus: Bus, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_lookback, "_KEPT_STEP", 2)
+    for number, price in enumerate((1, 2, 4, 8), start=1):
+        feed.trades(bus, ONE, number, [price])
+    bus.hold(bus_topics.TICKS, bus_topics.READER_BAR_MAKER, {partition_of(ONE.encode(), PARTITIONS): 4})
+    register(bus, "t", SUM, ONE, lookback_seconds=PAST)
+    query.run()
+    feed.trades(bus, ONE, 5, [16, 32])
+    query.run()
+    assert seen(bus, "t", "total") == [28]
+
+
 def test_a_batch_that_looks_back_again_over_another_table_changes_no_event(bus: Bus, query: Query) -> None:
     store(query, OHLC, candle(1, 2), candle(2, 3))
     publish_bar(bus, 2, 3)
