@@ -14,7 +14,7 @@ from typing import Any
 
 from cep.limits import Limits
 from cep.program import Op, Program, closure
-from cep.tokens import BEGIN, Position
+from cep.tokens import Position
 
 _LAYOUT_STEPS = 40_000
 _GO_ON: Any = getitem
@@ -133,18 +133,16 @@ class Automaton:
 
     def _lay_out(self, at: Position) -> None:
         for place in range(len(self._places)):
-            self.layout(place, False, False, at=at)
+            self.layout(place, False, False)
             if self._steps > _LAYOUT_STEPS:
                 raise at.reject("the pattern has too many ways to go on", "use smaller bounds")
 
-    def layout(
-        self, place: int, start: bool, end: bool, open_end: bool = False, at: Position = BEGIN
-    ) -> tuple[Candidate, ...]:
+    def layout(self, place: int, start: bool, end: bool, open_end: bool = False) -> tuple[Candidate, ...]:
         """All candidates of a place in order. `start` and `end` tell whether the anchors hold here."""
         key = (place, start, end, open_end)
         found = self._layouts.get(key)
         if found is None:
-            reached, steps = closure(self.program, self._places[place], start, end, at, open_end)
+            reached, steps = closure(self.program, self._places[place], start, end, open_end)
             self._steps += steps
             found = tuple(self._candidate(index) for index in reached)
             self._layouts[key] = found

@@ -1,7 +1,7 @@
 """A row pattern as a small program, and the order in which its instructions are tried.
 
 Instructions: TAKE maps the current row to a variable; SPLIT tries its targets in order; START and END are the
-anchors; ENTER marks the begin of a loop iteration that may be empty, AGAIN its end; ACCEPT is a match.
+anchors; ACCEPT is a match.
 """
 
 import enum
@@ -20,7 +20,7 @@ from cep.syntax import (
     Quantified,
     Variable,
 )
-from cep.tokens import BEGIN, Position
+from cep.tokens import Position
 
 
 class Op(enum.Enum):
@@ -29,21 +29,17 @@ class Op(enum.Enum):
     JUMP = "jump"
     START = "start"
     END = "end"
-    ENTER = "enter"
-    AGAIN = "again"
     ACCEPT = "accept"
 
 
 @dataclass(slots=True)
 class Instruction:
-    """`variable` and `excluded` for TAKE; `targets` for SPLIT, JUMP and AGAIN; `loop` for ENTER and AGAIN."""
+    """`variable` and `excluded` for TAKE; `targets` for SPLIT and JUMP."""
 
     op: Op
     variable: int = -1
     excluded: bool = False
     targets: tuple[int, ...] = ()
-    loop: int = -1
-    greedy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +49,6 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.code)
-
-
-_CLOSURE_STEPS = 10_000
 
 
 def variables_of(pattern: Pattern) -> Iterator[Variable]:
@@ -170,7 +163,6 @@ class _Compiler:
         self.numbers = numbers
         self.limits = limits
         self.at = at
-        self.loops = 0
 
     def emit(self, instruction: Instruction) -> int:
         if len(self.code) >= self.limits.instructions:
@@ -262,14 +254,12 @@ class _Compiler:
             self.code[split].targets = (inside, self.here) if pattern.greedy else (self.here, inside)
 
     def loop(self, pattern: Quantified, excluded: bool, optional: bool) -> None:
-        split = self.emit(Instruction(Op.SPLIT)) if optional else -1
-        number = self.loops
-        self.loops += 1
-        enter = self.emit(Instruction(Op.ENTER, loop=number))
+        before = self.emit(Instruction(Op.SPLIT)) if optional else -1
+        begin = self.here
         self.pattern(pattern.inner, excluded)
-        self.emit(Instruction(Op.AGAIN, targets=(enter, self.here + 1), loop=number, greedy=pattern.greedy))
-        if optional:
-            self.code[split].targets = (enter, self.here) if pattern.greedy else (self.here, enter)
+        again = self.emit(Instruction(Op.SPLIT))
+        for split in (before, again) if optional else (again,):
+            self.code[split].targets = (begin, self.here) if pattern.greedy else (self.here, begin)
 
 
 def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits, at: Position) -> Program:
@@ -281,47 +271,34 @@ def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits
 
 
 def closure(
-    program: Program, start: int, at_start: bool, at_end: bool, at: Position = BEGIN, open_end: bool = False
+    program: Program, start: int, at_start: bool, at_end: bool, open_end: bool = False
 ) -> tuple[tuple[int, ...], int]:
     """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first; and how many
     steps it took to find them.
 
     With `open_end` it is not known yet whether a row follows: an END anchor stands in the list for itself.
-    An iteration that took no row ends its loop: `begun` holds the loops whose iteration began at this very place.
+    An instruction counts where it is reached first: a further iteration that takes no row leads nowhere.
     """
     found: dict[int, None] = {}
-    seen: set[tuple[int, frozenset[int]]] = set()
-    pending: list[tuple[int, frozenset[int]]] = [(start, frozenset())]
+    seen: set[int] = set()
+    pending = [start]
     while pending:
-        state = pending.pop()
-        if state in seen:
+        where = pending.pop()
+        if where in seen:
             continue
-        seen.add(state)
-        if len(seen) > _CLOSURE_STEPS:
-            raise at.reject("the pattern nests too many loops that can be empty")
-        where, begun = state
+        seen.add(where)
         instruction = program.code[where]
         match instruction.op:
             case Op.TAKE | Op.ACCEPT:
                 found.setdefault(where)
             case Op.SPLIT | Op.JUMP:
-                pending.extend((target, begun) for target in reversed(instruction.targets))
+                pending.extend(reversed(instruction.targets))
             case Op.START:
                 if at_start:
-                    pending.append((where + 1, begun))
+                    pending.append(where + 1)
             case Op.END:
                 if at_end:
-                    pending.append((where + 1, begun))
+                    pending.append(where + 1)
                 elif open_end:
                     found.setdefault(where)
-            case Op.ENTER:
-                pending.append((where + 1, begun | {instruction.loop}))
-            case Op.AGAIN:
-                again, leave = instruction.targets
-                if instruction.loop in begun:
-                    pending.append((leave, begun))
-                elif instruction.greedy:
-                    pending += [(leave, begun), (again, begun)]
-                else:
-                    pending += [(again, begun), (leave, begun)]
     return tuple(found), len(seen)

@@ -145,7 +145,7 @@ class Reference:
     def _unbounded(
         self, inner: Any, needed: int, optional: bool, greedy: bool, row: int, mapping: Mapping, excluded: bool
     ) -> Iterator[Outcome]:
-        """`needed` iterations, then a loop that ends after an iteration without rows."""
+        """`needed` iterations, then a loop. An iteration behind the first of the loop takes rows, or does not count."""
         if needed:
             for next_row, extended in self.ways(inner, row, mapping, excluded):
                 yield from self._unbounded(inner, needed - 1, optional, greedy, next_row, extended, excluded)
@@ -156,8 +156,17 @@ class Reference:
             if next_row == row:
                 yield next_row, extended
             else:
-                yield from self._unbounded(inner, 0, True, greedy, next_row, extended, excluded)
+                yield from self._further(inner, greedy, next_row, extended, excluded)
         if optional and greedy:
+            yield row, mapping
+
+    def _further(self, inner: Any, greedy: bool, row: int, mapping: Mapping, excluded: bool) -> Iterator[Outcome]:
+        if not greedy:
+            yield row, mapping
+        for next_row, extended in self.ways(inner, row, mapping, excluded):
+            if next_row > row:
+                yield from self._further(inner, greedy, next_row, extended, excluded)
+        if greedy:
             yield row, mapping
 
     # -- matches ----------------------------------------------------------------------------------------------------

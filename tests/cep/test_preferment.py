@@ -30,6 +30,12 @@ SQL = (
         ("PERMUTE(A{2}, B, C)", "AACB"),
         ("PERMUTE(A, B, C)", "ABC"),
         ("(A{1,2} (B C | C B))", "AACB"),
+        # A further iteration of a greedy loop takes a row, whatever its inside prefers; the first may be empty.
+        ("(A*?)+ B? C", "AAC"),
+        ("(() | A)* B? C", "AAC"),
+        ("((A??){2,})+ B? C", "AAC"),
+        ("(A*?)+? B C", "ABC"),
+        ("(() | A){2} B C", "ABC"),
     ],
 )
 def test_the_most_preferred_mapping_is_taken(pattern: str, labels: str) -> None:
