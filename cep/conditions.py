@@ -348,6 +348,10 @@ class _Generator:
                 source.add(f"if {arguments[index]} is True: {found} = {arguments[index + 1]}")
         elif node.function == "IN":
             source.add(f"{found} = {self._object(_in)}({', '.join(arguments)})")
+        elif node.function == "BETWEEN":
+            value, low, high = arguments
+            unknown = f"{self._object(_between)}({value}, {low}, {high})"
+            source.add(f"{found} = {unknown} if {none} else {low} <= {value} <= {high}")
         elif simple is not None:
             source.add(f"{found} = None if {none} else {simple}")
         else:
@@ -362,8 +366,6 @@ class _Generator:
             return f"{arguments[0]} {_COMPARE[name]} {arguments[1]}"
         if name == "NOT":
             return f"not {arguments[0]}"
-        if name == "BETWEEN":
-            return f"{arguments[1]} <= {arguments[0]} <= {arguments[2]}"
         exact = (Kind.BIGINT, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
         if name in ("+", "-") and all(kind.kind in exact for kind in types):
             return f"{self._object(_within_64_bits)}({arguments[0]} {name} {arguments[1]})"
@@ -412,6 +414,12 @@ def _in(value: Any, *options: Any) -> bool | None:
     if any(option == value for option in options if option is not None):
         return True
     return None if None in options else False
+
+
+def _between(value: Any, low: Any, high: Any) -> bool | None:
+    """Where one of them is NULL: FALSE when a bound that is known decides alone."""
+    is_outside = value is not None and ((low is not None and value < low) or (high is not None and value > high))
+    return False if is_outside else None
 
 
 def _within_64_bits(value: int) -> int | None:
