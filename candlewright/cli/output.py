@@ -84,7 +84,8 @@ def fitting(
     A number or a name that is broken into two lines reads as another one: only texts of several words wrap.
     """
     shown: list[tuple[str, bool]] = []
-    taken = 0
+    # The left edge.
+    taken = 1
     for number, column in enumerate(columns):
         words = [column, *(word for row in rows for word in row[number].split())]
         whole = max(map(len, [column, *(row[number] for row in rows)]))

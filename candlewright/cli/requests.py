@@ -182,34 +182,23 @@ def _cancel(client: Client, request_id: str, timeout: float) -> None:
 
 
 def _unfinished(settings: Settings) -> list[dict[str, Any]]:
-    """What the broker says of requests that have not ended; nothing when the bus is not to be reached."""
-    from bus import topics
+    """Nothing, and a line on stderr, when the bus is not to be reached."""
     from bus.connect import connect as connect_bus
+    from candlewright.cli.pending_requests import unfinished
     from candlewright.supervisor.parts import bus_url_of
     from core.errors import BusError
-    from protobuf import candlewright_pb2 as cw
 
     url = bus_url_of(settings)
     if not url:
         return []
     bus = connect_bus(settings.bus.model_copy(update={"url": url}))
     try:
-        states = [cw.RequestState.FromString(value) for value in bus.items(topics.TABLE_REQUEST_STATES).values()]
+        return unfinished(bus)
     except BusError as error:
         say(f"requests in work are not shown: {error}")
         return []
     finally:
         bus.close()
-    return [
-        {
-            "request_id": state.request_id,
-            "state": state.state,
-            "done_candles": state.done_candles,
-            "expected_candles": state.expected_candles,
-        }
-        for state in states
-        if state.state != "done"
-    ]
 
 
 def _finished(settings: Settings) -> list[dict[str, Any]]:

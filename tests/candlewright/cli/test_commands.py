@@ -206,6 +206,12 @@ def test_columns_that_do_not_fit_are_left_out_and_never_broken() -> None:
     shown, left_out = fitting(columns, rows, 60)
     assert ([name for name, _ in shown], left_out) == (["open_time", "open", "what was said"], ["close"])
     assert fitting(columns, rows, 10) == ([("open_time", False)], ["open", "what was said", "close"])
+    # 20 + 9 + 9, a space and a line behind each, and the left edge.
+    assert fitting(("a", "b", "c"), [("x" * 20, "x" * 9, "x" * 9)], 45) == (
+        [("a", False), ("b", False), ("c", False)],
+        [],
+    )
+    assert fitting(("a", "b", "c"), [("x" * 20, "x" * 9, "x" * 9)], 44)[1] == ["c"]
     assert fitting(("id",), [("x" * 300,)], 80) == ([("id", True)], [])
 
 
