@@ -6,10 +6,14 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from core.errors import ConfigurationError
 from core.settings import PREFIX, Settings
 
+REDIS_PORT = 6379
+#: How long one connection may take to be made.
+PATIENCE_SECONDS = 2.0
 _ADDRESS = re.compile(r"^(?:tcp://)?(?P<host>\*|\[[^\]]*\]|[^:/]*):(?P<port>\d+)$")
 
 
@@ -66,6 +70,18 @@ def _why_not(address: str) -> str | None:
         except OSError as error:
             return f"port {match['port']} is taken" if error.errno == errno.EADDRINUSE else str(error.strerror)
     return None
+
+
+def answers(url: str) -> bool:
+    """Whether something listens at `scheme://host:port`; true where the URL names no port to try."""
+    parts = urlsplit(url)
+    if parts.hostname is None:
+        return True
+    try:
+        socket.create_connection((parts.hostname, parts.port or REDIS_PORT), PATIENCE_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:

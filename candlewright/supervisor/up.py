@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from candlewright.supervisor import ports, processes
 from candlewright.supervisor.lock import DataDirectoryLock
@@ -50,6 +51,9 @@ def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_r
         if "relay" in names and settings.relay.unguarded:
             where = " and ".join(settings.relay.unguarded)
             tell(f"warning: keys are off, and whoever reaches {where} is let in; set relay.curve")
+        if settings.bus.url and not ports.answers(settings.bus.url):
+            tell(f"warning: nothing answers at bus.url ({urlsplit(settings.bus.url).netloc.rpartition('@')[2]}) yet")
+            tell("the parts wait for it: start a Redis there, or leave bus.url empty for an embedded one")
         supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, ready)
         asyncio.run(supervisor.run())
         tell("stopped")

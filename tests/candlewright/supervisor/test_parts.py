@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from candlewright.supervisor.parts import Choice, merged, specs_of
-from candlewright.supervisor.ports import Bind, binds_of, check, free_port
+from candlewright.supervisor.ports import Bind, answers, binds_of, check, free_port
 from core.errors import ConfigurationError
 from core.settings import Settings
 
@@ -106,3 +106,10 @@ def test_only_ports_of_started_parts_are_looked_at(settings: Settings) -> None:
         "relay.requests_bind",
         "relay.notifications_bind",
     ]
+
+
+def test_a_bus_that_is_not_there_yet_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert answers(f"redis://:secret@127.0.0.1:{server.getsockname()[1]}/0")
+    assert not answers(f"redis://127.0.0.1:{free_port()}/0")
+    assert answers("unix:///run/redis.sock")
