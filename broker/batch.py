@@ -20,6 +20,7 @@ from broker.events import (
     Final,
     ForgetRealtime,
     LookUpVenue,
+    PublishClock,
     PublishMark,
     PublishPages,
     PublishPieceDone,
@@ -78,6 +79,7 @@ class Results:
     pages: list[PublishPages] = field(default_factory=list)
     snapshots: list[PublishSnapshot] = field(default_factory=list)
     ticks: list[PublishTicks] = field(default_factory=list)
+    clocks: dict[str, int] = field(default_factory=dict)
     outcomes: list[Record] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     save_realtime: dict[str, bytes] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Results:
     @property
     def size(self) -> int:
         records = len(self.pages) + len(self.snapshots) + len(self.ticks) + len(self.outcomes) + len(self.finished)
+        records += len(self.clocks)
         rows = len(self.put_states) + len(self.drop_states) + len(self.save_realtime) + len(self.forget_realtime)
         return records + rows + len(self.venues) + len(self.put_venues) + len(self.holds)
 
@@ -117,6 +120,7 @@ class Gatherer:
             PublishPages: lambda command: self.results.pages.append(command),
             PublishSnapshot: lambda command: self.results.snapshots.append(command),
             PublishTicks: lambda command: self.results.ticks.append(command),
+            PublishClock: self._publish_clock,
             PublishMark: self._publish_mark,
             PutVenue: self._put_venue,
             StopWork: lambda command: self._send(command.connection, door.stop_body(command)),
@@ -179,6 +183,9 @@ class Gatherer:
 
     def _publish_mark(self, command: PublishMark) -> None:
         self.leases.marks[command.ticker] = records.wanted_value(command.wants)
+
+    def _publish_clock(self, command: PublishClock) -> None:
+        self.results.clocks[command.ticker] = command.exchange_time
 
     def _put_venue(self, command: PutVenue) -> None:
         self.results.put_venues[command.venue] = None

@@ -78,4 +78,6 @@ class Deliveries:
         job = request.piece.job if request is not None else None
         held = self._holding.holder(event.connection, job.job_id if job is not None else "", event.at, "TickBatch")
         if held is not None:
+            held.newest_trade = max(held.newest_trade, *event.batch.timestamp)
+            held.trades_at = event.at
             self._desk.say(PublishTicks(held.job_id, event.batch))

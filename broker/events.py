@@ -427,6 +427,13 @@ class PublishTicks(NamedTuple):
     batch: cw.TickBatch
 
 
+class PublishClock(NamedTuple):
+    """All trades of a ticker up to this exchange's time (ns) were sent."""
+
+    ticker: str
+    exchange_time: int
+
+
 class PublishMark(NamedTuple):
     """Tell the pipeline what is wanted of a ticker from now on, before the next dispatch leaves."""
 
@@ -516,6 +523,7 @@ Command = (
     | PublishRequestDone
     | PublishSnapshot
     | PublishTicks
+    | PublishClock
     | PublishMark
     | SaveRealtime
     | ForgetRealtime

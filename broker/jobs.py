@@ -17,7 +17,8 @@ class Job:
     """`connection` None: taken over from an earlier run of the broker, nobody has named it since.
 
     `is_adopted`: frames of this job may have been lost with that earlier run.
-    `is_publishing`: the ingestor is done, the bus is not yet.
+    `is_publishing`: the ingestor is done, the bus is not yet. `newest_trade`: the latest time (ns) of trades that came
+    over the socket, 0 before the first; `trades_at`: when they came (monotonic).
     """
 
     job_id: str
@@ -31,6 +32,8 @@ class Job:
     result: PieceResult | None = None
     collected: "Collected | None" = None
     snapshot: cw.Snapshot | None = None
+    newest_trade: int = 0
+    trades_at: float = 0.0
 
 
 @dataclass(slots=True)

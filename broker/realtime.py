@@ -2,9 +2,22 @@
 
 from broker.desk import Desk
 from broker.dispatching import Dispatching
-from broker.events import ForgetRealtime, MarksRefused, PublishMark, RealtimeAccepted, SaveRealtime, WantedFound, Wants
+from broker.events import (
+    ForgetRealtime,
+    MarksRefused,
+    PublishClock,
+    PublishMark,
+    RealtimeAccepted,
+    SaveRealtime,
+    WantedFound,
+    Wants,
+)
 from broker.lifecycle import Lifecycle
 from broker.requests import RealtimeRequest
+from venues.grid import SECOND
+
+#: Trades over the socket that stay away for so long let time go on without them, so much behind.
+QUIET_SECONDS = 10.0
 
 
 class Realtime:
@@ -68,6 +81,18 @@ class Realtime:
     def on_marks_refused(self, event: MarksRefused) -> None:
         self._told.update(dict.fromkeys(event.tickers))
         self._untold.update(event.tickers)
+
+    def tell_time(self) -> None:
+        """Foreign ingestors do not say how late it is at their exchange: while one holds its job and sends nothing,
+        time goes on from its newest trade, so that the bars of a market that fell silent end.
+        """
+        for ticker, request in self.by_ticker.items():
+            job = request.piece.job
+            if job is None or not job.newest_trade:
+                continue
+            quiet = self._desk.at - job.trades_at - QUIET_SECONDS
+            if quiet > 0:
+                self._desk.say(PublishClock(ticker, job.newest_trade + int(quiet * SECOND)))
 
     def tell_again(self) -> None:
         """Tell what could not be told."""

@@ -142,6 +142,13 @@ def mark_record(ticker: str, wanted: bytes) -> Record:
     return Record(mark.SerializeToString(), key=key, partition_key=key)
 
 
+def clock_record(ticker: str, exchange_time: int, sequence: int) -> Record:
+    """`sequence`: the number of the last trade before it."""
+    mark = rec.TickMark(ticker=ticker, clock=rec.Clock(exchange_time=exchange_time, sequence=sequence))
+    key = ticker.encode()
+    return Record(mark.SerializeToString(), key=key, partition_key=key)
+
+
 def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
     body = _piece_done(done) if isinstance(done, PublishPieceDone) else _request_done(done)
     return Record(body, done.ticker.encode())

@@ -152,4 +152,5 @@ class BrokerState:
             self._shown_at = event.at
             progress.show(desk)
             self._realtime.tell_again()
+            self._realtime.tell_time()
         self._venues.refresh()

@@ -137,6 +137,8 @@ class BusWriter:
             self._publish_snapshot(batch)
         while batch.ticks:
             self._publish_ticks(batch)
+        if batch.clocks:
+            self._publish_clocks(batch)
         if batch.outcomes:
             self.outcomes.publish(batch.outcomes)
             batch.outcomes = []
@@ -208,6 +210,20 @@ class BusWriter:
         except (LeaseLost, BusFull) as error:
             batch.events.append(_refused(job_id, error))
         batch.ticks = [command for command in batch.ticks if command.job_id != job_id]
+
+    def _publish_clocks(self, batch: Results) -> None:
+        """Behind the trades, so that each names the last of them; one that is lost comes again a second later."""
+        last = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in batch.clocks])
+        marks = [
+            records.clock_record(ticker, exchange_time, sequence)
+            for (ticker, exchange_time), sequence in zip(batch.clocks.items(), last, strict=True)
+        ]
+        try:
+            self._bus.publish(topics.TICK_MARKS, marks)
+        except BusFull as error:
+            REFUSED_PUBLISHES.inc()
+            log.warning("clocks_refused", tickers=len(marks), error=str(error))
+        batch.clocks = {}
 
 
 def _ticks_record(ticks: cw.TickBatch) -> Record:

@@ -9,6 +9,7 @@ import pytest
 from bus import topics
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
 from tests.broker.conftest import Stage
 from tests.broker.harness import eventually
 
@@ -127,6 +128,27 @@ def test_a_batch_of_bad_trades_is_refused_whole_and_the_job_goes_on(
     eventually(lambda: len(stored(stage, topics.TICKS)) == 1)
     [value] = stored(stage, topics.TICKS)
     assert list(cw.TickBatch.FromString(value).trade_id) == ["1", "2"]
+
+
+def clocks(stage: Stage) -> list[rec.Clock]:
+    found = [rec.TickMark.FromString(value) for value in stored(stage, topics.TICK_MARKS)]
+    return [mark.clock for mark in found if mark.WhichOneof("body") == "clock"]
+
+
+def test_time_goes_on_for_a_foreign_market_that_fell_silent(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.realtime.QUIET_SECONDS", 0.2)
+    peer = stage.peer(stage.broker())
+    peer.offer(kind=ing.REALTIME)
+    stage.client.ask(realtime("live"))
+    peer.job()
+    newest = time.time_ns()
+    sent = cw.TickBatch(ticker=TICKER, timestamp=[newest, newest - 5], price=[1.0] * 2, size=[1.0] * 2)
+    sent.trade_id.extend(["1", "2"])
+    peer.send(sent)
+    eventually(lambda: len(clocks(stage)) >= 3)
+    times = [clock.exchange_time for clock in clocks(stage)]
+    assert newest < times[0] and times == sorted(set(times)) and times[-1] <= time.time_ns()
+    assert {clock.sequence for clock in clocks(stage)} == {2}
 
 
 def test_two_requests_share_one_job_until_the_last_is_cancelled(stage: Stage) -> None:
