@@ -49,10 +49,13 @@ class BulkSearch:
         self._tables: _Tables | None = None
         self.is_possible = plan.is_linear and plan.skip.kind == "PAST LAST"
 
+    def suits(self, rows: int) -> bool:
+        """Whether so many rows are found faster here than one by one, if they can be."""
+        return self.is_possible and rows >= max(1, FEWEST_ROWS)
+
     def find(self, masks: Array, bounds: Bounds) -> Together | None:
-        """None for few rows, a plan of another kind, or too large an automaton. Raises WorkLimit."""
-        is_worth_it = self.is_possible and len(masks) >= max(1, FEWEST_ROWS)
-        tables = self._tables_for(masks) if is_worth_it else None
+        """None for a plan of another kind, or too large an automaton. Raises WorkLimit."""
+        tables = self._tables_for(masks) if self.is_possible else None
         if tables is None:
             return None
         # A separator stands behind each partition: matches end there, and what can follow is known.

@@ -14,16 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from cep import match_state
+from cep.bulk import BulkSearch
 from cep.evaluation import Bounds, RowValues
 from cep.expressions import Column, Expression, walk
-from cep.matching import MatchRows, evaluate_matches, masks
+from cep.matching import MatchRows, evaluate_matches, mask_array
 from cep.plans import match_relation
 from cep.recognize import RecognizePlan, SortKey
 from cep.relation import partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.search import Found, Matches, PartitionSearch, StepLimit, WorkLimit
 from cep.slots import Slots
-from cep.vector import Index, ranges
+from cep.vector import Array, Index, ranges
+from core.errors import TriggerRejected
 
 Key = tuple[Any, ...]
 
@@ -123,6 +125,7 @@ class MatchStream:
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
         self._columns = columns_of(plan)
+        self._bulk = BulkSearch(self.plan.search, is_whole=False)
         self._stored = 0
 
     # -- one batch ------------------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ class MatchStream:
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
         values = RowValues(self._slots.reader(together.relation.column, together.ticker), together.length, bounds)
-        row_masks = masks(self.plan.conditions, values, together.length)
+        row_masks = mask_array(self.plan.conditions, values, together.length)
         path = self.plan.conditions.path
         lists = [values.value(node).to_list() for node in path.hoisted] if path is not None else []
         times: list[int] = []
@@ -195,15 +198,22 @@ class MatchStream:
             times = together.relation.column(self.plan.time_column).expand().values.tolist()
         ready = Found()
         watches_time = bool(clock.closed) or self.plan.search.within_ns is not None
+        is_many = not self._measures_ahead and self._bulk.suits(grouped.length)
+        in_bulk: list[tuple[Partition, int]] = []
         for part, start in zip(parts, bounds.starts.tolist(), strict=True):
             # Without deadlines and ended tickers nothing depends on how far time is known.
             watermark = self._watermark(part, clock) if watches_time else None
             shift = start - part.first_row
             if path is not None:
                 part.search.trials = path.make(lists, -shift)
+            elif is_many and watermark != FOREVER:
+                in_bulk.append((part, shift))
+                continue
             self._test(part, row_masks, times, shift, watermark)
             self._search(part, ready, shift)
-        result = self._put_out(ready, together, bounds)
+        found = self._search_in_bulk(in_bulk, row_masks, ready) if in_bulk else None
+        matches = ready.matches() if found is None else found.merged(ready.matches())
+        result = self._put_out(matches, together, bounds)
         self._forget(parts, together, bounds)
         return result
 
@@ -233,11 +243,11 @@ class MatchStream:
         found = joined(sources)
         return found if _is_all(order, total) else found.take(order)
 
-    def _test(self, part: Partition, row_masks: list[int], times: list[int], shift: int, watermark: int | None) -> None:
+    def _test(self, part: Partition, row_masks: Array, times: list[int], shift: int, watermark: int | None) -> None:
         closed = watermark == FOREVER
         end = part.end if closed else max(part.tested, part.end - self._lookahead)
         low, high = part.tested + shift, end + shift
-        new = row_masks[low:high]
+        new = row_masks[low:high].tolist()
         if part.search.closed and new:
             part.search.closed = False
         if watermark is not None and end < part.end and times:
@@ -247,6 +257,61 @@ class MatchStream:
         part.search.extend(new, times[low:high] if times else (), closed)
         part.masks += new
         part.tested = end
+
+    def _search_in_bulk(self, parts: list[tuple[Partition, int]], row_masks: Array, ready: Found) -> Matches | None:
+        """All attempts of these partitions (with the places of their first rows), but for those that are open: an open
+        one goes on by itself, and so does the last one of a partition, which further rows decide. None: all of `ready`.
+        """
+        begins, lengths, ends = [], [], []
+        for part, shift in parts:
+            end = max(part.tested, part.end - self._lookahead)
+            self._go_on(part, row_masks, end, ready, shift)
+            # An attempt that is still open has seen all rows.
+            begin = part.search.next_start if part.search.attempt is None else end
+            begins.append(begin + shift)
+            lengths.append(end - begin)
+            ends.append(end)
+        firsts, sizes = np.array(begins, np.int64), np.array(lengths, np.int64)
+        places = np.cumsum(sizes)
+        bounds = Bounds(places - sizes, places)
+        try:
+            found = self._bulk.find(row_masks[ranges(firsts, sizes)], bounds)
+        except WorkLimit:
+            raise self._too_much() from None
+        if found is None:
+            for part, shift in parts:
+                self._test(part, row_masks, [], shift, None)
+                self._search(part, ready, shift)
+            return None
+        counts = np.bincount(found.partitions, minlength=len(parts)).tolist()
+        numbered = np.array([part.search.match_number for part, _ in parts])[found.partitions]
+        moved = firsts - bounds.starts
+        undecided = np.where(found.undecided < 0, -1, found.undecided + moved).tolist()
+        for (part, shift), end, count, row in zip(parts, ends, counts, undecided, strict=True):
+            if part.search.attempt is not None:
+                continue
+            begin = row - shift if row >= 0 else end
+            part.masks = row_masks[begin + shift : end + shift].tolist()
+            part.tested = end
+            part.search.restart(begin, part.masks, count)
+            if row >= 0:
+                self._search(part, ready, shift)
+        matches = found.matches
+        return replace(matches, starts=matches.starts + moved[found.partitions], numbers=matches.numbers + numbered)
+
+    def _go_on(self, part: Partition, row_masks: Array, end: int, ready: Found, shift: int) -> None:
+        """Let an open attempt take rows up to `end`, more and more of them, until it has ended."""
+        matches, rows = len(ready.starts), 64
+        while part.search.attempt is not None and part.tested < end:
+            low, high = part.tested + shift, min(part.tested + rows, end) + shift
+            new = row_masks[low:high].tolist()
+            part.search.extend(new)
+            part.masks += new
+            part.tested = high - shift
+            self._run(part, ready, once=True)
+            rows *= 2
+        for index in range(matches, len(ready.starts)):
+            ready.starts[index] += shift
 
     def _search(self, part: Partition, ready: Found, shift: int) -> None:
         if part.pending or self._measures_ahead:
@@ -264,16 +329,15 @@ class MatchStream:
         for index in range(unmatched, len(ready.unmatched)):
             ready.unmatched[index] += shift
 
-    def _run(self, part: Partition, found: Found) -> None:
-        """As far as the rows allow, giving up old starts past the limit of retained rows."""
+    def _run(self, part: Partition, found: Found, once: bool = False) -> None:
+        """As far as the rows allow, giving up old starts past the limit of retained rows. `once`: see the search."""
         search = part.search
         dropped, degraded = found.dropped, found.degraded
         while True:
             try:
-                search.run(found)
+                search.run(found, once)
             except WorkLimit:
-                limit = self.plan.search.limits.steps_per_batch
-                raise self.plan.at.reject(f"one batch took more than {limit} steps", "bound the quantifiers") from None
+                raise self._too_much() from None
             except StepLimit:
                 attempt = search.attempt
                 assert attempt is not None
@@ -290,6 +354,10 @@ class MatchStream:
             found.dropped += 1
         self.reports.dropped_starts += found.dropped - dropped
         self.reports.degraded_skips += found.degraded - degraded
+
+    def _too_much(self) -> TriggerRejected:
+        limit = self.plan.search.limits.steps_per_batch
+        return self.plan.at.reject(f"one batch took more than {limit} steps", "bound the quantifiers")
 
     @staticmethod
     def _wait(part: Partition, found: Found) -> None:
@@ -312,10 +380,9 @@ class MatchStream:
             ready.add(match.start + shift, match.labels, match.number)
         del part.pending[:count]
 
-    def _put_out(self, ready: Found, together: Rows, bounds: Bounds) -> MatchResult | None:
-        if not ready.starts and not ready.unmatched:
+    def _put_out(self, matches: Matches, together: Rows, bounds: Bounds) -> MatchResult | None:
+        if not len(matches.starts) and not len(matches.unmatched):
             return None
-        matches = ready.matches()
         result = evaluate_matches(self.plan, matches, together.relation.column, bounds)
         shown = together.take(result.rows)
         relation = match_relation(self.plan, shown.relation, result.measures)

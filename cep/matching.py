@@ -66,7 +66,8 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> M
     is_linear = not tests and plan.search.is_linear
     limit = plan.search.limits
     try:
-        if not tests and (together := BulkSearch(plan.search, is_whole=True).find(mask_values, bounds)) is not None:
+        bulk = BulkSearch(plan.search, is_whole=True)
+        if not tests and bulk.suits(length) and (together := bulk.find(mask_values, bounds)) is not None:
             return together.matches
         row_masks: list[int] = mask_values.tolist()
         for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):

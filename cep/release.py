@@ -90,6 +90,7 @@ class ReleaseBuffer:
         self.clock = Clock()
         self.late_rows = 0
         self._held: pa.Table | None = None
+        self._keys: _Keys | None = None
         self._next_sequence = 0
 
     def push(self, table: pa.Table) -> Released:
@@ -98,49 +99,55 @@ class ReleaseBuffer:
             numbers = np.arange(self._next_sequence, self._next_sequence + table.num_rows, dtype=np.int64)
             table = table.append_column(SEQUENCE, pa.array(numbers))
             self._next_sequence += table.num_rows
-        late = self._late(table)
-        fresh = table.filter(pa.array(~late)) if late.any() else table
-        self.late_rows += int(late.sum())
-        self._observe(fresh)
-        held = fresh if self._held is None else pa.concat_tables([_fitted(self._held, fresh.schema), fresh])
-        behind = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
-        return Released(self._release(held), behind, fresh)
+        keys = _Keys.of(table, self.time_column, self.ticker_column)
+        late = self._late(keys)
+        fresh, behind = table, table.slice(0, 0)
+        if late.any():
+            self.late_rows += int(late.sum())
+            fresh, behind = table.filter(pa.array(~late)), table.filter(pa.array(late))
+            keys = keys.where(~late)
+        self._observe(keys)
+        held = fresh
+        if self._held is not None and self._held.num_rows:
+            held = pa.concat_tables([_fitted(self._held, fresh.schema), fresh])
+            keys = self._keys_of_held().joined(keys)
+        return Released(self._release(held, keys), behind, fresh)
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
         """Watermarks from elsewhere (a clock, the venue): the rows that they release."""
         for ticker, value in watermarks.items():
             self.clock.watermarks[ticker] = max(value, self.clock.watermarks.get(ticker, value))
-        return self._release(self._held) if self._held is not None else pa.table({})
+        return self._release_held()
 
     def close(self, tickers: set[str]) -> pa.Table:
         """These tickers have ended: all their rows."""
         self.clock.closed |= tickers
-        return self._release(self._held) if self._held is not None else pa.table({})
+        return self._release_held()
 
-    def _times(self, table: pa.Table) -> Index:
-        found: Index = from_column(table.column(self.time_column)).values
-        return found
+    def _keys_of_held(self) -> "_Keys":
+        assert self._held is not None
+        if self._keys is None:
+            self._keys = _Keys.of(self._held, self.time_column, self.ticker_column)
+        return self._keys
 
-    def _tickers(self, table: pa.Table) -> tuple[list[str], Index]:
-        encoded = table.column(self.ticker_column).combine_chunks().dictionary_encode()
-        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+    def _release_held(self) -> pa.Table:
+        return pa.table({}) if self._held is None else self._release(self._held, self._keys_of_held())
 
     def _known(self, names: list[str]) -> Index:
         """The watermarks of tickers; a closed ticker that sends rows again goes on where it was."""
         unknown = int(np.iinfo(np.int64).min)
         return np.array([self.clock.watermarks.get(name, unknown) for name in names], dtype=np.int64)
 
-    def _late(self, table: pa.Table) -> Bools:
+    def _late(self, keys: "_Keys") -> Bools:
         """A row is late by the watermark as it was when the row arrived."""
-        names, codes = self._tickers(table)
-        times = self._times(table)
+        times = keys.times
         late = np.zeros(len(times), dtype=np.bool_)
         if not len(times):
             return late
-        order = _in_groups(codes)
-        ranked, ordered = (codes, times) if order is None else (codes[order], times[order])
-        firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(ranked)) + 1])
-        known = self._known(names)
+        order = _in_groups(keys.codes)
+        ranked, ordered = (keys.codes, times) if order is None else (keys.codes[order], times[order])
+        firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(ranked[1:] != ranked[:-1]) + 1])
+        known = self._known(keys.names)
         goes_back = ordered[1:] < ordered[:-1]
         goes_back[firsts[1:] - 1] = False
         if not goes_back.any() and bool((ordered[firsts] >= known[ranked[firsts]]).all()):
@@ -152,31 +159,28 @@ class ReleaseBuffer:
         late[slice(None) if order is None else order] = ordered < before
         return late
 
-    def _observe(self, table: pa.Table) -> None:
-        names, codes = self._tickers(table)
-        latest = self._known(names)
-        np.maximum.at(latest, codes, self._times(table) - self.delay_ns)
-        self.clock.watermarks.update(zip(names, latest.tolist(), strict=True))
-        self.clock.closed.difference_update(names)
+    def _observe(self, keys: "_Keys") -> None:
+        latest = self._known(keys.names)
+        np.maximum.at(latest, keys.codes, keys.times - self.delay_ns)
+        self.clock.watermarks.update(zip(keys.names, latest.tolist(), strict=True))
+        self.clock.closed.difference_update(keys.names)
 
-    def _release(self, held: pa.Table) -> pa.Table:
+    def _release(self, held: pa.Table, keys: "_Keys") -> pa.Table:
+        self._held, self._keys = held, keys
         if held.num_rows == 0:
-            self._held = held
             return held
-        names, codes = self._tickers(held)
-        limits = np.array([-(2**63) if (w := self.clock.of(name)) is None else w for name in names], dtype=np.int64)
-        times = self._times(held)
-        due = (times < limits[codes]) | (limits[codes] == FOREVER)
+        limits = np.array([-(2**63) if (w := self.clock.of(name)) is None else w for name in keys.names], np.int64)
+        if (limits == FOREVER).all():
+            due = np.ones(held.num_rows, np.bool_)
+        else:
+            due = (keys.times < limits.take(keys.codes)) | (limits == FOREVER).take(keys.codes)
         picked = np.flatnonzero(due)
         if not len(picked):
-            self._held = held
             return held.slice(0, 0)
         # One copy of the columns: rows of several chunks are picked slowly.
         held = held.combine_chunks()
-        self._held = held.take(pa.array(np.flatnonzero(~due)))
-        ranks = np.empty(len(names), dtype=np.int64)
-        ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-        order = _grouped_order(ranks[codes[picked]], times[picked], held.column(SEQUENCE).to_numpy()[picked])
+        self._held, self._keys = held.take(pa.array(np.flatnonzero(~due))), keys.where(~due)
+        order = _grouped_order(keys.where(due), held.column(SEQUENCE).to_numpy()[picked])
         return held.take(pa.array(picked[order]))
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -203,7 +207,39 @@ class ReleaseBuffer:
         self.clock = Clock({str(key): int(value) for key, value in watermarks.items()}, set(closed))
         self.late_rows = int(str(state["late_rows"]))
         self._next_sequence = int(str(state["next_sequence"]))
-        self._held = held
+        self._held, self._keys = held, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What the order of rows depends on: the ticker of each, as a place in `names`, and its event time."""
+
+    names: list[str]
+    codes: Index
+    times: Index
+
+    @staticmethod
+    def of(table: pa.Table, time_column: str, ticker_column: str) -> "_Keys":
+        encoded = table.column(ticker_column).combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        codes = encoded.indices.to_numpy()
+        # Numbers of 16 bits are sorted in linear time.
+        small = np.uint16 if len(names) < 65_536 else np.int64
+        return _Keys(names, codes.astype(small), from_column(table.column(time_column)).values)
+
+    def where(self, rows: Bools) -> "_Keys":
+        return _Keys(self.names, self.codes[rows], self.times[rows])
+
+    def joined(self, other: "_Keys") -> "_Keys":
+        """These rows, and those of the other behind them."""
+        places = {name: place for place, name in enumerate(dict.fromkeys([*other.names, *self.names]))}
+        small = np.uint16 if len(places) < 65_536 else np.int64
+        own = np.array([places[name] for name in self.names], small).take(self.codes)
+        return _Keys(
+            list(places),
+            np.concatenate([own, other.codes.astype(small, copy=False)]),
+            np.concatenate([self.times, other.times]),
+        )
 
 
 def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -227,16 +263,18 @@ def _in_groups(codes: Index) -> Index | None:
     return None if bool((codes[1:] >= codes[:-1]).all()) else np.argsort(codes, kind="stable").astype(np.int64)
 
 
-def _grouped_order(groups: Index, times: Index, numbers: Index) -> Index:
-    """Row numbers by (group, time, sequence); rows of a group mostly come in that order already."""
-    small = groups.astype(np.uint16) if int(groups.max(initial=0)) < 65_536 else groups
-    order = np.argsort(small, kind="stable").astype(np.int64)
+def _grouped_order(keys: _Keys, numbers: Index) -> Index:
+    """Row numbers by (ticker, time, sequence); rows of a ticker mostly come in that order already."""
+    ranks = np.empty(len(keys.names), keys.codes.dtype)
+    ranks[sorted(range(len(ranks)), key=keys.names.__getitem__)] = np.arange(len(ranks))
+    groups = ranks.take(keys.codes)
+    order = np.argsort(groups, kind="stable").astype(np.int64, copy=False)
     ordered = groups[order]
     same = ordered[1:] == ordered[:-1]
-    for values in (numbers, times):
+    for values in (numbers, keys.times):
         own = values[order]
         if bool((same & (own[1:] < own[:-1])).any()):
-            return np.lexsort((numbers, times, groups)).astype(np.int64)
+            return np.lexsort((numbers, keys.times, groups)).astype(np.int64, copy=False)
     return order
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cep.automaton import ACCEPT, Automaton, Candidate, Step
 from cep.limits import Limits
-from cep.vector import Array, Bools, Index
+from cep.vector import Array, Bools, Index, ranges
 
 Registers = tuple[Any, ...]
 # (registers, row, first row of the match, match number) -> registers with the row mapped, or None: condition not met.
@@ -87,6 +87,25 @@ class Matches:
         """Matches that rows alone decided."""
         never = np.zeros(len(starts), np.bool_)
         return Matches(starts, lengths, numbers, labels, never, never, starts[:0])
+
+    def merged(self, other: "Matches") -> "Matches":
+        """These and others, in the order of their first rows."""
+        if not len(other.starts) and not len(other.unmatched):
+            return self
+        starts = np.concatenate([self.starts, other.starts])
+        lengths = np.concatenate([self.lengths, other.lengths])
+        order = np.argsort(starts, kind="stable")
+        sizes = lengths[order]
+        places = ranges((np.cumsum(lengths) - lengths)[order], sizes)
+        return Matches(
+            starts[order],
+            sizes,
+            np.concatenate([self.numbers, other.numbers])[order],
+            np.concatenate([self.labels, other.labels])[places],
+            np.concatenate([self.timed_out, other.timed_out])[order],
+            np.concatenate([self.partial, other.partial])[order],
+            np.concatenate([self.unmatched, other.unmatched]),
+        )
 
 
 @dataclass(slots=True)
@@ -187,16 +206,27 @@ class PartitionSearch:
             del self.times[:count]
             self.base = row
 
+    def restart(self, row: int, masks: list[int], matches: int) -> None:
+        """Go on from `row` without attempt, as if so many matches more had been found before it; `masks` from there."""
+        self.base = self.next_start = row
+        self.match_number += matches
+        self.closed = False
+        self.steps = []
+        self.extend(masks)
+
     @property
     def oldest_needed(self) -> int:
         return self.attempt.start if self.attempt is not None else self.next_start
 
     # -- the loop over starts -------------------------------------------------------------------------------------
 
-    def run(self, found: Found) -> None:
-        """Search as far as the rows allow. Raises SkipFailed (strict plans), StepLimit and WorkLimit."""
+    def run(self, found: Found, once: bool = False) -> None:
+        """Search as far as the rows allow; `once`: not farther than the attempt that is open.
+
+        Raises SkipFailed (strict plans), StepLimit and WorkLimit.
+        """
         ahead = not self.trials and self.plan.is_linear
-        while True:
+        while self.attempt is not None or not once:
             if ahead and self.attempt is None:
                 self.run_linear(found, exact=False)
             if self.attempt is None and not self._begin(found):

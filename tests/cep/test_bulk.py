@@ -1,12 +1,13 @@
 """Large inputs, whose matches are found in blocks of rows, against the search row by row."""
 
+from itertools import pairwise
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from cep import TriggerRejected, bulk, evaluate
+from cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, bulk, compile_stream, evaluate
 from cep.bulk import BulkSearch, Together
 from cep.evaluation import Bounds
 from cep.limits import Limits
@@ -58,6 +59,28 @@ def test_blocks_give_what_the_search_row_by_row_gives(name: str) -> None:
     with patch.object(bulk, "FEWEST_ROWS", _ROWS + 1):
         assert found.equals(evaluate(sql, TABLE))
     assert found.num_rows > 0
+
+
+@pytest.mark.parametrize("name", [name for name in PATTERNS if name != "end"])
+def test_a_stream_in_blocks_gives_what_one_evaluation_gives(name: str) -> None:
+    pattern, define = PATTERNS[name]
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY n MEASURES MATCH_NUMBER() AS m, "
+        f"CLASSIFIER() AS c ALL ROWS PER MATCH PATTERN ({pattern}) DEFINE {define}) AS r"
+    )
+    query = compile_stream(sql, {"ticks": StreamInput(TABLE.schema, ("n",), "symbol")})
+    running, buffer = TriggerStream(query), ReleaseBuffer("n", "symbol")
+    found = []
+    # Large batches go in blocks, small ones row by row: attempts pass from one to the other and back.
+    cuts = [0, 9_000, 9_007, 9_500, 17_000, 17_100, _ROWS]
+    for start, end in pairwise(cuts):
+        found.append(running.feed(buffer.push(TABLE.slice(start, end - start)).rows, buffer.clock).table)
+        state = running.snapshot()
+        running = TriggerStream(query)
+        running.restore(state)
+    found.append(running.feed(buffer.close({"A", "B", "C", "D"}), buffer.clock).table)
+    order = [("symbol", "ascending"), ("n", "ascending")]
+    assert pa.concat_tables(found).sort_by(order).equals(evaluate(sql, TABLE).sort_by(order))
 
 
 def test_the_limit_of_mapped_rows_holds() -> None:

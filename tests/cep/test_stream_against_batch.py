@@ -1,12 +1,13 @@
 """Any batching of a stream gives the rows of batch evaluation, through snapshots and restarts."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cep import SkipFailed, evaluate
+from cep import SkipFailed, bulk, evaluate
 from cep.release import ReleaseBuffer
 from cep.stream import StreamInput, TriggerStream, compile_stream
 from tests.cep.random_matches import Case, cases
@@ -59,6 +60,15 @@ def in_batches(case: Case, cuts: list[int], restart: bool) -> None:
 @given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans())
 def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool) -> None:
     in_batches(case, cuts, restart)
+
+
+@_SETTINGS
+@given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans())
+def test_a_stream_whose_matches_are_found_in_bulk_gives_the_rows_of_the_batch(
+    case: Case, cuts: list[int], restart: bool
+) -> None:
+    with patch.object(bulk, "FEWEST_ROWS", 0):
+        in_batches(case, cuts, restart)
 
 
 @_SETTINGS
