@@ -12,6 +12,7 @@ import numpy as np
 from cep.match_stream import MatchStream, Partition
 from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.stream_stages import GroupStage, Stateless
+from cep.vector import Index
 
 
 def _first_needed(part: Partition) -> int | None:
@@ -22,28 +23,51 @@ def _first_needed(part: Partition) -> int | None:
     return int(part.chunk.rows.time[part.place + max(needed, part.first_row) - part.first_row])
 
 
-class OrderStage:
+class _Holding:
+    """Rows that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._held: Rows | None = None
+
+    def _released(self, together: Rows, times: Index, clock: Clock) -> Rows:
+        """The rows whose time has passed, in order of it; the others are held."""
+        encoded = together.ticker.dictionary_encode()
+        bounds = [clock.of(name) if name is not None else clock.least for name in encoded.dictionary.to_pylist()]
+        bounds = [-FOREVER if bound is None else bound for bound in bounds]
+        limit = np.array(bounds, dtype=np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+        due = (times < limit) | (limit == FOREVER)
+        picked = np.flatnonzero(due)
+        self._held = compact(together.take(np.flatnonzero(~due))) if len(picked) < together.length else None
+        return together.take(picked[np.argsort(times[picked], kind="stable")])
+
+    def _with_held(self, rows: Rows) -> Rows:
+        return rows if self._held is None or not self._held.length else joined([self._held, rows])
+
+    def drop(self, tickers: Set[str]) -> None:
+        if self._held is not None:
+            kept = [row for row, ticker in enumerate(self._held.ticker.to_pylist()) if ticker not in tickers]
+            self._held = compact(self._held.take(np.array(kept, dtype=np.int64)))
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", self._held
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._held = rows
+
+
+class OrderStage(_Holding):
     """`feed` gives rows in order of time; `clock` is what holds behind it. `is_joint`: in one order for all tickers."""
 
     def __init__(self, matches: MatchStream, is_joint: bool) -> None:
+        super().__init__()
         self._matches = matches
         self._is_joint = is_joint
-        self._held: Rows | None = None
         self.clock = Clock()
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         self.clock = self._behind(clock)
-        together = rows if self._held is None or not self._held.length else joined([self._held, rows])
-        encoded = together.ticker.dictionary_encode()
-        bounds = [
-            self.clock.of(name) if name is not None else self.clock.least for name in encoded.dictionary.to_pylist()
-        ]
-        bounds = [-FOREVER if bound is None else bound for bound in bounds]
-        limit = np.array(bounds, dtype=np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
-        due = (together.time < limit) | (limit == FOREVER)
-        picked = np.flatnonzero(due)
-        self._held = compact(together.take(np.flatnonzero(~due))) if len(picked) < together.length else None
-        return together.take(picked[np.argsort(together.time[picked], kind="stable")])
+        together = self._with_held(rows)
+        return self._released(together, together.time, self.clock)
 
     def _behind(self, clock: Clock) -> Clock:
         """The clock less what matches still wait for."""
@@ -59,17 +83,6 @@ class OrderStage:
         if self._is_joint and reached:
             reached = dict.fromkeys(reached, min(reached.values()))
         return Clock(reached, {name for name, value in reached.items() if value == FOREVER})
-
-    def drop(self, tickers: Set[str]) -> None:
-        if self._held is not None:
-            kept = [row for row, ticker in enumerate(self._held.ticker.to_pylist()) if ticker not in tickers]
-            self._held = compact(self._held.take(np.array(kept, dtype=np.int64)))
-
-    def snapshot(self) -> tuple[str, Rows | None]:
-        return "{}", self._held
-
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
-        self._held = rows
 
 
 class LagStage(Stateless):
@@ -93,3 +106,25 @@ class LagStage(Stateless):
             reached = dict.fromkeys(reached, min(reached.values()))
         self.clock = Clock(reached, {name for name, value in reached.items() if value == FOREVER})
         return rows
+
+
+class StartStage(_Holding):
+    """Behind windows that share a start or come in another order than they began: in order of the start, those that
+    share one together."""
+
+    def __init__(self, group: GroupStage, is_joint: bool, start_column: int) -> None:
+        super().__init__()
+        self._lag = LagStage(group, is_joint)
+        # The last window of a start comes with the watermark; a session that begins there may still be open.
+        self._reach = 0 if group.window.function == "SESSION" else 1
+        self._start = start_column
+
+    @property
+    def clock(self) -> Clock:
+        return self._lag.clock
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        self._lag.feed(rows, clock)
+        together = self._with_held(rows)
+        starts = together.relation.column(self._start).expand().values - self._reach
+        return self._released(together, starts, self.clock)

@@ -18,7 +18,7 @@ from cep.engine import CompiledQuery, compile_query
 from cep.expressions import Column
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
-from cep.order_stage import LagStage, OrderStage
+from cep.order_stage import LagStage, OrderStage, StartStage
 from cep.over import Over
 from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort, Union
 from cep.relation import Relation, from_table
@@ -292,21 +292,31 @@ class _MatchStage:
         self.stream.restore(state, rows)
 
 
-def _by_start_of_window(nodes: Sequence[Plan]) -> set[int]:
-    """The places of patterns and windows that go by the start of other windows."""
+def _by_start_of_window(nodes: Sequence[Plan]) -> dict[int, int | None]:
+    """The places of what goes by the start of windows, with the column of the start where windows do not come in its
+    order, or have to wait for others of the same start."""
     starts: set[int] = set()
-    found: set[int] = set()
+    found: dict[int, int | None] = {}
+    function = ""
     for place, node in enumerate(nodes):
         if isinstance(node, Project | Group):
             parts = node.expressions if isinstance(node, Project) else node.keys
             starts = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in starts}
         elif isinstance(node, WindowTable):
-            found |= {place} if node.time_column in starts else set()
+            if node.time_column in starts:
+                found[place] = None
             starts.add(len(node.fields) - 3)
+            function = node.function
+        elif isinstance(node, Over):
+            first = node.window.order[0].expression if node.window.order else None
+            shares = function == "CUMULATE" and node.window.frame.unit != "ROWS"
+            if isinstance(first, Column) and first.index in starts and (shares or function == "SESSION"):
+                found[place] = first.index
         elif isinstance(node, Match):
             plan = node.recognize
             keys = [key.expression.index for key in plan.order[:1] if isinstance(key.expression, Column)]
-            found |= {place} if starts & set(keys) else set()
+            if starts & set(keys):
+                found[place] = keys[0] if function == "SESSION" else None
             outputs = [
                 *plan.columns[: plan.measures_at],
                 *([-1] * len(plan.measures)),
@@ -333,8 +343,11 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
             waiting, matches = [], None
         if place in by_start and groups is not None:
             found += [RowStage(waiting, slots)] if waiting else []
-            found.append(LagStage(groups, query.needs_merge))
-            waiting = []
+            column = by_start[place]
+            joint = query.needs_merge
+            found.append(LagStage(groups, joint) if column is None else StartStage(groups, joint, column))
+            # What follows goes by what has been put in order.
+            waiting, groups = [], None
         if isinstance(node, Join):
             time = min(_start(node, query.source).times)
             wanted = query.source.ticker_column.lower()
@@ -454,7 +467,7 @@ class TriggerStream:
                 kept = picked if kept is None else kept[picked]
                 continue
             rows = stage.feed(rows, clock)
-            if isinstance(stage, OrderStage | LagStage):
+            if isinstance(stage, OrderStage | LagStage | StartStage):
                 clock = stage.clock
             context = stage.context if isinstance(stage, _MatchStage) else None
             kept = None

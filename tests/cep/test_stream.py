@@ -263,6 +263,29 @@ WINDOWED = [
     "SELECT ticker, window_end AS e, SUM(n) AS n FROM TUMBLE((SELECT ticker, window_start AS w, COUNT(*) AS n FROM "
     "TUMBLE(ticks, DESCRIPTOR(ts), INTERVAL '7' SECOND) GROUP BY ticker, window_start, window_end), DESCRIPTOR(w), "
     "INTERVAL '10' SECOND) GROUP BY ticker, window_start, window_end",
+    # Windows that share a start are peers, and sessions end in another order than they begin.
+    *(
+        f"SELECT ticker, w, n, SUM(n) OVER ({partition}ORDER BY w{frame}) AS s, MAX(e) OVER ({partition}ORDER BY w) "
+        "AS e FROM (SELECT ticker, window_start AS w, window_end AS e, COUNT(*) AS n FROM CUMULATE(ticks, DESCRIPTOR(ts), "
+        "INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY ticker, window_start, window_end)"
+        for partition in ("PARTITION BY ticker ", "")
+        for frame in ("", " RANGE BETWEEN INTERVAL '15' SECOND PRECEDING AND CURRENT ROW")
+    ),
+    *(
+        "SELECT * FROM (SELECT ticker, price, window_start AS w, COUNT(*) AS n FROM SESSION(ticks PARTITION BY "
+        "(ticker, price), DESCRIPTOR(ts), INTERVAL '6' SECOND) GROUP BY ticker, price, window_start, window_end) "
+        f"{tail}"
+        for tail in (
+            "MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY w, price MEASURES FIRST(w) AS f, SUM(n) AS s PATTERN (A B) "
+            "WITHIN INTERVAL '9' SECOND DEFINE B AS n >= A.n) AS m",
+            "MATCH_RECOGNIZE (ORDER BY w, ticker, price MEASURES FIRST(w) AS f, SUM(n) AS s PATTERN (A B) DEFINE B AS "
+            "n >= A.n) AS m",
+        )
+    ),
+    "SELECT ticker, w, n, SUM(n) OVER (PARTITION BY ticker ORDER BY w) AS s, LAG(n) OVER (PARTITION BY ticker ORDER BY "
+    "w, price) AS l, SUM(n) OVER (PARTITION BY ticker ORDER BY w, price ROWS 1 PRECEDING) AS r FROM (SELECT ticker, "
+    "price, window_start AS w, COUNT(*) AS n FROM SESSION(ticks PARTITION BY (ticker, price), DESCRIPTOR(ts), "
+    "INTERVAL '6' SECOND) GROUP BY ticker, price, window_start, window_end)",
     # Behind a match everything waits for the matches that may still bring earlier rows.
     "SELECT ticker, window_start AS w, COUNT(*) AS n, MAX(mn) AS m FROM TABLE(TUMBLE((SELECT * FROM ticks "
     "MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS mn ALL ROWS PER MATCH PATTERN (A B+) "
