@@ -266,8 +266,8 @@ WINDOWED = [
     # Windows that share a start are peers, and sessions end in another order than they begin.
     *(
         f"SELECT ticker, w, n, SUM(n) OVER ({partition}ORDER BY w{frame}) AS s, MAX(e) OVER ({partition}ORDER BY w) "
-        "AS e FROM (SELECT ticker, window_start AS w, window_end AS e, COUNT(*) AS n FROM CUMULATE(ticks, DESCRIPTOR(ts), "
-        "INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY ticker, window_start, window_end)"
+        "AS e FROM (SELECT ticker, window_start AS w, window_end AS e, COUNT(*) AS n FROM CUMULATE(ticks, "
+        "DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND) GROUP BY ticker, window_start, window_end)"
         for partition in ("PARTITION BY ticker ", "")
         for frame in ("", " RANGE BETWEEN INTERVAL '15' SECOND PRECEDING AND CURRENT ROW")
     ),
