@@ -2,8 +2,9 @@
 
 All ticks are on the bus before the clock starts; it stops when the last bar is in the table. The floor is the same
 streaming read with one empty pass over the Arrow batches. Both queries have carried out one micro-batch, over other
-tickers, before they are timed: what is measured is a running platform, not its start. The bars are compared with bars
-that are computed from the input directly, in all columns.
+tickers, before they are timed: what is measured is a running platform, not its start. `ratio` is that of their rates,
+`cpu_ratio` that of the processor time of all their processes, which does not depend on what else the machine does. The
+bars are compared with bars that are computed from the input directly, in all columns.
 
 With `--sizes` the first so many rows of the input are run, each number on a platform of its own and with a line of its
 own, to see that neither the processor time of a row nor the memory of a part grows with the rows. Redis holds the input
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import time
 from ast import literal_eval
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,8 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
             warm_batches = writer.health.batches
             publish_apart(redis.url, input_file, "", rows)
             _rewrite_log(redis.url)
-            floor_seconds = floor.timed(bus)
+            with ProcessTree() as floor_tree:
+                floor_seconds = floor.timed(bus)
             with ProcessTree() as tree:
                 seconds = live.timed(bus)
             bars = load_table(catalog, OHLC).scan().to_arrow()
@@ -103,7 +106,9 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
                 "wrong_rows": wrong_rows(input_file, found, rows),
                 "floor_rows_per_second": round(rows / floor_seconds),
                 "ratio": round(floor_seconds / seconds, 3),
-                "cpu_seconds": {part: round(used, 2) for part, used in sorted(tree.cpu_seconds.items())},
+                "cpu_ratio": round(sum(floor_tree.cpu_seconds.values()) / sum(tree.cpu_seconds.values()), 3),
+                "cpu_seconds": _rounded(tree.cpu_seconds),
+                "floor_cpu_seconds": _rounded(floor_tree.cpu_seconds),
                 "cpu_microseconds_per_row": {
                     part: round(1e6 * used / rows, 3) for part, used in sorted(tree.cpu_seconds.items())
                 },
@@ -156,6 +161,10 @@ class _CountedGate(Gate):
     def wait(self) -> None:
         super().wait()
         self.passed.set()
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {part: round(used, 2) for part, used in sorted(seconds.items())}
 
 
 def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoint: str) -> StreamingQuery:
