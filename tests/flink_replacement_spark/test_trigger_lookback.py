@@ -11,12 +11,11 @@ from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.api import partition_of
 from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
 from core.settings import Settings
 from flink_replacement_spark import trigger_lookback
 from iceberg import OHLC, TICKS, TableDefinition, append_or_find, create_tables, load_table, open_catalog
 from tests.flink_replacement_spark import trigger_feed as feed
-from tests.flink_replacement_spark.test_trigger_rows import ONE, PARTITIONS, Query, register, seen
+from tests.flink_replacement_spark.trigger_batches import ONE, PARTITIONS, Query, bus_for_triggers, register, seen
 from tests.triggers.trigger_records import T0, bar
 from venues.grid import SECOND
 
@@ -30,22 +29,10 @@ THREE_UP = """SELECT * FROM ohlc MATCH_RECOGNIZE (
   PATTERN (A B{2}) DEFINE B AS close > PREV(close)) AS m"""
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis"), fsync="no") as server:
-        yield server
-
-
 @pytest.fixture
 def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
-    bus = RedisBus(redis.url)
-    bus._store.call("FLUSHALL")
-    for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS):
-        bus.create_topic(topic, PARTITIONS)
-    for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
-        bus.create_topic(topic, 1)
-    yield bus
-    bus.close()
+    with bus_for_triggers(redis.url) as bus:
+        yield bus
 
 
 @pytest.fixture

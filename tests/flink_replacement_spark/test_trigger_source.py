@@ -20,12 +20,6 @@ TICKS, MARKS, CONTROLS = bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.TRI
 BARS = bus_topics.OHLC
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis"), fsync="no") as server:
-        yield server
-
-
 @pytest.fixture
 def bus(redis: EmbeddedRedis, tmp_path: Path) -> Iterator[Bus]:
     bus = RedisBus(redis.url)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import candlewright as cw
@@ -92,3 +95,21 @@ def exchange_rows(system: System) -> Callable[[str, int, int], Rows]:
 @pytest.fixture(scope="session")
 def data_dir(system: System) -> Path:
     return system.platform.data_dir
+
+
+@pytest.fixture
+def input_file(tmp_path: Path) -> Path:
+    """Parquet: trades of three tickers over some twenty minutes, as the benchmarks of bars and patterns take them."""
+    random = np.random.default_rng(3)
+    rows = 30_000
+    time_ms = 1_704_067_200_000 + np.cumsum(random.integers(1, 72, rows))
+    ticks = {
+        "ts_ns": time_ms * 1_000_000,
+        "symbol": np.array(["A/USDT.SIM", "B/USDT.SIM", "C/USDT.SIM"])[random.integers(0, 3, rows)],
+        "price": np.round(100 + np.cumsum(random.integers(-5, 6, rows)) / 100, 2),
+        "size": np.round(random.exponential(2.0, rows) + 0.001, 3),
+        "side": np.array(["buy", "sell"])[random.integers(0, 2, rows)],
+    }
+    file = tmp_path / "ticks.parquet"
+    pq.write_table(pa.table(ticks), file)
+    return file

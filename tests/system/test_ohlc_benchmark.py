@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,23 +10,6 @@ from benchmarks import ohlc
 from benchmarks.ohlc_check import expected_bars, wrong_rows
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def input_file(tmp_path: Path) -> Path:
-    random = np.random.default_rng(3)
-    rows = 30_000
-    time_ms = 1_704_067_200_000 + np.cumsum(random.integers(1, 72, rows))
-    ticks = {
-        "ts_ns": time_ms * 1_000_000,
-        "symbol": np.array(["A/USDT.SIM", "B/USDT.SIM", "C/USDT.SIM"])[random.integers(0, 3, rows)],
-        "price": np.round(100 + np.cumsum(random.integers(-5, 6, rows)) / 100, 2),
-        "size": np.round(random.exponential(2.0, rows) + 0.001, 3),
-        "side": np.array(["buy", "sell"])[random.integers(0, 2, rows)],
-    }
-    file = tmp_path / "ticks.parquet"
-    pq.write_table(pa.table(ticks), file)
-    return file
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
