@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from bus import Bus
-from core.errors import ExchangeError, UnknownTicker
+from core.errors import ExchangeError, Unavailable, UnknownTicker
 from core.log import get_logger
 from ingestor.client import Market, VenueClient
 from ingestor.events import Job
@@ -35,6 +35,8 @@ FLUSH_SECONDS = 0.5
 HANDOVER_NS = 900 * SECOND
 #: A job that begins so soon after a minute's start begins with the minute before: it was asked for in that one.
 START_NS = 10 * SECOND
+#: A trade that REST shows and that is so much older than the exchange's clock should have come by the socket.
+DEAF_NS = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,17 @@ class TickJob:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
         reason = found.reason or "the exchange's newest trades do not reach this far"
         answer = Repaired(found.trades, proven, reason)
+        known = self._stream.counts.repaired
         self._carry_out(self._stream.repaired(answer, time.monotonic()), is_live=False)
+        if repair.is_recheck and self._stream.counts.repaired > known and self._is_deaf(found):
+            # Whoever gets the job next subscribes anew, and goes on after these.
+            self.failed(Unavailable(f"{self._client.venue} does not tell of the trades of {self._job.symbol}"))
+
+    def _is_deaf(self, found: Found) -> bool:
+        """Whether the socket had the time to tell of what REST shows."""
+        assert self._subscription is not None
+        exchange_time = self._feed.exchange_time(self._subscription)
+        return exchange_time is not None and any(trade[TIME] < exchange_time - DEAF_NS for trade in found.trades)
 
     def _mark(self, mark: records.TickMark) -> None:
         mark.ticker = self._job.ticker

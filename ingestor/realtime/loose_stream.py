@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Release, Repair, Repaired
+from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Quiet, Release, Repair, Repaired
 from ingestor.realtime.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 
 #: Ids remembered to tell repeats; REST pages and what sockets resend are far shorter.
@@ -27,6 +27,7 @@ class LooseStream:
     _is_checked: bool = False
     _is_met: bool = False
     _is_stale: bool = False
+    _quiet: Quiet = field(default_factory=Quiet)
 
     @property
     def is_sound(self) -> bool:
@@ -53,6 +54,7 @@ class LooseStream:
     def connected(self, at: float) -> list[Command]:
         self._connected_at = at
         self._is_checked = self._is_met = False
+        self._quiet.end(at)
         return []
 
     def closed(self, at: float) -> list[Command]:
@@ -62,6 +64,7 @@ class LooseStream:
         return []
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
+        self._quiet.end(at)
         if self.is_open and self._is_met:
             return self._release(trades)
         self._waiting.extend(trades)
@@ -76,7 +79,7 @@ class LooseStream:
         commands: list[Command] = []
         fresh = [trade for trade in answer.trades if trade[TRADE_ID] not in self._seen]
         self.counts.repaired += len(fresh)
-        if not answer.proven:
+        if not answer.proven and (fresh or not asked.is_recheck):
             start = asked.after[TIME]
             end = min((trade[TIME] for trade in (*fresh, *self._waiting)), default=start)
             self.counts.gaps += 1
@@ -97,9 +100,13 @@ class LooseStream:
     def _look(self, at: float) -> list[Command]:
         if self._repair is not None or self._last is None or self._connected_at is None:
             return []
-        if not self._waiting and (self._is_checked or at - self._connected_at < IDLE_CHECK_SECONDS):
+        is_recheck = self._is_checked and not self._waiting
+        if is_recheck and not self._quiet.is_over(at):
             return []
-        self._repair = Repair(self._last, until_trade=self._waiting[0] if self._waiting else None)
+        if not self._waiting and at - self._connected_at < IDLE_CHECK_SECONDS:
+            return []
+        first = self._waiting[0] if self._waiting else None
+        self._repair = Repair(self._last, until_trade=first, is_recheck=is_recheck)
         self.counts.repairs += 1
         return [self._repair]
 

@@ -15,6 +15,10 @@ from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade
 REORDER_SECONDS = 1.5
 #: How long after a (re)connection an idle market is asked by REST whether something was missed meanwhile.
 IDLE_CHECK_SECONDS = 1.0
+#: A ticker of which nothing came for so long is asked for by REST, and then ever more seldom: an exchange may have
+#: forgotten a subscription on a connection that lives.
+RECHECK_SECONDS = 300.0
+MAX_RECHECK_SECONDS = 3_600.0
 #: Trades that wait for a repair; when there are more the socket is not read any more.
 MAX_WAITING = 20_000
 #: Trades released last, with which an exchange's aggregate is cut to the ids that are missing.
@@ -32,11 +36,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Ask by REST for what follows `after`, up to id `until` or trade `until_trade` (None: whatever there is)."""
+    """Ask by REST for what follows `after`, up to id `until` or trade `until_trade` (None: whatever there is).
+
+    `is_recheck`: the socket should have told of everything that there is.
+    """
 
     after: Trade
     until: int | None = None
     until_trade: Trade | None = None
+    is_recheck: bool = False
 
     def is_reached_by(self, newest: Trade | None, trade_ids: Collection[str]) -> bool:
         """Whether what REST showed, up to `newest`, goes as far as it has to: pages lag behind sockets."""
@@ -85,6 +93,24 @@ class Counts:
     repairs: int = 0
     repaired: int = 0
     absent: int = 0
+
+
+@dataclass(slots=True)
+class Quiet:
+    """When a ticker has been quiet for so long that REST should be asked."""
+
+    since: float = 0.0
+    patience: float = RECHECK_SECONDS
+
+    def end(self, at: float) -> None:
+        self.since, self.patience = at, RECHECK_SECONDS
+
+    def is_over(self, at: float) -> bool:
+        """True once a patience, which grows from one to the next."""
+        if at - self.since < self.patience:
+            return False
+        self.since, self.patience = at, min(2 * self.patience, MAX_RECHECK_SECONDS)
+        return True
 
 
 class TradeStream(Protocol):
@@ -136,6 +162,7 @@ class DenseStream:
     _connected_at: float | None = None
     _is_checked: bool = False
     _is_stale: bool = False
+    _quiet: Quiet = field(default_factory=Quiet)
     _lost: deque[tuple[int, int, Lost]] = field(default_factory=deque)
 
     @property
@@ -164,6 +191,7 @@ class DenseStream:
     def connected(self, at: float) -> list[Command]:
         self._connected_at = at
         self._is_checked = False
+        self._quiet.end(at)
         return []
 
     def closed(self, at: float) -> list[Command]:
@@ -175,6 +203,7 @@ class DenseStream:
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
         if not trades:
             return []
+        self._quiet.end(at)
         if not self.is_open:
             for trade in trades:
                 self._keep(trade)
@@ -274,6 +303,8 @@ class DenseStream:
             return self._ask(Repair(self._last, min(self._waiting) - 1))
         if self._connected_at is not None and not self._is_checked and at - self._connected_at >= IDLE_CHECK_SECONDS:
             return self._ask(Repair(self._last))
+        if self._connected_at is not None and self._is_checked and self._quiet.is_over(at):
+            return self._ask(Repair(self._last, is_recheck=True))
         return []
 
     def _ask(self, repair: Repair) -> list[Command]:

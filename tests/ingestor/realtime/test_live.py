@@ -10,7 +10,7 @@ import pytest
 from bus import Position, Record
 from bus.memory_bus import MemoryBus
 from bus.topics import TICKS
-from core.errors import BusFull, LeaseLost
+from core.errors import BusFull, LeaseLost, Unavailable
 from ingestor.realtime.trade import ORDER, SIZE
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
@@ -280,6 +280,28 @@ async def test_heartbeats_stop_with_the_socket() -> None:
         await asyncio.sleep(0.7)
         assert len(own.heartbeats) == beats
         await stopped(task)
+
+
+async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ingestor.realtime.stream.RECHECK_SECONDS", 1.0)
+    monkeypatch.setattr("ingestor.realtime.job.DEAF_NS", 10**8)
+    bus = MemoryBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 20)
+        for connection in exchange.connections:
+            connection.session.unsubscribe(connection.session.names)
+        # The connection lives, and tells of nothing.
+        await until(task.done)
+        assert isinstance(task.exception(), Unavailable)
+        again = own.start(TICKER, "j2")
+        seen = len(ids(bus, TICKER))
+        await until(lambda: len(ids(bus, TICKER)) > seen + 20)
+        await stopped(again)
+    assert_each_once(bus)
+    assert not marks(bus, TICKER, "gap")
 
 
 async def test_a_hundred_tickers_share_one_ingestor() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.stream import (
     IDLE_CHECK_SECONDS,
+    RECHECK_SECONDS,
     REORDER_SECONDS,
     Command,
     DenseStream,
@@ -15,6 +16,7 @@ from ingestor.realtime.stream import (
     Release,
     Repair,
     Repaired,
+    TradeStream,
 )
 from ingestor.realtime.trade import ORDER, TRADE_ID, Trade
 
@@ -304,6 +306,35 @@ def test_a_loose_stream_that_was_quiet_after_a_close_asks_again_for_what_its_fir
     assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["b", "c"]
     (release,) = stream.came([loose_trade("d", 4)], 1.4)
     assert isinstance(release, Release) and stream.is_sound
+
+
+def test_a_quiet_ticker_is_asked_for_ever_more_seldom_until_something_comes() -> None:
+    streams: list[tuple[TradeStream, Trade]] = [
+        (opened(), trade(101)),
+        (LooseStream(), loose_trade("b", 2_000)),
+    ]
+    for stream, news in streams:
+        if isinstance(stream, LooseStream):
+            stream.connected(0.0)
+            stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
+        first = stream.ticked(IDLE_CHECK_SECONDS)
+        assert isinstance(first[0], Repair) and not first[0].is_recheck
+        stream.repaired(Repaired([], True, ""), 1.1)
+        asked = []
+        for second in range(2, 4_000):
+            for command in stream.ticked(float(second)):
+                assert isinstance(command, Repair) and command.is_recheck
+                asked.append(second)
+                # A page that could not be had is no gap.
+                assert stream.repaired(Repaired([], False, "no answer"), second + 0.5) == []
+        assert asked == [300, 900, 2_100]
+        assert stream.is_sound
+        stream.came([news], 4_000.0)
+        if isinstance(stream, LooseStream):
+            stream.repaired(Repaired([news], True, ""), 4_000.1)
+        assert not stream.ticked(4_000.0 + RECHECK_SECONDS - 1)
+        (again,) = stream.ticked(4_000.0 + RECHECK_SECONDS)
+        assert isinstance(again, Repair) and again.is_recheck
 
 
 def test_a_page_reaches_far_enough_when_it_shows_the_awaited_trade_or_a_newer_one() -> None:
