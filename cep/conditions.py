@@ -139,11 +139,17 @@ class _Place:
     label: str | None = None
 
 
+_OUTERMOST = 2
+
+
 @dataclass(slots=True)
 class _Source:
     lines: list[str] = field(default_factory=list)
-    indent: int = 2
+    indent: int = _OUTERMOST
     names: int = 0
+    #: Cells that every later line can use, by what they hold; and names that never hold None.
+    known: dict[str, str] = field(default_factory=dict)
+    present: set[str] = field(default_factory=set)
 
     def add(self, line: str) -> None:
         self.lines.append("    " * self.indent + line)
@@ -151,6 +157,20 @@ class _Source:
     def fresh(self) -> str:
         self.names += 1
         return f"t{self.names}"
+
+    def cell(self, text: str) -> str:
+        """The name that holds a cell of a column."""
+        found = self.known.get(text)
+        if found is None:
+            found = self.fresh()
+            self.add(f"{found} = {text}")
+            if self.indent == _OUTERMOST:
+                self.known[text] = found
+        return found
+
+    def missing(self, names: Sequence[str], word: str = "is", join: str = "or") -> list[str]:
+        """A test for None of each name that may hold it, with `join` behind it."""
+        return [f"{name} {word} None {join}" for name in dict.fromkeys(names) if name not in self.present]
 
 
 _COMPARE = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -247,9 +267,12 @@ class _Generator:
                 place = _Place("r", label=self._object(variable))
                 arguments = [self._value(source, argument, place, variable) for argument in aggregation.arguments]
                 names = [self._name(("fold", aggregation, index)) for index in range(len(fold.initial))]
+                touched = True
+                if (inlined := _inlined(aggregation, names, arguments)) is not None:
+                    source.add(inlined[0])
+                    continue
                 step = self._object(fold.step)
                 source.add(f"{', '.join(names)}, = {step}(({', '.join(names)},), {', '.join(arguments) or 'None'})")
-                touched = True
         return touched
 
     def _object(self, value: Any) -> str:
@@ -265,26 +288,45 @@ class _Generator:
 
     def _require(self, source: _Source, node: Expression, variable: str) -> None:
         """Leave the trial unless the condition is TRUE."""
-        if isinstance(node, Apply) and node.function in _COMPARE:
-            left, right = (self._value(source, part, _Place("r"), variable) for part in node.arguments)
-            test = f"{left} {_COMPARE[node.function]} {right}"
-            source.add(f"if {left} is None or {right} is None or not ({test}): return None")
+        found = source.fresh()
+        self._hold(source, node, variable, found)
+        source.add(f"if not {found}: return None")
+
+    def _hold(self, source: _Source, node: Expression, variable: str, found: str) -> None:
+        """Set `found` to whether a condition is TRUE: what else it may be makes no difference here."""
+        function = node.function if isinstance(node, Apply) else ""
+        arguments = node.arguments if isinstance(node, Apply) else ()
+        if function in ("AND", "OR"):
+            depth = source.indent
+            for index, argument in enumerate(arguments):
+                if index:
+                    source.add(f"if {found}:" if function == "AND" else f"if not {found}:")
+                    source.indent += 1
+                self._hold(source, argument, variable, found)
+            source.indent = depth
             return
-        found = self._value(source, node, _Place("r"), variable)
-        source.add(f"if {found} is not True: return None")
+        if function in _COMPARE:
+            left, right = (self._value(source, part, _Place("r"), variable) for part in arguments)
+            present = source.missing([left, right], "is not", "and")
+            source.add(" ".join([f"{found} =", *present, left, _COMPARE[function], right]))
+            return
+        value = self._value(source, arguments[0] if function == "IS NULL" else node, _Place("r"), variable)
+        source.add(f"{found} = {value} is {None if function == 'IS NULL' else True}")
 
     # -- values: each returns a Python name that holds the value or None ------------------------------------------
 
     def _value(self, source: _Source, node: Expression, place: _Place, variable: str) -> str:
         if isinstance(node, Constant):
-            return self._object(node.value) if node.value is not None else "None"
+            if node.value is None:
+                return "None"
+            found = self._object(node.value)
+            source.present.add(found)
+            return found
         if isinstance(node, Label):
             return place.label or "None"
         if is_local(node):
             at = Shift(node, place.delta) if place.delta else node
-            found = source.fresh()
-            source.add(f"{found} = {self._column(at)}[{place.row} - o]")
-            return found
+            return source.cell(f"{self._column(at)}[{place.row} - o]")
         if isinstance(node, MatchNumber):
             return "m"
         if isinstance(node, Navigation):
@@ -293,6 +335,9 @@ class _Generator:
             fold = self.folds[node]
             names = [self._name(("fold", node, index)) for index in range(len(fold.initial))]
             found = source.fresh()
+            if (inlined := _inlined(node, names, [])) is not None:
+                source.add(f"{found} = {inlined[1]}")
+                return found
             source.add(f"{found} = {self._object(fold.result)}(({', '.join(names)},))")
             return found
         assert isinstance(node, Apply)
@@ -309,6 +354,10 @@ class _Generator:
         else:
             source.add(f"{row} = s + {node.offset}")
             test = f"{row} <= r"
+        if is_local(node.argument) and not isinstance(node.argument, Constant):
+            at = Shift(node.argument, node.delta) if node.delta else node.argument
+            source.add(f"{found} = {self._column(at)}[{row} - o] if {test} else None")
+            return found
         source.add(f"{found} = None")
         source.add(f"if {test}:")
         source.indent += 1
@@ -398,6 +447,21 @@ class _Generator:
             source.add(f"elif {value} is None: {found} = None")
         source.indent = depth
         return found
+
+
+def _inlined(node: Aggregation, state: list[str], arguments: list[str]) -> tuple[str, str] | None:
+    """The step and the value of the plainest aggregates as text; the same as their `Fold`."""
+    value = arguments[0] if arguments else ""
+    if node.function == "COUNT":
+        return f"if {value} is not None: {state[0]} += 1" if value else f"{state[0]} += 1", state[0]
+    if node.arguments[0].type.kind is not Kind.DOUBLE:
+        return None
+    if node.function == "SUM":
+        return f"if {value} is not None: {state[0]} = {value} if {state[0]} is None else {state[0]} + {value}", state[0]
+    if node.function == "AVG":
+        count, total = state
+        return f"if {value} is not None: {count} += 1; {total} += {value}", f"{total} / {count} if {count} else None"
+    return None
 
 
 def _quotient(left: float, right: float) -> float:
