@@ -1,7 +1,7 @@
 """The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -277,7 +277,8 @@ class GroupStage:
         reached = {name: clock.watermarks.get(name) for name in waiting if name not in clock.closed}
         kept = {name: value for name in waiting if (value := self._seen.get(name)) is not None}
         self._seen = kept | {name: value for name, value in reached.items() if value is not None}
-        self._least = clock.least if clock.least is not None else self._least
+        if not self._by_ticker and (least := clock.least) is not None:
+            self._least = least
         return found
 
     def _with_windows(self, rows: Rows) -> Rows:
@@ -291,22 +292,21 @@ class GroupStage:
         return Rows(relation, rows.time[picked], picked, rows.ticker.take(pa.array(picked, pa.int64())))
 
     def _watermarks(self, rows: Rows, clock: Clock) -> Index:
-        nothing = -(2**63)
+        if self._by_ticker:
+            return self._by_name(rows, clock.of)
         least = clock.least
-        if not self._by_ticker:
-            return np.full(rows.length, nothing if least is None else least, dtype=np.int64)
-        return self._by_name(rows, {name: clock.of(name) for name in {*clock.watermarks, *clock.closed}})
+        return np.full(rows.length, -(2**63) if least is None else least, dtype=np.int64)
 
     def _before(self, rows: Rows) -> Index:
         if not self._by_ticker:
             return np.full(rows.length, -(2**63) if self._least is None else self._least, dtype=np.int64)
-        return self._by_name(rows, dict(self._seen))
+        return self._by_name(rows, self._seen.get)
 
     @staticmethod
-    def _by_name(rows: Rows, values: dict[str, Any]) -> Index:
+    def _by_name(rows: Rows, value_of: Callable[[str], int | None]) -> Index:
         encoded = rows.ticker.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        known = np.array([-(2**63) if values.get(name) is None else values[name] for name in names], dtype=np.int64)
+        values = map(value_of, encoded.dictionary.to_pylist())
+        known = np.array([-(2**63) if value is None else value for value in values], dtype=np.int64)
         found: Index = known[encoded.indices.to_numpy(zero_copy_only=False)]
         return found
 

@@ -59,7 +59,9 @@ class Clocks:
     def arrived(self, label: int, rows: pa.Table, time_column: str, now_ns: int) -> None:
         own = self.arrivals.setdefault(label, {})
         for ticker, number, time in newest(rows, time_column):
-            last = own.setdefault(ticker, Arrival(now_ns, number, time))
+            last = own.get(ticker)
+            if last is None:
+                last = own[ticker] = Arrival(now_ns, number, time)
             last.at_ns, last.row, last.time_ns = max(now_ns, last.at_ns), number, max(time, last.time_ns)
 
     def idle(self, label: int, clock: Clock, idle_ns: int, now_ns: int) -> set[str]:

@@ -1,6 +1,6 @@
 """What a micro-batch brought of one input, ready for each stream to take its part."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,8 +33,28 @@ class Moved:
         rows, cuts = _by_ticker(rows)
         if whole is not None:
             rows = whole(rows)
-        by_ticker = {ticker: rows.slice(start, end - start) for ticker, start, end in cuts}
+        by_ticker = _Parts(rows, {ticker: (start, end - start) for ticker, start, end in cuts})
         return cls(rows, by_ticker, frozenset(tickers | by_ticker.keys()), clock)
+
+
+class _Parts(Mapping[str, pa.Table]):
+    """Parts of a table by name, cut out where they are asked for."""
+
+    def __init__(self, rows: pa.Table, places: Mapping[str, tuple[int, int]]) -> None:
+        self._rows = rows
+        self._places = places
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._rows.slice(*self._places[name])
+
+    def keys(self) -> KeysView[str]:
+        return self._places.keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _by_ticker(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, int, int]]]:
