@@ -1,7 +1,7 @@
 """The free slots of all connected ingestors, the longest waiting first."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker.events import Connection, Kind
@@ -135,6 +135,3 @@ class SlotBook:
             f"{','.join(venues)}:{'|'.join(kind.value for kind in kinds)}": len(offer.waiting)
             for (venues, kinds), offer in self._offers.items()
         }
-
-    def keys_of(self, connections: Iterable[Connection]) -> set[QueueKey]:
-        return {key for connection in connections for key in self.peers[connection].keys}

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, StoredRecord
+from bus import Bus, PartitionState, StoredRecord
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable, OffsetOutOfRange
 from flink_replacement_spark.worker_daemon import leave_archives
@@ -198,6 +198,25 @@ def remembered_plan(bus: Bus, reader: str) -> dict[str, Any] | None:
 
 def _to_json(offsets: Mapping[int, int]) -> Offsets:
     return {str(partition): offset for partition, offset in offsets.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoom:
+    """What a micro-batch takes at most of a topic."""
+
+    max_records: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], max_bytes: int) -> "BatchRoom":
+        """As the options say, or 100,000 records and `max_bytes`."""
+        return cls(int(options.get("max_records", "100000")), int(options.get("max_bytes", str(max_bytes))))
+
+    def records_of(self, states: Sequence[PartitionState]) -> int:
+        """How many of its records, by the mean size of what it holds; at least one."""
+        size = sum(state.size_bytes for state in states)
+        count = sum(state.end - state.first for state in states)
+        return min(self.max_records, max(1, self.max_bytes * count // max(1, size)))
 
 
 def capped(planned: Offsets, ends: Sequence[int], max_records: int) -> Offsets:

@@ -13,11 +13,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, PartitionState, StoredRecord
+from bus import Bus, StoredRecord
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
 from flink_replacement_spark.bus_source import (
+    BatchRoom,
     RangesPartition,
     capped,
     read_range,
@@ -41,8 +42,7 @@ class LiveStreamReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url = options["url"]
         self._reader = options["reader"]
-        self._max_records = int(options.get("max_records", "100000"))
-        self._max_bytes = int(options.get("max_bytes", str(96 << 20)))
+        self._room = BatchRoom.of(options, 96 << 20)
         self._bus: Bus | None = None
         self._planned: Offsets | None = None
 
@@ -79,7 +79,7 @@ class LiveStreamReader(DataSourceStreamReader):
         except BusUnavailable:
             return dict(planned)
         ends = {
-            topic: capped(planned[topic], [state.end for state in own], self._limit(own))
+            topic: capped(planned[topic], [state.end for state in own], self._room.records_of(own))
             for topic, own in states.items()
         }
         trades, marks = (ends[topic] for topic in TOPICS)
@@ -89,12 +89,6 @@ class LiveStreamReader(DataSourceStreamReader):
                 trades[str(partition)] = planned[bus_topics.TICKS].get(str(partition), 0)
         self._planned = ends
         return dict(self._planned)
-
-    def _limit(self, states: Sequence[PartitionState]) -> int:
-        """Records of `max_bytes` by the mean of what the topic holds."""
-        size = sum(state.size_bytes for state in states)
-        count = sum(state.end - state.first for state in states)
-        return min(self._max_records, max(1, self._max_bytes * count // max(1, size)))
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._planned = {topic: dict(own) for topic, own in end.items()}

@@ -24,7 +24,7 @@ from bus import Bus, PartitionState
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
-from flink_replacement_spark.bus_source import capped, remember_plan, remembered_plan
+from flink_replacement_spark.bus_source import BatchRoom, capped, remember_plan, remembered_plan
 
 __all__ = ["SOURCE", "Span", "TriggerPlan", "TriggerSource", "TriggerStreamReader"]
 
@@ -96,8 +96,7 @@ class TriggerStreamReader(DataSourceStreamReader):
         self._url = options["url"]
         self._reader = options["reader"]
         self._tasks = int(options.get("tasks", "1"))
-        self._max_records = int(options.get("max_records", "100000"))
-        self._max_bytes = int(options.get("max_bytes", str(32 << 20)))
+        self._room = BatchRoom.of(options, 32 << 20)
         self._bus: Bus | None = None
         self._planned: Offsets | None = None
         self._barrier: _Barrier | None = None
@@ -179,15 +178,18 @@ class TriggerStreamReader(DataSourceStreamReader):
             bars, trades = bus.state(bus_topics.OHLC), bus.state(bus_topics.TICKS)
         barrier = self._barrier
         found: Offsets = {topic: planned[topic] for topic in BEHIND}
-        ticks = capped(planned[bus_topics.TICKS], [state.end for state in trades], self._limit(trades))
+        ticks = capped(planned[bus_topics.TICKS], [state.end for state in trades], self._room.records_of(trades))
         made = [
             end if ticks[p] >= barrier.rows[bus_topics.TICKS][p] else planned[bus_topics.OHLC].get(p, 0)
             for p, end in barrier.rows[bus_topics.OHLC].items()
         ]
-        found |= {bus_topics.TICKS: ticks, bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, self._limit(bars))}
+        found |= {
+            bus_topics.TICKS: ticks,
+            bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, self._room.records_of(bars)),
+        }
         if all(offset >= barrier.rows[topic][p] for topic in ROWS for p, offset in found[topic].items()):
             for topic, ends in barrier.behind.items():
-                found[topic] = capped(planned[topic], [ends[str(p)] for p in range(len(ends))], self._max_records)
+                found[topic] = capped(planned[topic], [ends[str(p)] for p in range(len(ends))], self._room.max_records)
             if all(found[topic] == ends for topic, ends in barrier.behind.items()):
                 self._barrier = None
         now_ns = max(time.time_ns(), planned["now_ns"])
@@ -208,12 +210,6 @@ class TriggerStreamReader(DataSourceStreamReader):
         self._committed.clear()
         self._held_at = time.monotonic()
         return planned
-
-    def _limit(self, states: Sequence[PartitionState]) -> int:
-        """Records of `max_bytes` by the mean of what the topic holds."""
-        size = sum(state.size_bytes for state in states)
-        count = sum(state.end - state.first for state in states)
-        return min(self._max_records, max(1, self._max_bytes * count // max(1, size)))
 
     @staticmethod
     def _plan(owner: int, count: int, start: Offsets, end: Offsets) -> TriggerPlan:
