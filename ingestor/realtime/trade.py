@@ -24,6 +24,14 @@ RECEIVED_AT: Final = 6
 UNKNOWN, BUY, SELL = 0, 1, 2
 
 
+def order_of(trade_id: str) -> int:
+    """0 for what is no number of 64 bits; Bybit's spot ids have 19 digits, and fit."""
+    if not trade_id.isascii() or not trade_id.isdecimal() or len(trade_id) > 19:
+        return 0
+    order = int(trade_id)
+    return order if order < 1 << 63 else 0
+
+
 def tick_batch(ticker: str, trades: Sequence[Trade], clock_ahead: int | None = None) -> bytes:
     """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were asked for."""
     columns: list[Any] = list(zip(*trades, strict=True))
@@ -45,13 +53,13 @@ def trades_of(value: bytes) -> list[Trade]:
     """The trades of a serialised TickBatch; raises BadFrame."""
     batch = tick_columns.decode(value)
     return [
-        (int(text) if text.isdigit() else 0, time, price, size, side, text.decode(), received_at)
+        (order_of(text), time, price, size, side, text, received_at)
         for time, price, size, side, text, received_at in zip(
             batch.timestamp.tolist(),
             batch.price.tolist(),
             batch.size.tolist(),
             batch.side.tolist(),
-            batch.trade_id.tolist(),
+            [text.decode() for text in batch.trade_id.tolist()],
             batch.received_at.tolist(),
             strict=True,
         )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from ingestor.realtime.trade import BUY, SELL, UNKNOWN, Trade
+from ingestor.realtime.trade import BUY, SELL, UNKNOWN, Trade, order_of
 
 Row = Any
 Parse = Callable[[Row, int], Trade]
@@ -15,7 +15,6 @@ Parse = Callable[[Row, int], Trade]
 _SIDES = {"buy": BUY, "b": BUY, "sell": SELL, "s": SELL}
 _OPPOSITE = {BUY: SELL, SELL: BUY, UNKNOWN: UNKNOWN}
 _MILLISECOND = 1_000_000
-_MAX_ORDER = (1 << 63) - 1
 
 
 def binance_stream(row: Mapping[str, Any], received_at: int) -> Trade:
@@ -76,10 +75,7 @@ def coinbaseexchange(row: Mapping[str, Any], received_at: int) -> Trade:
 
 def _plain(trade_id: Any, time: int, price: Any, size: Any, side: str, received_at: int) -> Trade:
     text = str(trade_id)
-    # Bybit's spot ids have 19 digits, and fit all the same.
-    order = int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else 0
-    order = order if order <= _MAX_ORDER else 0
-    return (order, time, float(price), float(size), _SIDES.get(side.lower(), UNKNOWN), text, received_at)
+    return (order_of(text), time, float(price), float(size), _SIDES.get(side.lower(), UNKNOWN), text, received_at)
 
 
 def iso_ns(text: str) -> int:

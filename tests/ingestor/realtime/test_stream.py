@@ -5,6 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingestor.realtime import wire
 from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.stream import (
     IDLE_CHECK_SECONDS,
@@ -18,7 +19,7 @@ from ingestor.realtime.stream import (
     Repaired,
     TradeStream,
 )
-from ingestor.realtime.trade import ORDER, TRADE_ID, Trade
+from ingestor.realtime.trade import ORDER, TRADE_ID, Trade, tick_batch, trades_of
 
 MILLISECOND = 1_000_000
 
@@ -368,3 +369,11 @@ def test_the_first_trades_of_a_market_may_come_swapped() -> None:
     assert stream.came([trade(7)], 0.2) == []
     assert released(stream.repaired(Repaired([trade(6), trade(7)], True, ""), 2.0)) == [6, 7, 8, 9]
     assert released(stream.came([trade(10)], 2.1)) == [10]
+
+
+@given(st.integers(0, 2**70))
+def test_ids_have_one_order_on_the_wire_and_on_the_bus(number: int) -> None:
+    row = {"i": str(number), "T": 7, "p": "1", "v": "1", "S": "Buy"}
+    told = wire.bybit_stream(row, 5)
+    assert told[ORDER] == (number if number < 2**63 else 0)
+    assert trades_of(tick_batch("A/B.C", [told])) == [told]
