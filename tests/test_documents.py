@@ -1,0 +1,62 @@
+"""What the READMEs and guides say of files, settings and metrics is there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.settings import Settings
+from core.settings_environment import names_of
+
+ROOT = Path(__file__).resolve().parents[1]
+#: A user's own.
+USERS_FILES = {"candlewright.toml"}
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted(ROOT.glob("[a-z]*/README.md")), *sorted(ROOT.glob("docs/*.md"))]
+
+
+def source_files() -> Iterator[Path]:
+    for folder in ROOT.glob("[a-z]*/README.md"):
+        yield from (path for path in folder.parent.rglob("*") if path.suffix in (".py", ".lua", ".proto", ".md"))
+    yield from ROOT.glob("tests/**/*.py")
+    yield from ROOT.glob("docs/**/*.md")
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_document_names_is_there(document: Path) -> None:
+    known = {path.name for path in source_files()} | {path.name for path in ROOT.iterdir()} | USERS_FILES
+    named = re.findall(r"`([\w/.-]+\.(?:py|lua|proto|md|yaml|toml))`", document.read_text())
+    assert [name for name in named if Path(name).name not in known] == []
+
+
+def test_every_setting_of_the_guide_exists() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    groups = set(Settings.model_fields)
+    named = {name for name in re.findall(r"`([a-z]+\.[a-z_]+)`", text) if name.partition(".")[0] in groups}
+    known = {name.lower().replace("__", ".") for name in names_of(Settings)} | {"exchange.url"}
+    files = {name for name in named if name.endswith((".key", ".toml", ".py"))}
+    assert len(named) > 10
+    assert named - known - files == set()
+
+
+def test_every_metric_of_the_guide_is_counted_somewhere() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    code = "".join(path.read_text() for path in source_files() if path.suffix == ".py" and "tests" not in path.parts)
+    named = set(re.findall(r"`(candlewright_[a-z_]+)", text))
+    assert len(named) > 5
+    assert {name for name in named if name not in code and name.removesuffix("_total") not in code} == set()
+
+
+def test_every_setting_stands_in_the_guide() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    missing = []
+    for name in names_of(Settings):
+        group, _, setting = name.lower().partition("__")
+        own = [row for row in rows if f"`[{group}]`" in row] if group != "triggers" else rows
+        if setting and not any(f"`{setting}`" in row for row in own):
+            missing.append(f"{group}.{setting}")
+    assert missing == []
