@@ -93,13 +93,14 @@ def _extreme(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vect
             return argument.take(_best(argument, firsts, largest))
         values = argument.values
         neutral: float | int | bool
+        step = np.maximum if largest else np.minimum
         if values.dtype.kind == "f":
-            neutral = -np.inf if largest else np.inf
+            # These pass over NaN, unless there is nothing else.
+            neutral, step = np.nan, np.fmax if largest else np.fmin
         elif values.dtype.kind == "b":
             neutral = not largest
         else:
             neutral = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
-        step = np.maximum if largest else np.minimum
         found = accumulate(step, _filled(argument, neutral), firsts)
         return Vector(kind, found, _counted(argument, firsts) > 0)
 

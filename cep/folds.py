@@ -60,15 +60,14 @@ def _average_result(state: State) -> Any:
 
 
 def _minimum(state: State, value: Any) -> State:
-    if value is None or (state[0] is not None and not value < state[0] and value == value):
-        return state
-    return (value,) if state[0] is None or state[0] == state[0] else state
+    """NaN counts only where there is nothing else."""
+    least = state[0]
+    return state if value is None or not (least is None or least != least or value < least) else (value,)
 
 
 def _maximum(state: State, value: Any) -> State:
-    if value is None or (state[0] is not None and not value > state[0] and value == value):
-        return state
-    return (value,) if state[0] is None or state[0] == state[0] else state
+    most = state[0]
+    return state if value is None or not (most is None or most != most or value > most) else (value,)
 
 
 def _moments(state: State, value: Any) -> State:

@@ -151,7 +151,10 @@ def _distinct(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector
     if left.type.is_text:
         same = _comparison(np.equal, "equal")(arguments, BOOLEAN, "").expand().true()
     else:
-        same = np.broadcast_to(np.asarray(left.values == right.values), (left.length,))
+        equal = np.asarray(left.values == right.values)
+        if left.values.dtype.kind == "f":
+            equal = equal | (np.isnan(left.values) & np.isnan(right.values))
+        same = np.broadcast_to(equal, (left.length,))
     one, other = np.broadcast_to(left.mask, (left.length,)), np.broadcast_to(right.mask, (left.length,))
     return Vector(kind, ~((same & one & other) | (~one & ~other)), None)
 
@@ -432,8 +435,8 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction("COALESCE", one_type(None, None, at_least=1), _coalesce),
         ScalarFunction("IFNULL", one_type(2, None), _coalesce),
         ScalarFunction("NULLIF", _null_if_signature, _null_if),
-        ScalarFunction("GREATEST", one_type(None, None, at_least=1), _extreme(np.maximum, least=False)),
-        ScalarFunction("LEAST", one_type(None, None, at_least=1), _extreme(np.minimum, least=True)),
+        ScalarFunction("GREATEST", one_type(None, None, at_least=1), _extreme(np.fmax, least=False)),
+        ScalarFunction("LEAST", one_type(None, None, at_least=1), _extreme(np.fmin, least=True)),
         ScalarFunction("ROUND", number_like(1, 2), _round),
         ScalarFunction("SIGN", numeric(1), _strict(np.sign)),
         _rounding("FLOOR", np.floor),

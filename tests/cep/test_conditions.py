@@ -55,3 +55,33 @@ def test_a_condition_on_the_mapping_is_that_of_columns(condition: str) -> None:
     wanted = evaluate(f"SELECT id FROM ticks WHERE turn = 0 AND ({plain}) ORDER BY id", TABLE)
     assert found.column("id").to_pylist() == wanted.column("id").to_pylist()
     assert wanted.num_rows > 0
+
+
+NAN = float("nan")
+PRICES = pa.table({"turn": pa.array(range(4), pa.int64()), "x": pa.array([NAN, 3.0, NAN, 5.0], pa.float64())})
+
+
+@pytest.mark.parametrize(
+    ("measure", "wanted"),
+    [
+        ("MIN(x)", 3.0),
+        ("MAX(x)", 5.0),
+        ("GREATEST(FIRST(x), LAST(x))", 5.0),
+        ("LEAST(LAST(x), FIRST(x))", 5.0),
+        ("IF(FIRST(x) IS DISTINCT FROM LAST(x, 1), 1, 0)", 0),
+        ("IF(FIRST(x) = LAST(x, 1), 1, 0)", 0),
+    ],
+)
+def test_extremes_pass_over_nan(measure: str, wanted: float) -> None:
+    sql = (
+        "SELECT m FROM ticks MATCH_RECOGNIZE (ORDER BY turn MEASURES {measure} AS m PATTERN (A* B) "
+        "DEFINE B AS {measure} = {wanted} AND COUNT(*) = 4) AS t"
+    )
+    found = evaluate(sql.format(measure=measure, wanted=wanted), PRICES)
+    assert found.column("m").to_pylist() == [wanted]
+
+
+def test_extremes_of_nan_alone_are_nan() -> None:
+    sql = "SELECT m FROM ticks MATCH_RECOGNIZE (ORDER BY turn MEASURES MAX(x) AS m PATTERN (A B?) DEFINE B AS FALSE)"
+    found = evaluate(sql, PRICES).column("m").to_pylist()
+    assert [value == value for value in found] == [False, True, False, True]
