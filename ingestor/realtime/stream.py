@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade
+from venues.grid import SECOND
 
 #: How long a missing id may still come by itself: swapped pairs, blocks that are late by 800 ms.
 REORDER_SECONDS = 1.5
@@ -23,6 +24,8 @@ MAX_RECHECK_SECONDS = 3_600.0
 MAX_WAITING = 20_000
 #: Trades released last, with which an exchange's aggregate is cut to the ids that are missing.
 REMEMBERED = 200
+#: A lower id than the last one's, so much later: the ids begin anew, or the last one was none of this exchange's.
+ANEW_NS = 60 * SECOND
 #: Ranges given up, of which a trade may still come.
 MAX_LOST = 1_000
 
@@ -222,6 +225,8 @@ class DenseStream:
         for trade in trades:
             if trade[ORDER] >= self._next:
                 self._keep(trade)
+            elif self._last is not None and trade[TIME] > self._last[TIME] + ANEW_NS:
+                commands += self._begin_anew(self._last, trade)
             else:
                 self._old(trade, late, commands)
         if late:
@@ -334,6 +339,16 @@ class DenseStream:
         if len(self._lost) > MAX_LOST:
             self._lost.popleft()
         return [lost]
+
+    def _begin_anew(self, last: Trade, trade: Trade) -> list[Command]:
+        """What was taken for a repeat since `last`, or waits behind it, is missing."""
+        self.counts.gaps += 1
+        lost = Lost("", "", last[TIME], trade[TIME], None, "the exchange's trade ids begin anew")
+        self._waiting.clear()
+        self._lost.clear()
+        self._next = trade[ORDER]
+        self._keep(trade)
+        return [*self._drain(), lost]
 
     def _old(self, trade: Trade, late: list[Trade], commands: list[Command]) -> None:
         """A trade at or below the last one: known already, unless it was given up."""

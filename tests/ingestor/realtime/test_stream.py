@@ -309,6 +309,19 @@ def test_a_loose_stream_that_was_quiet_after_a_close_asks_again_for_what_its_fir
     assert isinstance(release, Release) and stream.is_sound
 
 
+def test_trades_are_not_taken_for_repeats_for_ever_where_ids_begin_anew() -> None:
+    stream = DenseStream()
+    stream.connected(0.0)
+    stream.open(trade(10**14, 1_000))
+    assert released(stream.came([trade(5, 2_000)], 0.1)) == []
+    out = stream.came([trade(6, 70_000), trade(7, 70_001)], 69.0)
+    (lost,) = only(out, Lost)
+    assert isinstance(lost, Lost)
+    assert (lost.from_time, lost.to_time, lost.missing) == (1_000 * MILLISECOND, 70_000 * MILLISECOND, None)
+    assert released(out) == [6, 7]
+    assert released(stream.came([trade(8, 70_002)], 69.1)) == [8]
+
+
 def test_a_quiet_ticker_is_asked_for_ever_more_seldom_until_something_comes() -> None:
     streams: list[tuple[TradeStream, Trade]] = [
         (opened(), trade(101)),
