@@ -56,18 +56,22 @@ class _Holding:
 
 
 class OrderStage(_Holding):
-    """`feed` gives rows in order of time; `clock` is what holds behind it. `is_joint`: in one order for all tickers."""
+    """`feed` gives rows in order of time; `clock` is what holds behind it. `is_joint`: in one order for all tickers.
+    `column`: the time to go by, where it is not that of the row (of a match: of its first one)."""
 
-    def __init__(self, matches: MatchStream, is_joint: bool) -> None:
+    def __init__(self, matches: MatchStream, is_joint: bool, column: int | None = None) -> None:
         super().__init__()
         self._matches = matches
         self._is_joint = is_joint
+        self._column = column
         self.clock = Clock()
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         self.clock = self._behind(clock)
         together = self._with_held(rows)
-        return self._released(together, together.time, self.clock)
+        column = self._column
+        times = together.time if column is None else together.relation.column(column).expand().values
+        return self._released(together, times, self.clock)
 
     def _behind(self, clock: Clock) -> Clock:
         """The clock less what matches still wait for."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from cep.automaton import Automaton
 from cep.binder import Binder, Field, Parameters, closest
 from cep.conditions import Conditions, compile_conditions
-from cep.expressions import Column, Expression, walk
+from cep.expressions import Column, Expression, Navigation, walk
 from cep.limits import Limits
 from cep.pattern_binder import PatternBinder
 from cep.pattern_parser import ALL_UNMATCHED, ONE_TIMEOUT
-from cep.program import compile_pattern, has_end_anchor, has_exclusion, has_unbounded_loop, variables_of
+from cep.program import compile_pattern, has_end_anchor, has_exclusion, has_unbounded_loop, may_be_empty, variables_of
 from cep.search import SearchPlan, SkipRule
 from cep.syntax import (
     Alternation,
@@ -61,7 +61,17 @@ class RecognizePlan:
     fields: tuple[Field, ...]
     warnings: tuple[str, ...]
     has_end_anchor: bool
+    is_never_empty: bool
     at: Position
+
+    @property
+    def row_times(self) -> tuple[int, ...]:
+        """The measures that are the first order column of the row they stand in: MATCH_ROWTIME(), LAST(ts)."""
+        if not self.is_never_empty or not self.order or self.rows == ALL_UNMATCHED:
+            return ()
+        ends = (True,) if self.is_all_rows else (True, False)
+        wanted = [Navigation(None, True, 0, 0, running, self.order[0].expression) for running in ends]
+        return tuple(place for place, measure in enumerate(self.measures) if measure.expression in wanted)
 
     @property
     def is_all_rows(self) -> bool:
@@ -133,7 +143,8 @@ def bind_recognize(
     shown[measures_at:measures_at] = [Field(m.name, m.expression.type, alias) for m in measures]
     return RecognizePlan(
         partition, order, tuple(measures), node.rows, primary, tuple(definitions.items()), conditions, plan,
-        time_column, columns, measures_at, tuple(shown), _warnings(node, within), has_end_anchor(node.pattern), node.at,
+        time_column, columns, measures_at, tuple(shown), _warnings(node, within), has_end_anchor(node.pattern),
+        not may_be_empty(node.pattern), node.at,
     )  # fmt: skip
 
 

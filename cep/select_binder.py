@@ -200,8 +200,8 @@ class SelectBinder(Binder):
 
     def _function(self, node: CallNode, window: Window) -> WindowFunction:
         name = aggregate_name(node.name) or node.name
-        if node.mode:
-            raise node.at.reject(f"{node.mode} is not possible in a window function")
+        if node.mode and (name in RANKING or name in VALUES or name not in AGGREGATES):
+            raise node.at.reject(f"{node.mode} is not possible with {node.name}")
         if node.filter is not None and name in VALUES:
             raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
         node = filtered(node)
@@ -215,6 +215,7 @@ class SelectBinder(Binder):
             return self._value_function(node, name)
         if name not in AGGREGATES:
             raise node.at.reject(f"{node.name} is no window function", closest(node.name, self.further_functions()))
+        name = with_mode(node, name)
         if name == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
             return WindowFunction("COUNT", (), BIGINT)
         aggregate = bind_aggregate(self, node, name)
@@ -309,6 +310,16 @@ def filtered(node: CallNode) -> CallNode:
     return replace(node, arguments=tuple(arguments), filter=None)
 
 
+def with_mode(node: CallNode, name: str) -> str:
+    """The aggregate that `name` with DISTINCT is; itself without."""
+    if not node.mode:
+        return name
+    distinct = {"MIN": "MIN", "MAX": "MAX"}.get(name, f"{name}_DISTINCT")
+    if node.mode != "DISTINCT" or distinct not in AGGREGATES:
+        raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
+    return distinct
+
+
 def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
     """An aggregate whose arguments are bound by `binder`."""
     if name == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
@@ -364,11 +375,7 @@ class GroupBinder(SelectBinder):
         if name is None:
             return super().call(node)
         node = filtered(node)
-        if node.mode:
-            distinct = {"MIN": "MIN", "MAX": "MAX"}.get(name, f"{name}_DISTINCT")
-            if node.mode != "DISTINCT" or distinct not in AGGREGATES:
-                raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
-            name = distinct
+        name = with_mode(node, name)
         if any(has_aggregate(argument) for argument in node.arguments):
             raise node.at.reject("an aggregate is not possible inside another")
         bound = bind_aggregate(self.source, node, name)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cep.columns import columns_read
 from cep.engine import CompiledQuery, compile_query
-from cep.expressions import Column
+from cep.expressions import Column, Expression
 from cep.limits import DEFAULT, Limits
 from cep.match_stream import Context, MatchStream, Reports
 from cep.order_stage import LagStage, OrderStage, StartStage
@@ -255,9 +255,10 @@ def _check_match(node: Match, known: _Known, source: StreamInput) -> tuple[_Know
     spans = not known.tickers & set(plan.partition)
     places = list(plan.columns)
     outputs = [*places[: plan.measures_at], *([-1] * len(plan.measures)), *places[plan.measures_at :]]
+    row_times = {plan.measures_at + place for place in plan.row_times}
     return (
         _Known(
-            {i for i, column in enumerate(outputs) if column in known.times},
+            {i for i, column in enumerate(outputs) if column in known.times} | row_times,
             {i for i, column in enumerate(outputs) if column in known.tickers},
         ),
         spans,
@@ -326,6 +327,32 @@ def _by_start_of_window(nodes: Sequence[Plan]) -> dict[int, int | None]:
     return found
 
 
+def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
+    """The places of what goes by the time of a match's last row, with its column: matches come in order of their first
+    row."""
+    ends: set[int] = set()
+    found: dict[int, int] = {}
+    for place, node in enumerate(nodes):
+        if isinstance(node, Project):
+            columns = list(enumerate(node.expressions))
+            ends = {i for i, part in columns if isinstance(part, Column) and part.index in ends}
+            continue
+        column: Expression | None = None
+        if isinstance(node, Over | Match):
+            keys = node.window.order if isinstance(node, Over) else node.recognize.order
+            column = keys[0].expression if keys else None
+        elif isinstance(node, WindowTable):
+            column = Column(node.time_column, node.inner.fields[node.time_column].type)
+        if isinstance(column, Column) and column.index in ends:
+            found[place] = column.index
+        if isinstance(node, Match):
+            plan = node.recognize
+            ends = set() if plan.is_all_rows else {plan.measures_at + measure for measure in plan.row_times}
+        elif isinstance(node, Group):
+            ends = set()
+    return found
+
+
 def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
     """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
     found: list[Stage] = []
@@ -334,12 +361,13 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
     matches: MatchStream | None = None
     groups: GroupStage | None = None
     by_start = _by_start_of_window(query.nodes)
+    by_end = _by_end_of_match(query.nodes)
     for place, node in enumerate(query.nodes):
         if isinstance(node, Scan | Renamed):
             continue
         if isinstance(node, Over | WindowTable | Match) and matches is not None:
             found += [RowStage(waiting, slots)] if waiting else []
-            found.append(OrderStage(matches, query.needs_merge))
+            found.append(OrderStage(matches, query.needs_merge, by_end.get(place)))
             waiting, matches = [], None
         if place in by_start and groups is not None:
             found += [RowStage(waiting, slots)] if waiting else []

@@ -69,6 +69,8 @@ TOTALS = [
     "SELECT ticker, ts, p FROM (SELECT ticker, ts, p, MAX(p) OVER (PARTITION BY ticker ORDER BY ts "
     "ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS top FROM ticks) WHERE p > top OR top IS NULL",
     "SELECT ts, COUNT(*) FILTER (WHERE p > 4) OVER (ORDER BY ts) AS n FROM ticks",
+    "SELECT ticker, ts, COUNT(DISTINCT p) OVER w AS n, SUM(DISTINCT p) OVER w AS s, MAX(DISTINCT p) OVER w AS m "
+    "FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts ROWS 3 PRECEDING)",
     "SELECT ticker, ts, ROW_NUMBER() OVER w AS n, SUM(p) OVER w AS s FROM ticks "
     "WINDOW w AS (PARTITION BY ticker ORDER BY ts ROWS 3 PRECEDING)",
     "SELECT ticker, w, SUM(n) OVER (PARTITION BY ticker ORDER BY w) AS n FROM (SELECT ticker, window_end AS w, "
@@ -112,6 +114,7 @@ def test_frames_without_start_run_on_over_batches_and_restarts(sql: str) -> None
     ("function", "frame", "message"),
     [
         ("STRING_AGG(ticker)", "", "STRING_AGG without a bound would keep every value"),
+        ("COUNT(DISTINCT p)", "", "COUNT_DISTINCT without a bound would keep every value"),
         ("RANK()", "", "RANK would keep every row of a stream"),
         ("SUM(p)", "RANGE BETWEEN UNBOUNDED PRECEDING AND INTERVAL '1' SECOND PRECEDING", "ends at CURRENT ROW or at"),
         ("SUM(p)", "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING", "looks ahead"),

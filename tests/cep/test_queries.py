@@ -182,6 +182,11 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         "SELECT sym, SUM(v) AS s, SUM(SUM(v)) OVER (ORDER BY sym) AS t FROM ticks GROUP BY sym ORDER BY sym",
         [("A", 13, 13), ("B", 15, 28), (None, 8, 36)],
     ),
+    "distinct over": (
+        "SELECT v, COUNT(DISTINCT sym) OVER (ORDER BY v ROWS 2 PRECEDING), SUM(DISTINCT v % 3) OVER (ORDER BY v), "
+        "COUNT(DISTINCT v) FILTER (WHERE p >= 2) OVER (PARTITION BY sym) FROM ticks WHERE v < 5 ORDER BY v",
+        [(1, 1, 1, 2), (2, 1, 3, 2), (3, 2, 3, 1), (4, 2, 3, 2)],
+    ),
     "pattern over a subquery with OVER": (
         "SELECT sym, n FROM (SELECT sym, ts, p, AVG(p) OVER (PARTITION BY sym ORDER BY ts ROWS 1 PRECEDING) "
         "AS ma FROM ticks) "
