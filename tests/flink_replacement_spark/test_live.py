@@ -1,5 +1,6 @@
 """Live trades through real Spark, Redis and tables."""
 
+import threading
 from collections.abc import Iterable
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from bus import Record, SequenceStamp
 from bus import topics as bus_topics
 from flink_replacement_spark.live_state import StateStore
+from flink_replacement_spark.maintenance import Maintenance
 from iceberg import GAPS, OHLC, load_table, open_catalog, read_ohlc, read_ticks
 from protobuf import records_pb2 as records
 from protobuf import tick_columns
@@ -118,6 +120,51 @@ def test_the_exchanges_own_candle_wins_over_a_bar_of_ticks(platform: Platform) -
         return found if len(found) == 2 else None
 
     assert wait_for(sources, 60) == ["exchange", "ticks"]
+
+
+def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -> None:
+    tape = Tape(platform, "BUSY/USDT.BINANCE")
+    tape.start()
+    feed, first = platform.feed(tape.ticker), T0 // (60 * SECOND)
+    catalog = open_catalog(platform.settings)
+    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.table_lock, 1, 0.0)
+    stopping, problems, rounds = threading.Event(), set(), 0
+
+    def merge_files() -> None:
+        nonlocal rounds
+        while not stopping.is_set():
+            maintenance.run_all(stopping)
+            problems.add(maintenance.last_problem)
+            rounds += 1
+
+    def minutes() -> list[tuple[int, str]]:
+        """(minute since the first one, source) as any reader sees them."""
+        found = read_ohlc(platform.settings, tape.ticker, 60, T0 - DAY, T0 + DAY)
+        opened = [int(moment.timestamp()) // 60 - first for moment in found["open_time"].to_pylist()]
+        assert len(opened) == len(set(opened))
+        return sorted(zip(opened, found["source"].to_pylist(), strict=True))
+
+    worker = threading.Thread(target=merge_files)
+    worker.start()
+    try:
+        asked: list[int] = []
+        for step in range(6):
+            tape.trades(1 + 5 * step, [60 * (5 * step + number) for number in range(5)])
+            if step % 2:
+                # Some of these bars were live a moment ago, and some of them will be in a moment.
+                span = range(5 * step, 5 * step + 8)
+                feed.request(f"busy-{step}", range(first + span.start, first + span.stop), close=77.0)
+                assert platform.final(f"busy-{step}").row_count == 8
+                asked += span
+            minutes()
+        expected = [(minute, "exchange" if minute in asked else "ticks") for minute in {*range(29), *asked}]
+        wait_for(lambda: minutes() == sorted(expected) or None, 90)
+        wait_for(lambda: rounds or None, 60)
+    finally:
+        stopping.set()
+        worker.join(60)
+    assert problems <= {""}
+    assert minutes() == sorted(expected)
 
 
 def test_a_gap_is_a_row_and_its_repair_changes_it(platform: Platform) -> None:
