@@ -149,8 +149,8 @@ class Attempt:
     row: int
     place: int
     registers: Registers
-    labels: list[int] = field(default_factory=list)
-    stack: list[tuple[tuple[Candidate, ...], int, Registers, int, int]] = field(default_factory=list)
+    labels: list[int]
+    stack: list[tuple[tuple[Candidate, ...], int, Registers, int, int]]
     steps: int = 0
     partial: list[int] | None = None
 
@@ -226,42 +226,46 @@ class PartitionSearch:
         Raises SkipFailed (strict plans), StepLimit and WorkLimit.
         """
         ahead = not self.trials and self.plan.is_linear
+        # What most starts come to where conditions look at other rows of the match: nothing is left to do then.
+        may_just_fail = not self.plan.want_unmatched and not self.plan.timeouts
+        most_steps, most_labels = self.plan.limits.steps_per_batch, self.plan.limits.mapped_rows
         while self.attempt is not None or not once:
             if ahead and self.attempt is None:
                 self.run_linear(found, exact=False)
-            if self.attempt is None and not self._begin(found):
+            attempt = self.attempt or self._begin(found)
+            if attempt is None:
                 return
-            attempt = self.attempt
-            assert attempt is not None
             before = attempt.steps
             outcome = self._try(attempt)
             found.steps += attempt.steps - before
-            if found.steps > self.plan.limits.steps_per_batch or len(found.labels) > self.plan.limits.mapped_rows:
+            if found.steps > most_steps or len(found.labels) > most_labels:
                 raise WorkLimit
             if outcome is None:
                 return
             self.attempt = None
             if self._failed:
                 self._failed = set()
-            self._conclude(attempt, outcome, found)
+            if not outcome and may_just_fail:
+                self.next_start = attempt.start + 1
+            else:
+                self._conclude(attempt, outcome, found)
 
-    def _begin(self, found: Found) -> bool:
+    def _begin(self, found: Found) -> Attempt | None:
+        """An attempt at the next row that a match can start at, if there is one."""
         steps = self.steps
         index, count = self.next_start - self.base, len(steps)
         if not self.plan.timeouts:
             while index < count and not steps[index].startable:
                 index += 1
         start = self.base + index
-        self._pass_over(start, found)
-        if index >= count:
-            return False
-        self.attempt = Attempt(start, start, 0, self.plan.initial)
-        return True
-
-    def _pass_over(self, to: int, found: Found) -> None:
         if self.plan.want_unmatched:
-            found.unmatched.extend(range(max(self.next_start, self.covered), to))
-        self.next_start = max(to, self.next_start)
+            found.unmatched.extend(range(max(self.next_start, self.covered), start))
+        if start > self.next_start:
+            self.next_start = start
+        if index >= count:
+            return None
+        self.attempt = attempt = Attempt(start, start, 0, self.plan.initial, [], [])
+        return attempt
 
     def _conclude(self, attempt: Attempt, matched: bool, found: Found) -> None:
         start = attempt.start
@@ -305,9 +309,7 @@ class PartitionSearch:
         from. For row patterns in a window."""
         first = self.next_start
         before = len(found.starts)
-        while len(found.starts) == before and self._begin(found):
-            attempt = self.attempt
-            assert attempt is not None
+        while len(found.starts) == before and (attempt := self._begin(found)) is not None:
             self.attempt = None
             if attempt.start != first and not anywhere:
                 return self.end
@@ -369,10 +371,10 @@ class PartitionSearch:
         start, row, place, registers = attempt.start, attempt.row, attempt.place, attempt.registers
         number = self.match_number + 1
         end = base + len(steps)
-        last_row = self._last_row(start)
+        last_row = end if self.plan.within_ns is None else self._last_row(start, self.plan.within_ns)
         count = attempt.steps
         limit = self.plan.limits.steps_per_match
-        remember = count > _REMEMBER_AFTER
+        remember, failed = count > _REMEMBER_AFTER, self._failed
         index = 0
         while True:
             # Standing before `row` at `place`: which candidates are there?
@@ -385,12 +387,12 @@ class PartitionSearch:
                     return None
                 candidates = waiting
             index = 0
-            if remember and (place, row, registers) in self._failed:
+            if failed and (place, row, registers) in failed:
                 candidates = ()
             while True:
                 if index == len(candidates):
-                    if remember and candidates and len(self._failed) < _REMEMBER_AT_MOST:
-                        self._failed.add((place, row, registers))
+                    if remember and candidates and len(failed) < _REMEMBER_AT_MOST:
+                        failed.add((place, row, registers))
                     if not stack:
                         attempt.steps = count
                         return False
@@ -416,6 +418,9 @@ class PartitionSearch:
                 else:
                     taken = registers
                 if index < len(candidates) or remember:
+                    if stack and candidates[-1].variable == -1:
+                        # This place can end the match: nothing that is less preferred will be tried.
+                        stack.clear()
                     stack.append((candidates, index, registers, row, place))
                 registers = taken
                 labels.append(candidate.label)
@@ -423,11 +428,8 @@ class PartitionSearch:
                 place = candidate.then
                 break
 
-    def _last_row(self, start: int) -> int:
+    def _last_row(self, start: int, within: int) -> int:
         """The first row that cannot be mapped: not there yet, or too late for WITHIN."""
-        within = self.plan.within_ns
-        if within is None:
-            return self.end
         return self.base + bisect_left(self.times, self.times[start - self.base] + within, lo=start - self.base)
 
     def _at_edge(self, attempt: Attempt, place: int, row: int, end: int) -> tuple[Candidate, ...] | None:
