@@ -93,7 +93,7 @@ def _extreme(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vect
             return argument.take(_best(argument, firsts, largest))
         values = argument.values
         neutral: float | int | bool
-        step = np.maximum if largest else np.minimum
+        step: np.ufunc = np.maximum if largest else np.minimum
         if values.dtype.kind == "f":
             # These pass over NaN, unless there is nothing else.
             neutral, step = np.nan, np.fmax if largest else np.fmin
