@@ -194,12 +194,17 @@ def read_text(sql: str | None, file: Path | None) -> str:
     if sql is not None:
         return sql
     assert file is not None
+    return content_of("--file", file)
+
+
+def content_of(option: str, file: Path) -> str:
+    """Raises typer.BadParameter (exit code 2) for what is no readable text."""
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise typer.BadParameter(f"--file {file} cannot be read: {error.strerror}") from error
+        raise typer.BadParameter(f"{option} {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"--file {file} is no text in UTF-8") from error
+        raise typer.BadParameter(f"{option} {file} is no text in UTF-8") from error
 
 
 def parameter(text: str) -> tuple[str, str]:

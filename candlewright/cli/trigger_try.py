@@ -17,7 +17,7 @@ from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_arrow_table, say, style_of_stdout
 from candlewright.cli.progress import RequestProgress
 from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS
-from candlewright.cli.trigger import parameter, read_text
+from candlewright.cli.trigger import content_of, parameter, read_text
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from cep import SkipFailed, TriggerRejected, evaluate
 from core.errors import CandlewrightError, InvalidRequest
@@ -106,11 +106,8 @@ def _draw(ticker: str, found: "Backtest") -> None:
 
 def try_batch(batch: Path) -> None:
     """A line {"name", "sql", "input", "table"} in is a line {"name", "columns", "rows"} or {"name", "error"} out."""
-    try:
-        # Not splitlines: a text may hold other characters that some take for the end of a line.
-        lines = batch.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"--batch {batch}: {error}") from error
+    # Not splitlines: a text may hold other characters that some take for the end of a line.
+    lines = content_of("--batch", batch).split("\n")
     tables: dict[str, pa.Table] = {}
     for line in filter(str.strip, lines):
         print(json.dumps(_case(line, tables), ensure_ascii=False), flush=True)
@@ -196,5 +193,7 @@ def _plain(value: Any) -> Any:
 def _read(file: Path) -> pa.Table:
     try:
         return pq.read_table(file)
+    except FileNotFoundError as error:
+        raise CandlewrightError(f"there is no file {file}") from error
     except (OSError, pa.ArrowException) as error:
         raise CandlewrightError(f"{file} cannot be read as Parquet: {one_line(error)}") from error

@@ -12,6 +12,8 @@ QUIET_SECONDS = 60.0
 DEAD_SECONDS = 30.0
 #: A status page that reports a problem for this long: a fresh process may do better.
 SICK_SECONDS = 180.0
+#: How long a part may take to stop that has never been ready.
+UNREADY_STOP_SECONDS = 3.0
 #: Parts of a lower stage must be ready before those of this stage and later ones start.
 FIRST_DEPENDENT_STAGE = 2
 
@@ -275,6 +277,10 @@ class Supervision:
         commands: list[Command] = []
         for part in alive:
             if part.plan.stage == stage:
-                part.kill_at = at + part.plan.stop_seconds
+                # What is still starting holds nothing yet, and Spark hears of nothing until its JVM is there.
+                patience = (
+                    part.plan.stop_seconds if part.was_ready else min(UNREADY_STOP_SECONDS, part.plan.stop_seconds)
+                )
+                part.kill_at = at + patience
                 commands.append(Terminate(part.plan.name))
         return commands

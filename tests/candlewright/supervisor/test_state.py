@@ -8,6 +8,7 @@ from candlewright.supervisor.state import (
     MAX_BACKOFF_SECONDS,
     QUIET_SECONDS,
     SICK_SECONDS,
+    UNREADY_STOP_SECONDS,
     AllReady,
     BecameReady,
     Begun,
@@ -163,6 +164,16 @@ def test_what_does_not_stop_in_time_is_killed() -> None:
     supervision.handle(StopAsked(10.0))
     assert supervision.handle(TimePassed(19.9)) == []
     (kill,) = supervision.handle(TimePassed(20.0))
+    assert isinstance(kill, Kill)
+
+
+def test_what_was_still_starting_is_killed_soon() -> None:
+    supervision = Supervision([PartPlan("spark", 2, stop_seconds=20.0)])
+    supervision.handle(Begun(0.0))
+    supervision.handle(Started("spark", 0.0))
+    supervision.handle(StopAsked(10.0))
+    assert supervision.handle(TimePassed(10.0 + UNREADY_STOP_SECONDS - 0.1)) == []
+    (kill,) = supervision.handle(TimePassed(10.0 + UNREADY_STOP_SECONDS))
     assert isinstance(kill, Kill)
 
 
