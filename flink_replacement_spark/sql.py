@@ -8,10 +8,10 @@ from pyspark.errors import PySparkException
 
 from core.errors import CandlewrightError, InvalidRequest, TriggerRejected
 from core.settings import Settings
-from flink_replacement_spark.recognize import frame_of
-from flink_replacement_spark.session import is_listening
+from flink_replacement_spark.recognize_text import Statement
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 _REFUSED = re.compile(r"INVALID_SQL (\d+):(\d+): ([^\n]*)")
@@ -28,6 +28,8 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
 
     Raises what `answer` raises, and SparkUnreachable when no platform answers.
     """
+    from flink_replacement_spark.session import is_listening
+
     # The Connect client itself would try for ten minutes.
     if not is_listening(settings):
         raise SparkUnreachable(f"no Spark Connect at {settings.spark.connect_bind}: is the platform up?")
@@ -46,10 +48,19 @@ def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.T
     Raises TriggerRejected for a MATCH_RECOGNIZE that cannot be, InvalidRequest for a text that Spark refuses.
     """
     try:
-        frame = frame_of(session, text)
+        frame = _frame(session, text)
         return (frame if limit is None else frame.limit(limit)).toArrow()
     except PySparkException as error:
         raise _said(str(error)) from error
+
+
+def _frame(session: "SparkSession", text: str) -> "DataFrame":
+    # Loading the matcher takes as long as a small query does: only a text with a clause pays for it.
+    if Statement(text).clause() is None:
+        return session.sql(text)
+    from flink_replacement_spark.recognize import frame_of
+
+    return frame_of(session, text)
 
 
 def _said(text: str) -> CandlewrightError:

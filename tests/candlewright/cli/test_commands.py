@@ -306,6 +306,15 @@ def test_help_loads_no_heavy_library() -> None:
     assert "history" in done.stdout
 
 
+def test_sql_loads_neither_tables_nor_matcher_for_a_plain_text() -> None:
+    code = (
+        "import sys, candlewright.cli.tables, flink_replacement_spark.sql\n"
+        "print([name for name in ('pyiceberg', 'sqlalchemy', 'cep', 'redis', 'ccxt') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_commands_of_later_work_are_not_listed(run: Run) -> None:
     listed = run("--help").stdout
     assert "kapacitor-udf" not in listed
