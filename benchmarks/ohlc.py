@@ -129,8 +129,12 @@ class _Paused:
     def __init__(self, gate: "_CountedGate", query: StreamingQuery) -> None:
         self._gate = gate
         self._query = query
-        if not self._gate.reached.wait(TIMEOUT_SECONDS):
-            raise TimeoutError(f"the query did not begin in time: {self._query.exception()}")
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not self._gate.reached.wait(1.0):
+            if (error := query.exception()) is not None:
+                raise error
+            if time.monotonic() > deadline:
+                raise TimeoutError("the query did not begin in time")
 
     def timed(self, bus: Bus) -> float:
         """Seconds from letting the query go on until it has read everything and its results are visible."""
