@@ -189,9 +189,9 @@ class MatchStream:
         sizes = np.array([part.count for part in parts], dtype=np.int64)
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
-        values = RowValues(self._slots.reader(together.relation.column, together.ticker), together.length, bounds)
-        row_masks = mask_array(self.plan.conditions, values, together.length)
+        row_masks = self._masks(parts, together, bounds)
         path = self.plan.conditions.path
+        values = self._values(together, bounds)
         lists = [values.value(node).to_list() for node in path.hoisted] if path is not None else []
         times: list[int] = []
         if self.plan.time_column is not None:
@@ -216,6 +216,24 @@ class MatchStream:
         result = self._put_out(matches, together, bounds)
         self._forget(parts, together, bounds)
         return result
+
+    def _values(self, rows: Rows, bounds: Bounds) -> RowValues:
+        return RowValues(self._slots.reader(rows.relation.column, rows.ticker), rows.length, bounds)
+
+    def _masks(self, parts: list[Partition], together: Rows, bounds: Bounds) -> Array:
+        """The masks of all rows that were not tested yet. Where those that were are many, theirs are left out."""
+        passed = [max(0, part.tested - self._lookback - part.first_row) for part in parts]
+        if 2 * sum(passed) < together.length:
+            return mask_array(self.plan.conditions, self._values(together, bounds), together.length)
+        starts = bounds.starts + np.array(passed, np.int64)
+        sizes = (bounds.ends - starts)[bounds.ends > starts]
+        places = ranges(starts[bounds.ends > starts], sizes)
+        ends = np.cumsum(sizes)
+        tested = self._values(together.take(places), Bounds(ends - sizes, ends))
+        masks = mask_array(self.plan.conditions, tested, len(places))
+        found = np.zeros(together.length, masks.dtype)
+        found[places] = masks
+        return found
 
     def _gathered(self, touched: list[New], grouped: Rows) -> Rows:
         """The retained and the new rows of the touched partitions, one partition after another."""
@@ -264,10 +282,13 @@ class MatchStream:
         """
         begins, lengths, ends = [], [], []
         for part, shift in parts:
-            end = max(part.tested, part.end - self._lookahead)
+            tested, end = part.tested, max(part.tested, part.end - self._lookahead)
             self._go_on(part, row_masks, end, ready, shift)
             # An attempt that is still open has seen all rows.
             begin = part.search.next_start if part.search.attempt is None else end
+            if begin < tested:
+                known = part.masks[begin - part.search.base : tested - part.search.base]
+                row_masks[begin + shift : tested + shift] = known
             begins.append(begin + shift)
             lengths.append(end - begin)
             ends.append(end)
