@@ -1,8 +1,13 @@
 """What stands on the bus of a ticker already: where an ingestor that takes it over goes on."""
 
-from dataclasses import dataclass
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from bus import Bus
+from bus import Bus, StoredRecord
 from bus.topics import TICKS
 from core.errors import BadFrame, OffsetOutOfRange
 from ingestor.realtime.trade import ORDER, TIME, Trade, trades_of
@@ -10,11 +15,15 @@ from ingestor.realtime.trade import ORDER, TIME, Trade, trades_of
 #: How far back to read: late trades may have been published after the newest one. Where ids are no numbers these trades
 #: are all that tells repeats: as many as a venue's longest page, or what it resends on subscribe.
 TAIL_TRADES = 1_000
+#: Records that are older on the bus are not read: a ticker without a newer one starts afresh.
+TAIL_SECONDS = 900
+#: The first record to read is looked for to this many.
+_NEAR_ENOUGH = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """`sequence`: the last number given out; `trades`: the newest of them, ascending (none where trimmed)."""
+    """`sequence`: the last number given out; `trades`: the newest of them, ascending (none where trimmed or old)."""
 
     sequence: int
     trades: list[Trade]
@@ -24,33 +33,113 @@ class Tail:
         return self.trades[-1]
 
 
-def read_tail(bus: Bus, ticker: str) -> Tail:
-    """Raises BusUnavailable."""
-    name = f"TICKS:{ticker}"
-    newest = bus.last_sequence(name)
-    if newest == 0:
-        return Tail(0, [])
-    position = bus.locate(TICKS, name, max(1, newest - TAIL_TRADES)) or bus.locate(TICKS, name, newest)
-    if position is None:
-        return Tail(newest, [])
-    trades: list[Trade] = []
-    offset, key, reached = position.offset, ticker.encode(), 0
-    while reached < newest:
+@dataclass(slots=True)
+class _Window:
+    """The records of a partition from offset `first` to `end`, by key."""
+
+    floor: int
+    first: int
+    end: int
+    by_key: dict[bytes | None, list[StoredRecord]] = field(default_factory=lambda: defaultdict(list))
+
+
+class Tails:
+    """Tails of many tickers in one pass over each partition: whoever takes over from an ingestor that died takes over
+    hundreds at once, whose trades lie among each other.
+
+    What was read is kept while anybody is `reading`. `read` is called from several threads.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._windows: dict[int, _Window] = {}
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around each `read`, also while it waits for its turn."""
+        with self._lock:
+            self._readers += 1
         try:
-            found = bus.read(TICKS, position.partition, offset)
-        except OffsetOutOfRange:
-            break
-        if not found:
-            break
-        offset = found[-1].offset + 1
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if not self._readers:
+                    self._windows = {}
+
+    def read(self, ticker: str) -> Tail:
+        """Raises BusUnavailable."""
+        bus, name = self._bus, f"TICKS:{ticker}"
+        newest = bus.last_sequence(name)
+        if newest == 0:
+            return Tail(0, [])
+        wanted_from = max(1, newest - TAIL_TRADES)
+        position = bus.locate(TICKS, name, wanted_from) or bus.locate(TICKS, name, newest)
+        if position is None:
+            return Tail(newest, [])
+        with self._lock:
+            found = list(self._window(position.partition, position.offset).by_key[ticker.encode()])
+        trades: list[Trade] = []
         for record in found:
-            if record.key != key or record.sequence is None:
+            if record.sequence is None or record.offset < position.offset:
                 continue
             try:
-                batch = trades_of(record.value)
+                trades += trades_of(record.value)
             except BadFrame:
                 continue
-            trades += batch
-            reached = record.sequence + len(batch) - 1
-    trades.sort(key=lambda trade: (trade[ORDER], trade[TIME]))
-    return Tail(newest, trades)
+        trades.sort(key=lambda trade: (trade[ORDER], trade[TIME]))
+        return Tail(newest, trades)
+
+    def _window(self, partition: int, offset: int) -> _Window:
+        """From `offset` on, or from the first record that is not too old, to the end of now."""
+        state = self._bus.state(TICKS)[partition]
+        window = self._windows.get(partition)
+        if window is None:
+            floor = self._floor(partition, state.first, state.end)
+            start = max(offset, floor)
+            window = self._windows[partition] = _Window(floor, start, start)
+        start = max(offset, window.floor)
+        if start < window.first:
+            older = self._read(partition, start, window.first)
+            for key, own in older.items():
+                window.by_key[key] = own + window.by_key[key]
+            window.first = start
+        for key, own in self._read(partition, window.end, state.end).items():
+            window.by_key[key] += own
+        window.end = max(window.end, state.end)
+        return window
+
+    def _read(self, partition: int, offset: int, until: int) -> dict[bytes | None, list[StoredRecord]]:
+        by_key: dict[bytes | None, list[StoredRecord]] = defaultdict(list)
+        while offset < until:
+            try:
+                found = self._bus.read(TICKS, partition, offset)
+            except OffsetOutOfRange:
+                # Trimmed meanwhile.
+                offset = max(offset + 1, self._bus.state(TICKS)[partition].first)
+                continue
+            if not found:
+                break
+            for record in found:
+                if record.offset < until:
+                    by_key[record.key].append(record)
+            offset = found[-1].offset + 1
+        return by_key
+
+    def _floor(self, partition: int, first: int, end: int) -> int:
+        """At or a little before the first record that is not too old by the bus's clock."""
+        oldest_ms = (time.time() - TAIL_SECONDS) * 1_000
+        while end - first > _NEAR_ENOUGH:
+            middle = (first + end) // 2
+            try:
+                found = self._bus.read(TICKS, partition, middle, max_records=1)
+            except OffsetOutOfRange:
+                first = middle + 1
+                continue
+            if found and found[0].timestamp_ms < oldest_ms:
+                first = middle
+            else:
+                end = middle
+        return first

@@ -5,7 +5,6 @@ import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
-from bus import Bus
 from core.errors import ExchangeError, Unavailable, UnknownTicker
 from core.log import get_logger
 from ingestor.client import Market, VenueClient
@@ -14,7 +13,7 @@ from ingestor.progress import Progress
 from ingestor.realtime import metrics
 from ingestor.realtime.aggregates import seed_of
 from ingestor.realtime.feed import Feed, Subscription
-from ingestor.realtime.handover import Tail, read_tail
+from ingestor.realtime.handover import TAIL_SECONDS, Tail, Tails
 from ingestor.realtime.lanes import Lane, LanePublisher
 from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.rest_trades import LAG_PAUSES, Anchor, Found, RestTrades, rest_trades_of
@@ -32,7 +31,7 @@ CLOCK_SECONDS = 1.0
 #: What still has to leave when a job ends in order is waited for so long.
 FLUSH_SECONDS = 0.5
 #: A ticker whose last trade on the bus is older starts afresh.
-HANDOVER_NS = 900 * SECOND
+HANDOVER_NS = TAIL_SECONDS * SECOND
 #: A job that begins so soon after a minute's start begins with the minute before: it was asked for in that one.
 START_NS = 10 * SECOND
 #: A trade that REST shows and that is so much older than the exchange's clock should have come by the socket.
@@ -43,7 +42,7 @@ DEAF_NS = 10 * SECOND
 class Surroundings:
     """What the jobs of one ingestor share. `sample`: the share of one-minute bars that are compared."""
 
-    bus: Bus
+    tails: Tails
     threads: BusThreads
     publisher: LanePublisher
     heartbeat: float
@@ -99,8 +98,9 @@ class TickJob:
     # ---- the start
 
     async def _tail(self) -> Tail | None:
-        ticker, bus = self._job.ticker, self._around.bus
-        tail = await self._around.threads.run(lambda: read_tail(bus, ticker), self._progress)
+        ticker, tails = self._job.ticker, self._around.tails
+        with tails.reading():
+            tail = await self._around.threads.run(lambda: tails.read(ticker), self._progress)
         self._lane.sequence = tail.sequence
         return tail if tail.trades else None
 

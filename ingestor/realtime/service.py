@@ -8,6 +8,7 @@ from ingestor.client import VenueClient
 from ingestor.events import Job
 from ingestor.progress import Progress
 from ingestor.realtime.feed import Feed
+from ingestor.realtime.handover import Tails
 from ingestor.realtime.job import Surroundings, TickJob
 from ingestor.realtime.lanes import LanePublisher
 from ingestor.realtime.venue import STREAM_VENUES
@@ -34,7 +35,8 @@ class RealtimeService:
         if self._around is None:
             config = self._config
             publisher = LanePublisher(self._bus)
-            self._around = Surroundings(self._bus, self._threads, publisher, config.heartbeat, config.bar_check_share)
+            tails, share = Tails(self._bus), config.bar_check_share
+            self._around = Surroundings(tails, self._threads, publisher, config.heartbeat, share)
         return self._around
 
     def _feed(self, client: VenueClient) -> Feed:

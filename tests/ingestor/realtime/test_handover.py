@@ -1,0 +1,79 @@
+"""Where an ingestor goes on that takes tickers over."""
+
+import time
+from typing import Any
+
+import pytest
+
+from bus import Record, SequenceStamp, StoredRecord
+from bus.memory_bus import MemoryBus
+from bus.topics import TICKS
+from ingestor.realtime.handover import TAIL_SECONDS, Tails
+from ingestor.realtime.trade import ORDER, Trade, tick_batch
+
+
+class CountingBus(MemoryBus):
+    read_records = 0
+
+    def read(self, *arguments: Any, **named: Any) -> list[StoredRecord]:
+        found = super().read(*arguments, **named)
+        self.read_records += len(found)
+        return found
+
+
+def publish(bus: MemoryBus, ticker: str, *orders: int) -> None:
+    now = time.time_ns()
+    trades: list[Trade] = [(order, now, 1.0, 1.0, 1, str(order), now) for order in orders]
+    key = ticker.encode()
+    stamp = SequenceStamp(f"TICKS:{ticker}", len(trades), tag=b"\x10")
+    bus.publish(TICKS, [Record(tick_batch(ticker, trades), key=key, partition_key=key, sequence=stamp)])
+
+
+def test_a_tail_has_the_newest_trades_by_id_and_the_last_number() -> None:
+    bus = MemoryBus()
+    assert Tails(bus).read("A/B.C").sequence == 0
+    publish(bus, "A/B.C", 7, 9)
+    publish(bus, "X/Y.C", 1)
+    # Given up, and published late.
+    publish(bus, "A/B.C", 8)
+    tails = Tails(bus)
+    with tails.reading():
+        tail = tails.read("A/B.C")
+        assert [trade[ORDER] for trade in tail.trades] == [7, 8, 9]
+        assert (tail.sequence, tail.last[ORDER]) == (3, 9)
+        # What comes between two reads belongs to the second.
+        publish(bus, "A/B.C", 10)
+        assert tails.read("A/B.C").last[ORDER] == 10
+        assert tails.read("X/Y.C").last[ORDER] == 1
+
+
+def test_hundreds_of_tickers_are_taken_over_in_one_pass() -> None:
+    bus = CountingBus()
+    tickers = [f"T{number}/USDT.C" for number in range(200)]
+    for order in range(1, 31):
+        for ticker in tickers:
+            publish(bus, ticker, order)
+    tails = Tails(bus)
+    with tails.reading():
+        for ticker in tickers:
+            tail = tails.read(ticker)
+            assert [trade[ORDER] for trade in tail.trades] == list(range(1, 31))
+    # Once each, but for the search for the first that is not too old.
+    assert bus.read_records < len(tickers) * 30 * 1.1
+    assert not tails._windows
+
+
+def test_trades_that_are_old_on_the_bus_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = CountingBus()
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now - TAIL_SECONDS - 100)
+    for order in range(1, 2_000):
+        publish(bus, "OLD/USDT.C", order)
+    monkeypatch.setattr("time.time", lambda: now)
+    publish(bus, "NEW/USDT.C", 5)
+    tails = Tails(bus)
+    bus.read_records = 0
+    with tails.reading():
+        assert [trade[ORDER] for trade in tails.read("NEW/USDT.C").trades] == [5]
+        assert tails.read("OLD/USDT.C").sequence == 1_999
+    assert bus.read_records < 600
