@@ -85,9 +85,7 @@ class ExpressionReader(Reader):
                 self.advance()
             found: Node
             if self.accept_words("BETWEEN"):
-                low = self._sum()
-                self.expect_words("AND", after="the lower bound of BETWEEN")
-                found = CallNode("BETWEEN", (left, low, self._sum()), at, is_operator=True)
+                found = self._between(left, at)
             elif self.accept_words("IN"):
                 found = CallNode("IN", (left, *self._in_list()), at, is_operator=True)
             elif self.accept_words("LIKE"):
@@ -98,6 +96,20 @@ class ExpressionReader(Reader):
             else:
                 return left
             left = CallNode("NOT", (found,), at, is_operator=True) if negated else found
+
+    def _between(self, left: Node, at: Position) -> Node:
+        # Both words may be columns too.
+        either = any(self.is_word(word) for word in ("SYMMETRIC", "ASYMMETRIC")) and not self.is_word("AND", ahead=1)
+        symmetric = either and self.advance().text.upper() == "SYMMETRIC"
+        low = self._sum()
+        self.expect_words("AND", after="the lower bound of BETWEEN")
+        high = self._sum()
+        found = CallNode("BETWEEN", (left, low, high), at, is_operator=True)
+        if not symmetric:
+            return found
+        return CallNode(
+            "OR", (found, CallNode("BETWEEN", (left, high, low), at, is_operator=True)), at, is_operator=True
+        )
 
     def _is(self, left: Node, at: Position) -> Node:
         negated = self.accept_words("NOT")

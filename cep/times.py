@@ -85,7 +85,8 @@ def literal_interval(text: str, unit: str) -> int | None:
     if first not in chain or last not in chain or chain.index(first) >= chain.index(last):
         return None
     names = chain[chain.index(first) : chain.index(last) + 1]
-    pieces = re.split(r"[ :]", stripped)
+    negative = stripped.startswith("-")
+    pieces = re.split(r"[ :]", stripped.removeprefix("-"))
     if len(pieces) != len(names):
         return None
     total = 0
@@ -94,4 +95,6 @@ def literal_interval(text: str, unit: str) -> int | None:
         if part is None or part < 0:
             return None
         total += part
-    return total if total < _INT64 else None
+    if total >= _INT64:
+        return None
+    return -total if negative else total
