@@ -45,6 +45,9 @@ class AsyncClient(AsyncClosing):
         #: Calls in work wait for these.
         self._calls: set[asyncio.Event] = set()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.client_id} of {self._connection.requests}>"
+
     @property
     def client_id(self) -> str:
         """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
@@ -125,6 +128,7 @@ class AsyncClient(AsyncClosing):
         return await asyncio.to_thread(self._connection.read_final, notification, limit)
 
     async def state(self, request_id: str) -> RequestState:
+        """How far a request of any kind is; `unknown` for an id that the platform does not know (any more)."""
         return await self.run(lambda ask: ask.state(request_id))
 
     async def cancel(self, request_id: str) -> RequestState:

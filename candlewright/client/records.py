@@ -8,6 +8,8 @@ from protobuf import ingestor_pb2 as ing
 
 
 class Outcome(StrEnum):
+    """How a historical request ended. NOT_FOUND: the venue has no candle in the whole range."""
+
     OK = "OK"
     NOT_FOUND = "NOT_FOUND"
     ERROR = "ERROR"
@@ -16,7 +18,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The one final word on a historical request (HistoryReadyNotification)."""
+    """The one final word on a historical request (HistoryReadyNotification).
+
+    `start`, `end`, `completed_at` in ns; `table`: where the `row_count` rows are; `error_message` empty where all is well.
+    """
 
     request_id: str
     ticker: str
@@ -83,7 +88,10 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class Venue:
-    """A venue that can be asked for; `depth_candles` 0 means back to the listing."""
+    """A venue that can be asked for; `depth_candles` 0 means back to the listing.
+
+    `is_live`: an ingestor serves it now. `updated_at` in ns: when it last told its markets, 0 = never.
+    """
 
     name: str
     period_seconds: tuple[int, ...]
@@ -106,6 +114,8 @@ class Venue:
 
 @dataclass(frozen=True, slots=True)
 class Market:
+    """`ticker` is what requests name, `symbol` and `market_id` what ccxt and the venue do; not active = not traded now."""
+
     ticker: str
     symbol: str
     market_id: str

@@ -51,6 +51,9 @@ class Client(Closing):
         self._poller.register(self._requests, zmq.POLLIN)
         self._poller.register(self._notifications, zmq.POLLIN)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.client_id} of {self._connection.requests}>"
+
     @property
     def client_id(self) -> str:
         """Finals of this client's requests go to the topic `RESPONSE:{client_id}`."""
@@ -115,6 +118,7 @@ class Client(Closing):
         return self._connection.read_final(notification, limit)
 
     def state(self, request_id: str) -> RequestState:
+        """How far a request of any kind is; `unknown` for an id that the platform does not know (any more)."""
         return self.run(lambda ask: ask.state(request_id))
 
     def cancel(self, request_id: str) -> RequestState:

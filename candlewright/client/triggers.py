@@ -83,6 +83,7 @@ class Trigger(_Registered[Stream[TriggerEvent]], Closing):
         self._triggers = triggers
 
     def info(self) -> TriggerInfo:
+        """As the platform has it now; raises TriggerNotFound."""
         return self._triggers.get(self.id)
 
     def remove(self) -> None:
@@ -180,6 +181,7 @@ class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
         self._triggers = triggers
 
     async def info(self) -> TriggerInfo:
+        """As the platform has it now; raises TriggerNotFound."""
         return await self._triggers.get(self.id)
 
     async def remove(self) -> None:

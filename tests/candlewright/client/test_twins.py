@@ -194,6 +194,14 @@ def test_bad_arguments_are_refused_before_anything_is_sent(relay: Relay) -> None
     assert relay.seen == []
 
 
+def test_a_notebook_shows_what_it_holds_in_a_line() -> None:
+    arguments = {"requests": "tcp://127.0.0.1:1", "notifications": "tcp://127.0.0.1:2", "client_id": "me"}
+    with cw.connect(**arguments, settings=Settings()) as c:  # type: ignore[arg-type]
+        assert repr(c) == "<Client me of tcp://127.0.0.1:1>"
+    assert repr(cw.aconnect(**arguments, settings=Settings())) == "<AsyncClient me of tcp://127.0.0.1:1>"  # type: ignore[arg-type]
+    assert repr(cw.Candles(pa.table({"close": [1.0]}))) == "<Candles rows=1>"
+
+
 def test_candles_become_what_a_notebook_works_with() -> None:
     candles = cw.Candles(pa.table({"close": [1.0]}))
     assert candles.to_polars()["close"].to_list() == candles.to_pandas()["close"].to_list() == [1.0]
