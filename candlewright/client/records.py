@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 class Notification:
     """The one final word on a historical request (HistoryReadyNotification).
 
-    `start`, `end`, `completed_at` in ns; `table`: where the `row_count` rows are; `error_message` empty where all is well.
+    `start`, `end`, `completed_at` in ns; `table`: where the `row_count` rows are; `error_message` may be empty.
     """
 
     request_id: str
@@ -114,7 +114,7 @@ class Venue:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """`ticker` is what requests name, `symbol` and `market_id` what ccxt and the venue do; not active = not traded now."""
+    """`ticker` is what requests name, `symbol` and `market_id` what ccxt and the venue do. Not active: not traded."""
 
     ticker: str
     symbol: str
