@@ -47,6 +47,7 @@ class Platform:
         settings = {
             "DATA_DIR": str(folder),
             "BUS__URL": redis_url,
+            "BROKER__LEASE_SECONDS": "5",
             "BROKER__BIND": f"tcp://127.0.0.1:{broker}",
             "RELAY__REQUESTS_BIND": f"tcp://127.0.0.1:{requests}",
             "RELAY__NOTIFICATIONS_BIND": self.notifications,
@@ -63,13 +64,21 @@ class Platform:
             "SANDBOX__SYMBOLS": json.dumps(PAIRS),
         }
         self._environment = {**os.environ, **{f"CANDLEWRIGHT_{name}": value for name, value in settings.items()}}
-        parts = ("sandbox", "broker", "relay", "ingestor")
-        parts = ("sandbox", "broker", "relay", "ingestor")
-        with (folder / "parts.log").open("wb") as log:
-            self._processes = [
-                subprocess.Popen([sys.executable, "-m", part], env=self._environment, stdout=log, stderr=log)
-                for part in parts
-            ]
+        self._log = folder / "parts.log"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for part in ("sandbox", "broker", "relay", "ingestor"):
+            self.start(part)
+
+    def start(self, part: str) -> None:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", part]
+            self._processes.append(subprocess.Popen(command, env=self._environment, stdout=log, stderr=log))
+
+    def replace_the_ingestor(self) -> None:
+        """As a crash and the supervisor would."""
+        self._processes[-1].kill()
+        self._processes[-1].wait(20)
+        self.start("ingestor")
 
     def ask(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self.exchange}{path}", timeout=60) as answer:
@@ -97,42 +106,65 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
             made.close()
 
 
-def test_one_ingestor_streams_hundreds_of_tickers_without_losing_a_trade(platform: Platform) -> None:
-    topics = [f"TICKS:{pair}.BINANCE" for pair in PAIRS]
-    context = zmq.Context()
-    socket = context.socket(zmq.SUB)
-    try:
-        socket.setsockopt(zmq.RCVHWM, 0)
-        socket.connect(platform.notifications)
+class Subscriber:
+    """`batches` by topic."""
+
+    def __init__(self, address: str, topics: list[str]) -> None:
+        self.batches: dict[str, list[TickBatch]] = defaultdict(list)
+        self._context = zmq.Context()
+        self._topics = topics
+        self._socket = self._context.socket(zmq.SUB)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.connect(address)
         for topic in topics:
-            socket.subscribe(topic)
-        batches: dict[str, list[TickBatch]] = defaultdict(list)
+            self._socket.subscribe(topic)
+
+    def take(self, trades: int) -> None:
+        """Until so many more trades came, and trades of every topic."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         count = 0
-        while len(batches) < TICKERS or count < 10 * TICKERS:
-            assert time.monotonic() < give_up, f"{count} trades of {len(batches)} tickers only"
-            if socket.poll(1_000):
-                name, _, body = socket.recv_multipart()
+        heard: set[bytes] = set()
+        while len(heard) < len(self._topics) or count < trades:
+            assert time.monotonic() < give_up, f"{count} trades of {len(heard)} tickers only"
+            if self._socket.poll(1_000):
+                name, _, body = self._socket.recv_multipart()
                 assert body[0] == TICK_BATCH
-                batches[name.decode()].append(TickBatch.FromString(body[1:]))
-                count += len(batches[name.decode()][-1].timestamp)
-        assert sorted(batches) == sorted(topics)
+                batch = TickBatch.FromString(body[1:])
+                self.batches[name.decode()].append(batch)
+                heard.add(name)
+                count += len(batch.timestamp)
+
+    def unsubscribe(self) -> None:
+        for topic in self._topics:
+            self._socket.unsubscribe(topic)
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+def test_one_ingestor_streams_hundreds_of_tickers_and_another_goes_on_without_losing_a_trade(
+    platform: Platform,
+) -> None:
+    subscriber = Subscriber(platform.notifications, [f"TICKS:{pair}.BINANCE" for pair in PAIRS])
+    try:
+        subscriber.take(10 * TICKERS)
+        assert sum(map(len, platform.streams())) == TICKERS
+        platform.replace_the_ingestor()
+        subscriber.take(3 * TICKERS)
         for pair in PAIRS:
-            told = _numbered(batches[f"TICKS:{pair}.BINANCE"])
+            told = _numbered(subscriber.batches[f"TICKS:{pair}.BINANCE"])
             newest = platform.ask(f"/api/v3/trades?symbol={pair.replace('/', '')}&limit=1000")
             by_id = {str(row["id"]): (row["time"] * 10**6, float(row["price"]), float(row["qty"])) for row in newest}
             assert told == [(name, *by_id[name]) for name, *_ in told]
             first = int(told[0][0])
             assert [int(name) for name, *_ in told] == list(range(first, first + len(told)))
-        assert sum(map(len, platform.streams())) == TICKERS
-        for topic in topics:
-            socket.unsubscribe(topic)
+        subscriber.unsubscribe()
         give_up = time.monotonic() + PATIENCE_SECONDS
         while any(platform.streams()):
             assert time.monotonic() < give_up, "streams that nobody wants go on"
-            socket.poll(200)
+            time.sleep(0.2)
     finally:
-        context.destroy(linger=0)
+        subscriber.close()
 
 
 def _numbered(batches: list[TickBatch]) -> list[tuple[str, int, float, float]]:
