@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.settings import Settings
+from core.settings import Settings, load_settings
 from core.settings_environment import names_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,3 +60,13 @@ def test_every_setting_stands_in_the_guide() -> None:
         if setting and not any(f"`{setting}`" in row for row in own):
             missing.append(f"{group}.{setting}")
     assert missing == []
+
+
+def test_the_settings_file_of_the_guide_can_be_read(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
+    file = tmp_path / "candlewright.toml"
+    file.write_text(text)
+    settings = load_settings(file)
+    assert settings.ingestor.venues == ("BINANCE", "KRAKEN")
+    assert settings.exchange_url("BINANCE") == "http://127.0.0.1:9001"
+    assert settings.iceberg.ticks_retention_days == 30
