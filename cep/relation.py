@@ -1,6 +1,6 @@
 """Rows in memory: columns that are read only when something asks for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cep.evaluation import Bounds, RowValues
 from cep.recognize import SortKey
-from cep.vector import Index, Vector, codes, concatenate, from_column
+from cep.vector import Index, Vector, codes, concatenate, from_column, ranks_of
 
 Source = Vector | Callable[[], Vector]
 
@@ -80,9 +80,12 @@ class _Taken:
         return self.relation.picked(self.index, self.rows)
 
 
-def from_table(table: pa.Table) -> Relation:
+def from_table(table: pa.Table, known: Mapping[int, pa.Array] | None = None) -> Relation:
+    """The rows of a table; `known` columns are not read from it."""
+    given = known or {}
+
     def reader(index: int) -> Callable[[], Vector]:
-        return lambda: from_column(table.column(index))
+        return lambda: from_column(given[index] if index in given else table.column(index))
 
     return Relation([reader(index) for index in range(table.num_columns)], table.num_rows)
 
@@ -104,8 +107,7 @@ def partition_codes(columns: Sequence[Vector], length: int) -> Index:
         if index == 0:
             found = part
             continue
-        _, found = np.unique(found * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
-        found = found.astype(np.int64)
+        found = ranks_of(found * (int(part.max(initial=0)) + 1) + part)
     return found
 
 

@@ -469,8 +469,9 @@ class TriggerStream:
         schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
         self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
-    def feed(self, released: pa.Table, clock: Clock) -> Events:
-        """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks.
+    def feed(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Events:
+        """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks. `is_own`:
+        there are none of other tickers among them.
 
         Call it with no rows too when watermarks have moved: deadlines may have passed.
         """
@@ -478,7 +479,7 @@ class TriggerStream:
         schema = query.source.schema
         if released.num_rows == 0 and SEQUENCE not in released.column_names:
             released = schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
-        released = self._own(released)
+        released = self._own(released, is_own=is_own)
         rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
         if query.needs_merge:
             least = clock.least
@@ -514,11 +515,13 @@ class TriggerStream:
         table = pa.Table.from_arrays(arrays, names=[name for name, _ in self.query.columns])
         return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, context)
 
-    def _own(self, released: pa.Table) -> pa.Table:
+    def _own(self, released: pa.Table, *, is_own: bool) -> pa.Table:
         """The rows that exist for this stream."""
         if not released.num_rows or (not self.active_from and self.tickers is None):
             return released
         sequence = released.column(SEQUENCE).to_numpy()
+        if is_own and self.tickers and sequence.min() >= max(self.active_from, *self.tickers.values()):
+            return released
         wanted = sequence >= self.active_from
         if self.tickers is not None:
             encoded = released.column(self.query.source.ticker_column).combine_chunks().dictionary_encode()

@@ -222,9 +222,19 @@ def codes(vector: Vector) -> Index:
         if not len(ranks):
             return np.full(len(whole), -1, dtype=np.int64)
         return np.where(indices < 0, -1, ranks[indices])
-    _, inverse = np.unique(whole.values, return_inverse=True)
-    found = inverse.astype(np.int64)
+    found = ranks_of(whole.values)
     return found if whole.valid is None else np.where(whole.valid, found, -1)
+
+
+def ranks_of(values: npt.NDArray[Any]) -> Index:
+    """Dense numbers with the order of the values. Equal neighbours, as those of one window, are sorted as one."""
+    firsts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    if 4 * len(firsts) > len(values) or not len(values):
+        return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    firsts = np.concatenate([np.zeros(1, np.int64), firsts])
+    of_run = np.unique(values[firsts], return_inverse=True)[1].astype(np.int64)
+    found: Index = np.repeat(of_run, np.diff(firsts, append=len(values)))
+    return found
 
 
 def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:

@@ -1,6 +1,6 @@
 """What a micro-batch brought of one input, ready for each stream to take its part."""
 
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,13 +11,16 @@ from cep import Clock
 
 __all__ = ["Moved"]
 
+#: Rows of more tickers than this are picked out of all rows together.
+_PARTS = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
     """What one micro-batch brought of one input. `tickers`: those with rows, a new watermark or an end."""
 
     rows: pa.Table
-    by_ticker: Mapping[str, pa.Table]
+    by_ticker: "_Parts"
     tickers: frozenset[str]
     clock: Clock
 
@@ -36,25 +39,37 @@ class Moved:
         by_ticker = _Parts(rows, {ticker: (start, end - start) for ticker, start, end in cuts})
         return cls(rows, by_ticker, frozenset(tickers | by_ticker.keys()), clock)
 
+    def of_tickers(self, names: Sequence[str]) -> pa.Table:
+        """The rows of these, each of which has some, ticker by ticker."""
+        if len(names) == len(self.by_ticker):
+            return self.rows
+        if len(names) <= _PARTS:
+            parts = [self.by_ticker[name] for name in sorted(names)]
+            return pa.concat_tables(parts) if parts else self.rows.slice(0, 0)
+        wanted = np.zeros(self.rows.num_rows, np.bool_)
+        for start, length in map(self.by_ticker.places.__getitem__, names):
+            wanted[start : start + length] = True
+        return self.rows.filter(pa.array(wanted))
+
 
 class _Parts(Mapping[str, pa.Table]):
     """Parts of a table by name, cut out where they are asked for."""
 
     def __init__(self, rows: pa.Table, places: Mapping[str, tuple[int, int]]) -> None:
         self._rows = rows
-        self._places = places
+        self.places = places
 
     def __getitem__(self, name: str) -> pa.Table:
-        return self._rows.slice(*self._places[name])
+        return self._rows.slice(*self.places[name])
 
     def keys(self) -> KeysView[str]:
-        return self._places.keys()
+        return self.places.keys()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
 
 def _by_ticker(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, int, int]]]:

@@ -21,8 +21,6 @@ from triggers.moved import Moved
 __all__ = ["Common", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
 
 _UNKNOWN = -(2**63)
-#: Rows of more tickers than this are picked out of all rows together.
-_PARTS = 32
 _PENDING = "pending"
 #: A trigger's SQL and its parameters in the order of their names.
 Text = tuple[str, tuple[tuple[str, str], ...]]
@@ -193,8 +191,10 @@ class Shard:
             self._saved.pop(label, None)
         rows, clock = self._rows(moved), self._clock(label, moved.clock)
         old = ages(rows) if ages is not None else None
+        is_own = self._every is None
         if self._lookback is None:
-            events = stream.feed(rows if old is None else rows.filter(pa.array(old == 0)), clock)
+            rows = rows if old is None else rows.filter(pa.array(old == 0))
+            events = stream.feed(rows, clock, is_own=is_own)
         else:
             options = self.compiled.options
             if self._lookback.pending is not None or old is not None:
@@ -203,7 +203,7 @@ class Shard:
                 rows = self._lookback.older(label, rows, old, options.lookback_ns)
             rows = self._lookback.live(label, rows, clock, takes_revisions=options.revisions)
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
-            events = self._lookback.sent(label, stream.feed(rows, clock), is_joined=is_joined)
+            events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
 
     def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
@@ -235,11 +235,7 @@ class Shard:
         if self._every is not None:
             return moved.rows
         few, many = sorted((self.owners.keys(), moved.by_ticker.keys()), key=len)
-        own = [ticker for ticker in few if ticker in many]
-        if len(own) > _PARTS:
-            return moved.rows
-        parts = [moved.by_ticker[ticker] for ticker in sorted(own)]
-        return pa.concat_tables(parts) if parts else moved.rows.slice(0, 0)
+        return moved.of_tickers([ticker for ticker in few if ticker in many])
 
     def _clock(self, label: int, clock: Clock) -> Clock:
         """Merged rows wait for their own tickers, also for those that have not come yet, and for no others."""

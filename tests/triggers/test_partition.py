@@ -174,8 +174,8 @@ def test_a_trigger_that_breaks_is_suspended_alone_even_where_it_shares_a_stream(
 ) -> None:
     feed = TriggerStream.feed
 
-    def breaking(self: TriggerStream, released: Any, now: Any) -> Any:
-        found = feed(self, released, now)
+    def breaking(self: TriggerStream, released: Any, now: Any, **rest: Any) -> Any:
+        found = feed(self, released, now, **rest)
         if self.tickers and OTHER in self.tickers and OTHER in released.column("ticker").to_pylist():
             raise ArithmeticError("out of range")
         return found
