@@ -381,11 +381,22 @@ class ExpressionReader(Reader):
             amount = LiteralNode(token.text, STRING, token.at)
         else:
             raise token.reject(f"expected an amount after INTERVAL, found {token.shown}", "write INTERVAL '5' SECOND")
-        unit = self._unit()
+        unit = self._unit_of_interval()
         if self.accept_words("TO"):
-            unit += " TO " + self._unit()
+            unit += " TO " + self._unit_of_interval()
         node = CallNode("INTERVAL " + unit, (amount,), at, type=INTERVAL, is_operator=True)
         return CallNode("NEGATE", (node,), at, is_operator=True) if negative else node
+
+    def _unit_of_interval(self) -> str:
+        """A unit; its precision, SECOND(3) or DAY(3, 0), says how many digits may be written, which needs no saying."""
+        unit = self._unit()
+        if self.is_symbol("(") and self.peek().kind is TokenKind.NUMBER:
+            self.advance()
+            self._digits()
+            if self.accept(","):
+                self._digits()
+            self.expect(")")
+        return unit
 
     def _unit(self) -> str:
         token = self.advance()

@@ -194,6 +194,7 @@ def value(expression: str) -> Any:
         ("DATE_ADD('day', 1, ts)", datetime(2024, 3, 1, 13, 45, 59, 123456, tzinfo=UTC)),
         ("ts + INTERVAL '1' HOUR", datetime(2024, 2, 29, 14, 45, 59, 123456, tzinfo=UTC)),
         ("ts - INTERVAL '1:30' MINUTE TO SECOND", datetime(2024, 2, 29, 13, 44, 29, 123456, tzinfo=UTC)),
+        ("INTERVAL '1500' SECOND(4, 3) = INTERVAL '0 00:25:00' DAY(2) TO SECOND(3)", True),
         ("ts + INTERVAL '-1:30' MINUTE TO SECOND = ts - INTERVAL '90' SECOND", True),
         ("ts > '2024-02-29T13:45:59Z'", True),
         ("ts BETWEEN TIMESTAMP '2024-01-01 00:00:00' AND '2025-01-01'", True),

@@ -182,6 +182,10 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         "SELECT sym, SUM(v) AS s, SUM(SUM(v)) OVER (ORDER BY sym) AS t FROM ticks GROUP BY sym ORDER BY sym",
         [("A", 13, 13), ("B", 15, 28), (None, 8, 36)],
     ),
+    "precision of an interval": (
+        "SELECT sym, COUNT(*) FROM ticks WHERE v < 4 GROUP BY sym, TUMBLE(ts, INTERVAL '100' SECOND(3)) ORDER BY 1",
+        [("A", 2), ("B", 1)],
+    ),
     "distinct over": (
         "SELECT v, COUNT(DISTINCT sym) OVER (ORDER BY v ROWS 2 PRECEDING), SUM(DISTINCT v % 3) OVER (ORDER BY v), "
         "COUNT(DISTINCT v) FILTER (WHERE p >= 2) OVER (PARTITION BY sym) FROM ticks WHERE v < 5 ORDER BY v",
