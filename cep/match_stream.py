@@ -144,8 +144,8 @@ class MatchStream:
         touched: dict[Key, New] = {}
         if rows.length == 0:
             return touched, rows
-        grouped, pieces = _split(rows, self.plan.partition, self.plan.order)
-        names, codes = _ticker_codes(grouped.ticker)
+        names, codes = _ticker_codes(rows.ticker)
+        grouped, codes, pieces = _split(rows, codes, self.plan.partition, self.plan.order)
         starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
         least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
         for (key, start, end), low, high in zip(pieces, least, most, strict=True):
@@ -530,24 +530,32 @@ def _is_all(order: Index, length: int) -> bool:
     return len(order) == length and (not length or (int(order[0]) == 0 and bool((order[1:] - order[:-1] == 1).all())))
 
 
-def _split(rows: Rows, columns: tuple[int, ...], keys: tuple[SortKey, ...]) -> tuple[Rows, list[tuple[Key, int, int]]]:
-    """The rows grouped by partition and ordered inside, and per partition its key, first row and end."""
+def _split(
+    rows: Rows, tickers: Index, columns: tuple[int, ...], keys: tuple[SortKey, ...]
+) -> tuple[Rows, Index, list[tuple[Key, int, int]]]:
+    """The rows and their tickers by partition and in order inside; and per partition its key, first row and end."""
     vectors = [rows.relation.column(index) for index in columns]
-    numbers = partition_codes(vectors, rows.length)
+    numbers = tickers
+    if len(vectors) != 1 or vectors[0].values is not rows.ticker or not _is_ascending(tickers):
+        numbers = partition_codes(vectors, rows.length)
     order = np.arange(rows.length, dtype=np.int64)
-    if not bool((numbers[1:] >= numbers[:-1]).all()):
+    if not _is_ascending(numbers):
         order = np.argsort(numbers, kind="stable").astype(np.int64)
     if not _is_ordered(rows, keys, numbers, order):
         order = sorted_order(keys, rows.relation.values(), rows.length)
         order = order[np.argsort(numbers[order], kind="stable")]
     if not bool((order[1:] > order[:-1]).all()):
-        rows, numbers = rows.take(order), numbers[order]
+        rows, numbers, tickers = rows.take(order), numbers[order], tickers[order]
         vectors = [rows.relation.column(index) for index in columns]
     cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), cuts])
     ends = np.append(cuts, rows.length)
     names = zip(*(vector.take(starts).to_list() for vector in vectors), strict=True) if columns else [()]
-    return rows, list(zip(names, starts.tolist(), ends.tolist(), strict=True))
+    return rows, tickers, list(zip(names, starts.tolist(), ends.tolist(), strict=True))
+
+
+def _is_ascending(numbers: Index) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: Index) -> bool:

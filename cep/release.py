@@ -280,10 +280,12 @@ def _grouped_order(keys: _Keys, numbers: Index) -> Index:
 
 def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str) -> Rows:
     """A released table as rows; only its first `columns` columns are visible to the trigger."""
-    relation = from_table(table.select(range(columns)))
     ticker = table.column(ticker_column).combine_chunks()
     if not pa.types.is_string(ticker.type):
         ticker = ticker.cast(pa.string())
+    place = table.column_names.index(ticker_column)
+    # As a column the ticker is the same array: who orders rows by it need not look at it twice.
+    relation = from_table(table.select(range(columns)), {place: ticker})
     return Rows(
         relation, from_column(table.column(time_column)).values, from_column(table.column(SEQUENCE)).values, ticker
     )
