@@ -390,7 +390,8 @@ def _rewritten(node: CallNode) -> Node | None:
     if len(arguments) == 1 and name in _CASTS:
         return CallNode("CAST", arguments, at, type=_CASTS[name], is_operator=True)
     if len(arguments) == 1 and name == "UNIX_TIMESTAMP":
-        return CallNode("EXTRACT", (literal("EPOCH"), *arguments), at)
+        time = CallNode("CAST", arguments, at, type=timestamp("ms"), is_operator=True)
+        return CallNode("EXTRACT", (literal("EPOCH"), time), at)
     if len(arguments) == 1 and name == "DAYOFWEEK":
         # From Sunday = 1, where DAY_OF_WEEK and EXTRACT count from Monday.
         day = CallNode("DAY_OF_WEEK", arguments, at)

@@ -272,6 +272,7 @@ def test_dictionary_encoded_text_is_text() -> None:
         ("CAST(day + INTERVAL '90' MINUTE AS VARCHAR)", "2024-02-29 01:30:00.000"),
         ("CAST('\u0661' AS INT)", None),
         ("UNIX_TIMESTAMP(ts)", 1_709_214_359),
+        ("UNIX_TIMESTAMP('2024-02-29 13:45:59')", 1_709_214_359),
         ("DATE(ts)", date(2024, 2, 29)),
         ("TO_DATE('2024-02-29') = day", True),
         ("DAYOFWEEK(ts)", 5),
