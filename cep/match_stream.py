@@ -24,7 +24,7 @@ from cep.relation import partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.search import Found, Matches, PartitionSearch, StepLimit, WorkLimit
 from cep.slots import Slots
-from cep.vector import Array, Index, ranges
+from cep.vector import Array, Index, is_ascending, ranges
 from core.errors import TriggerRejected
 
 Key = tuple[Any, ...]
@@ -536,10 +536,10 @@ def _split(
     """The rows and their tickers by partition and in order inside; and per partition its key, first row and end."""
     vectors = [rows.relation.column(index) for index in columns]
     numbers = tickers
-    if len(vectors) != 1 or vectors[0].values is not rows.ticker or not _is_ascending(tickers):
+    if len(vectors) != 1 or vectors[0].values is not rows.ticker or not is_ascending(tickers):
         numbers = partition_codes(vectors, rows.length)
     order = np.arange(rows.length, dtype=np.int64)
-    if not _is_ascending(numbers):
+    if not is_ascending(numbers):
         order = np.argsort(numbers, kind="stable").astype(np.int64)
     if not _is_ordered(rows, keys, numbers, order):
         order = sorted_order(keys, rows.relation.values(), rows.length)
@@ -552,10 +552,6 @@ def _split(
     ends = np.append(cuts, rows.length)
     names = zip(*(vector.take(starts).to_list() for vector in vectors), strict=True) if columns else [()]
     return rows, tickers, list(zip(names, starts.tolist(), ends.tolist(), strict=True))
-
-
-def _is_ascending(numbers: Index) -> bool:
-    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: Index) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from cep.aggregates import accumulate
 from cep.relation import Relation, concatenated, from_table
 from cep.types import NULL
-from cep.vector import Bools, Index, concatenate, constant, from_column
+from cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending
 
 FOREVER = 2**63 - 1
 
@@ -144,10 +144,12 @@ class ReleaseBuffer:
         late = np.zeros(len(times), dtype=np.bool_)
         if not len(times):
             return late
+        known = self._known(keys.names)
+        if is_ascending(times) and bool((times >= known.take(keys.codes)).all()):
+            return late
         order = _in_groups(keys.codes)
         ranked, ordered = (keys.codes, times) if order is None else (keys.codes[order], times[order])
         firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(ranked[1:] != ranked[:-1]) + 1])
-        known = self._known(keys.names)
         goes_back = ordered[1:] < ordered[:-1]
         goes_back[firsts[1:] - 1] = False
         if not goes_back.any() and bool((ordered[firsts] >= known[ranked[firsts]]).all()):
@@ -260,7 +262,7 @@ def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _in_groups(codes: Index) -> Index | None:
     """The order that puts equal codes together; None where they are."""
-    return None if bool((codes[1:] >= codes[:-1]).all()) else np.argsort(codes, kind="stable").astype(np.int64)
+    return None if is_ascending(codes) else np.argsort(codes, kind="stable").astype(np.int64)
 
 
 def _grouped_order(keys: _Keys, numbers: Index) -> Index:
@@ -269,10 +271,11 @@ def _grouped_order(keys: _Keys, numbers: Index) -> Index:
     ranks[sorted(range(len(ranks)), key=keys.names.__getitem__)] = np.arange(len(ranks))
     groups = ranks.take(keys.codes)
     order = np.argsort(groups, kind="stable").astype(np.int64, copy=False)
-    ordered = groups[order]
-    same = ordered[1:] == ordered[:-1]
     for values in (numbers, keys.times):
-        own = values[order]
+        if is_ascending(values):
+            continue
+        ordered, own = groups[order], values[order]
+        same = ordered[1:] == ordered[:-1]
         if bool((same & (own[1:] < own[:-1])).any()):
             return np.lexsort((numbers, keys.times, groups)).astype(np.int64, copy=False)
     return order

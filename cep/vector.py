@@ -251,3 +251,7 @@ def ranges(firsts: Index, lengths: Index) -> Index:
     ends = np.cumsum(lengths)
     found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
     return found
+
+
+def is_ascending(numbers: Index) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
