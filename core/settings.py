@@ -104,8 +104,8 @@ class BusSettings(Group):
 
 
 class SparkSettings(Group):
-    """`checkpoints`: a folder or URL for the offsets of the queries, by default in the data directory; `packages`: Maven
-    coordinates of further jars.
+    """`checkpoints`: a folder or URL for the offsets of the queries, by default in the data directory; `packages`:
+    Maven coordinates of further jars.
     """
 
     master: str = "local[*]"
