@@ -24,7 +24,6 @@ class CompiledQuery:
     plan: Plan
     columns: tuple[tuple[str, SqlType], ...]
     matches: tuple[Match, ...]
-    is_condition: bool
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -67,12 +66,11 @@ def compile_query(
     planner = Planner(inputs, parameters or {}, limits)
     try:
         tree = parse(sql, limits)
-        is_query = isinstance(tree, QueryNode)
         plan = planner.query(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
-    return CompiledQuery(sql, plan, columns, tuple(planner.matches), not is_query)
+    return CompiledQuery(sql, plan, columns, tuple(planner.matches))
 
 
 def evaluate(

@@ -15,7 +15,6 @@ class Limits:
     tokens: int = 12_000
     literal_characters: int = 2_000
     depth: int = 120
-    expression_nodes: int = 5_000
     variables: int = 60
     permuted: int = 6
     repetitions: int = 1_000

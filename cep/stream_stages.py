@@ -157,10 +157,6 @@ class OverStage:
             raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending")
         self._key = key.expression
 
-    @property
-    def order_column(self) -> int:
-        return self._key.index
-
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         if rows.length == 0:
             return rows.replaced(self._moved(rows.relation, self.node.functions).run({}))
