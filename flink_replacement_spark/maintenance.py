@@ -70,6 +70,7 @@ class Maintenance:
                 if stopping.is_set():
                     return
                 self._guarded(step.__name__, partial(step, definition), definition.name)
+        self._guarded("give_memory_back", self.give_memory_back)
         self.last_run_at = time.monotonic()
 
     def _guarded(self, name: str, step: Callable[[], None], table: str = "") -> None:
@@ -128,6 +129,10 @@ class Maintenance:
     def remove_orphans(self, definition: TableDefinition) -> None:
         """Delete files that no snapshot names and that are over three days old: an unknown commit is long decided."""
         self._call("remove_orphan_files", definition)
+
+    def give_memory_back(self) -> None:
+        """Sorting a table takes all the heap there may be, and small requests make too little garbage to return it."""
+        self.session.sparkContext._jvm.System.gc()  # type: ignore[union-attr]
 
     def _call(self, procedure: str, definition: TableDefinition, arguments: str = "") -> None:
         table = f"table => '{'.'.join(definition.identifier)}'"

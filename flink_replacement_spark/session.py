@@ -25,7 +25,8 @@ _FOLDER = Path(__file__).parent
 #: A small heap that is given back when it is idle; and stacks for a regular expression by which Spark looks
 #: through errors that reach it from Python, and which goes several calls deep for each of their characters.
 JAVA_OPTIONS = (
-    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Xss32m -Duser.timezone=UTC "
+    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:-ShrinkHeapInSteps -Xss32m "
+    "-Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
 #: The pool of the writing queries; Spark Connect's queries share the default one.

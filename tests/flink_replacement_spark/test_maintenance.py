@@ -62,3 +62,21 @@ def test_whole_days_past_the_retention_go_and_no_younger_trade_does(
     assert snapshot.summary["added-data-files"] is None
     maintenance.drop_old_ticks()
     assert load_table(catalog, TICKS).current_snapshot() == snapshot
+
+
+def test_the_heap_that_maintenance_took_is_given_back(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flink_replacement_spark.maintenance.TABLES", ())
+    session = platform.driver.session
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    runtime = gateway.jvm.Runtime.getRuntime()
+    size = runtime.maxMemory() // 3
+    text = gateway.jvm.StringBuilder()
+    text.setLength(size)
+    grown = runtime.totalMemory()
+    text.setLength(0)
+    text.trimToSize()
+    maintenance = Maintenance(session, open_catalog(platform.settings), platform.driver.table_lock, minutes=1)
+    maintenance.run_all(threading.Event())
+    assert maintenance.last_problem == ""
+    assert runtime.totalMemory() < grown - size // 2
