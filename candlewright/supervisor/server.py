@@ -110,6 +110,9 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     async def _next_event(self) -> Event:
+        if not self._events.empty():
+            # Before time passes: a part that has ended needs no kill.
+            return self._events.get_nowait()
         deadline = self._state.next_deadline()
         wait = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
@@ -128,10 +131,12 @@ class Supervisor:
                 self._start(self._specs[part])
             case Terminate(part):
                 self._tell(f"stopping {part}")
-                processes.terminate(self._running[part].process)
+                if part in self._running:  # else it has just ended, and that is the next event
+                    processes.terminate(self._running[part].process)
             case Kill(part, reason):
                 self._tell(f"killing {part}: {reason}")
-                processes.kill(self._running[part].process, self._mark(part))
+                if part in self._running:
+                    processes.kill(self._running[part].process, self._mark(part))
             case Restarting(part, code, pause):
                 metrics.RESTARTS.labels(part).inc()
                 self._tell(f"{part} exited with code {code}, starting it again in {pause:g} s; it wrote last:")

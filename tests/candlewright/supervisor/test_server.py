@@ -16,6 +16,8 @@ from queue import Empty, Queue
 import pytest
 
 from candlewright.supervisor import processes
+from candlewright.supervisor.server import Supervisor
+from candlewright.supervisor.state import Exited, Supervision, TimePassed
 
 FAKE_UP = Path(__file__).with_name("fake_up.py")
 WAIT_SECONDS = 20.0
@@ -109,11 +111,22 @@ def test_ready_then_clean_stop_leaves_nothing(start: Callable[..., Up], tmp_path
     assert up.said.empty()
 
 
+async def test_what_has_happened_comes_before_time_that_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor([], "run", tmp_path, "127.0.0.1:0", tell=print, ready=lambda: None)
+    monkeypatch.setattr(Supervision, "next_deadline", lambda state: 0.0)
+    ended = Exited("broker", 0, time.monotonic())
+    supervisor._events.put_nowait(ended)
+    assert await supervisor._next_event() is ended
+    assert isinstance(await supervisor._next_event(), TimePassed)
+
+
 def test_parts_stop_in_reverse_order(start: Callable[..., Up]) -> None:
     up = start("broker", "relay", "ingestor")
     up.wait_ready()
     up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(WAIT_SECONDS) == 0
+    assert up.process.wait(WAIT_SECONDS) == 0, up.told
     up.close()
     stops = [line.split()[-1] for line in up.told if "stopping" in line]
     assert stops == ["ingestor", "relay", "broker"]
