@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protobuf import records_pb2 as records
-from protobuf.candlewright_pb2 import BUY, TickBatch
+from protobuf.candlewright_pb2 import TickBatch
 from tests.triggers.test_lookback import bars_of, ticks_of
 from tests.triggers.trigger_records import IN_ORDER, OTHER, T0, TICKER, V_SHAPE, bar, batch, clock, rows
 from triggers.check import TriggerRules
@@ -31,14 +31,9 @@ def asked(
     first: int, *trades: tuple[float, str, float], until: float, ticker: str = TICKER, ahead: int = AHEAD
 ) -> bytes:
     """As `batch`, of trades that were asked for `until` seconds from T0."""
-    found = TickBatch(ticker=ticker, first_sequence=first, clock_ahead=ahead)
-    for second, trade_id, price in trades:
-        found.timestamp.append(T0 + round(second * SECOND))
-        found.trade_id.append(trade_id)
-        found.price.append(price)
-        found.size.append(0.5)
-        found.side.append(BUY)
-        found.received_at.append(T0 + round(until * SECOND) - ahead)
+    found = TickBatch.FromString(batch(first, *trades, ticker=ticker))
+    found.clock_ahead = ahead
+    found.received_at[:] = [T0 + round(until * SECOND) - ahead] * len(trades)
     return found.SerializeToString()
 
 
