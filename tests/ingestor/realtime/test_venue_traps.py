@@ -152,15 +152,23 @@ def expected(bus: MemoryBus, ticker: str, venue: Venue) -> Decimal:
     return sum((fill.size for fill in venue.fills if fill.number >= first), Decimal())
 
 
-async def test_what_a_close_cost_is_counted_once_though_rest_shows_fills_one_by_one(venue: Venue) -> None:
+@asynccontextmanager
+async def streaming(venue: Venue, *orders: tuple[int, ...]) -> AsyncIterator[tuple[MemoryBus, str]]:
+    """A running job, the trades of these orders on its bus, and its ticker."""
     bus, ticker = MemoryBus(), f"BTC/USDT.{venue.name}"
     venue.order(3, 4)
     async with served(venue) as url, ingestor(bus, url, venue=venue.name) as own:
         task = own.start(ticker, "j1")
         await until(lambda: venue.sockets)
-        for lots in ((1, 2, 3), (5,), (7, 8)):
+        for lots in orders:
             await venue.send(venue.order(*lots))
         await until(lambda: ticks(bus, ticker) and total(bus, ticker) == expected(bus, ticker, venue))
+        yield bus, ticker
+        await stopped(task)
+
+
+async def test_what_a_close_cost_is_counted_once_though_rest_shows_fills_one_by_one(venue: Venue) -> None:
+    async with streaming(venue, (1, 2, 3), (5,), (7, 8)) as (bus, ticker):
         # The socket joined fills of one millisecond, and more come in the same one while it is closed.
         last = venue.order(10, 11, 12)
         await venue.send(last)
@@ -173,20 +181,13 @@ async def test_what_a_close_cost_is_counted_once_though_rest_shows_fills_one_by_
         await until(lambda: total(bus, ticker) >= expected(bus, ticker, venue))
         assert total(bus, ticker) == expected(bus, ticker, venue)
         assert not marks(bus, ticker, "gap")
-        await stopped(task)
     found = ticks(bus, ticker)
     assert [one[ORDER] for one in found] == sorted({one[ORDER] for one in found})
     assert [one[TIME] for one in found] == sorted(one[TIME] for one in found)
 
 
 async def test_a_page_that_lags_behind_the_socket_is_asked_for_again(venue: Venue) -> None:
-    bus, ticker = MemoryBus(), f"BTC/USDT.{venue.name}"
-    venue.order(3, 4)
-    async with served(venue) as url, ingestor(bus, url, venue=venue.name) as own:
-        task = own.start(ticker, "j1")
-        await until(lambda: venue.sockets)
-        await venue.send(venue.order(1))
-        await until(lambda: ticks(bus, ticker) and total(bus, ticker) == expected(bus, ticker, venue))
+    async with streaming(venue, (1,)) as (bus, ticker):
         await venue.cut()
         venue.order(20)
         await until(lambda: venue.sockets)
@@ -197,17 +198,10 @@ async def test_a_page_that_lags_behind_the_socket_is_asked_for_again(venue: Venu
         venue.lag = 0
         await until(lambda: total(bus, ticker) == expected(bus, ticker, venue))
         assert not marks(bus, ticker, "gap")
-        await stopped(task)
 
 
 async def test_an_empty_page_after_a_close_is_a_gap_and_no_proof(venue: Venue) -> None:
-    bus, ticker = MemoryBus(), f"BTC/USDT.{venue.name}"
-    venue.order(3, 4)
-    async with served(venue) as url, ingestor(bus, url, venue=venue.name) as own:
-        task = own.start(ticker, "j1")
-        await until(lambda: venue.sockets)
-        await venue.send(venue.order(1))
-        await until(lambda: ticks(bus, ticker) and total(bus, ticker) == expected(bus, ticker, venue))
+    async with streaming(venue, (1,)) as (bus, ticker):
         last = venue.fills[-1]
         await venue.cut()
         venue.order(20)
@@ -218,4 +212,3 @@ async def test_an_empty_page_after_a_close_is_a_gap_and_no_proof(venue: Venue) -
         assert (gap.from_trade_id, gap.is_repaired) == (str(last.number), False)
         assert gap.from_time == last.time_ms * 10**6
         await until(lambda: ticks(bus, ticker)[-1][ORDER] == venue.fills[-1].number)
-        await stopped(task)
