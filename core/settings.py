@@ -13,11 +13,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from core import settings_environment
 from core.errors import ConfigurationError
+from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
+from core.settings_group import Group
 from core.spark_connect import TOKEN, connect_url
 
 if TYPE_CHECKING:
@@ -36,10 +38,6 @@ def is_loopback(bind: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return bind.startswith(("ipc://", "inproc://"))
-
-
-class Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BrokerSettings(Group):
@@ -84,6 +82,7 @@ class IngestorSettings(Group):
     bar_check_share: float = Field(0.02, ge=0, le=1)
     #: Name of the address that requests leave by: ingestors of one name share one rate budget an exchange.
     egress: str = "default"
+    numaflow: Mapping[str, NumaflowSourceSettings] = {}
 
     @field_validator("venues")
     @classmethod
@@ -184,6 +183,7 @@ class Settings(BaseSettings):
     iceberg: IcebergSettings = IcebergSettings()
     bars: BarsSettings = BarsSettings()
     triggers: TriggersSettings = TriggersSettings()
+    gateways: GatewaysSettings = GatewaysSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
 

@@ -8,9 +8,8 @@ from pydantic import BaseModel
 NESTED = "__"
 #: Variables of the platform that are no settings: the file of them, and what parts are told by who starts them.
 _OWN = frozenset({"CONFIG", "HTTP_PORT_FILE", "SUPERVISED"})
-#: Groups that others read: the sandbox exchange; and those of parts that this version does not have.
+#: Groups that others read: the sandbox exchange.
 _ELSEWHERE = frozenset({"SANDBOX"})
-_ABSENT = frozenset({"GATEWAYS"})
 #: How alike two names are, from 0 to 1, where one is taken for a mistyped other.
 _ALIKE = 0.8
 
@@ -40,9 +39,6 @@ def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> t
         name = name.removeprefix(prefix)
         group, _, rest = name.partition(NESTED)
         if name in _OWN or group in _ELSEWHERE or group in groups:
-            continue
-        if group in _ABSENT:
-            warnings.append(f"the environment variable {variable} is for a part that is not there, and does nothing")
             continue
         nearest = _nearest(name, group, rest, known)
         if nearest:

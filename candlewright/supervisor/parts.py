@@ -20,9 +20,10 @@ BROKER = "broker"
 RELAY = "relay"
 SPARK = "flink_replacement_spark"
 INGESTOR = "ingestor"
+GATEWAYS = "gateways"
 
 #: In the order of starting; stages stop the other way round.
-STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2, INGESTOR: 3}
+STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2, INGESTOR: 3, GATEWAYS: 3}
 #: What `--parts` may also say.
 ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
 #: A first start may fetch Spark's jars, and a large log takes Redis a while to load.
@@ -46,7 +47,10 @@ class Choice:
 
     def names(self, settings: Settings) -> list[str]:
         """Raises ConfigurationError for an unknown part, or a bus that nobody provides."""
-        wanted = set(STAGES) - {SANDBOX} if self.parts is None else {ALIASES.get(part, part) for part in self.parts}
+        if self.parts is None:
+            wanted = set(STAGES) - {SANDBOX} - (set() if settings.gateways.is_any_enabled else {GATEWAYS})
+        else:
+            wanted = {ALIASES.get(part, part) for part in self.parts}
         unknown = wanted - set(STAGES)
         if unknown:
             raise ConfigurationError(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")

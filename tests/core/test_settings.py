@@ -84,7 +84,7 @@ def test_a_variable_of_a_known_group_that_is_no_setting_is_an_error(monkeypatch:
 
 @pytest.mark.parametrize(
     ("variable", "said"),
-    [("CHECKOUT", "is no setting"), ("GATEWAYS__KAFKA_PIXY__ENABLED", "for a part that is not there")],
+    [("CHECKOUT", "is no setting")],
 )
 def test_a_variable_that_may_be_somebody_elses_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, variable: str, said: str

@@ -1,0 +1,1 @@
+"""Other systems' protocols over the platform's bus."""
