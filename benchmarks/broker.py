@@ -1,13 +1,21 @@
 """Jobs dispatched and completed per second, journalled on a real Redis, against a raw ROUTER/DEALER echo.
 
 Each job is a request of its own: read from the bus, leased, dispatched, completed by one worker process with 100 slots,
-its piece and its end published, its lease revoked. The floor is what pyzmq alone does between two processes with 100
-messages in flight; it moves two messages a job where the broker moves three.
+its piece and its end published, its lease revoked. A round begins with the worker's first offers, while the broker has
+all requests, and ends when the last end is on the bus.
+
+The floor is what pyzmq alone does between two processes, a DEALER that keeps 100 messages under way and a ROUTER that
+sends each back. It moves two messages a job where the broker moves three.
+
+Rounds of the floor and of the broker take turns, because a machine is not equally busy all the time; their processes
+stay, and wait for their next round. Rates are medians of the rounds, each from its first message to its last, and
+`ratio` is that of the two medians.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,9 +23,11 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import zmq
 
@@ -37,14 +47,22 @@ CLIENTS = 10
 TIMEOUT_SECONDS = 120.0
 
 
-def run(jobs: int = 30_000, slots: int = 100) -> dict[str, Any]:
-    """One round. `rows`: jobs accepted; `result_rows`: requests that ended exactly once with the expected status."""
-    before = _echo_rate(jobs * 2, slots)
-    with tempfile.TemporaryDirectory() as name, EmbeddedRedis(Path(name) / "redis") as redis:
+def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]:
+    """`rows`: jobs accepted, in all rounds; `result_rows`: requests that ended exactly once with the expected status.
+
+    `round_ratios`: of each round to the mean of the floors around it.
+    """
+    jobs_per_round = jobs // rounds
+    jobs = jobs_per_round * rounds
+    floors, rates = [], []
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
+        redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
         bus = RedisBus(redis.url)
+        stack.callback(bus.close)
         bus.create_topic(topics.REQUESTS, 1)
         _accept(bus, jobs)
+        echo = stack.enter_context(_Echo())
         address = f"tcp://127.0.0.1:{_free_port()}"
         environment = {
             **os.environ,
@@ -54,29 +72,31 @@ def run(jobs: int = 30_000, slots: int = 100) -> dict[str, Any]:
             "CANDLEWRIGHT_HTTP_PORT_FILE": str(folder / "broker.http"),
             "CANDLEWRIGHT_LOG__LEVEL": "error",
         }
-        with _process(["-m", "broker"], environment) as started_broker:
-            _wait_until_read(folder / "broker.http", jobs)
-            worker = ["-m", "benchmarks.broker", "--worker", address, "--slots", str(slots)]
-            with _process(worker, environment) as started_worker:
-                _wait_for_line(started_worker)
-                parts = {"broker": started_broker.pid, "worker": started_worker.pid, "redis": redis.pid or 0}
-                used = {part: -_cpu_seconds(pid) for part, pid in parts.items()}
-                started = time.perf_counter()
-                _wait_until_done(bus, jobs)
-                seconds = time.perf_counter() - started
-                for part, pid in parts.items():
-                    used[part] += _cpu_seconds(pid)
+        broker = stack.enter_context(_process(["-m", "broker"], environment))
+        _wait_until_read(folder / "broker.http", jobs)
+        worker = stack.enter_context(_process(["-m", "benchmarks.broker", "--worker", address], environment))
+        parts = {"broker": broker.pid, "worker": worker.pid, "redis": redis.pid or 0}
+        used = dict.fromkeys(parts, 0.0)
+        _wait_for_line(worker)
+        floors.append(echo.rate(2 * jobs_per_round, slots))
+        for done in range(jobs_per_round, jobs + 1, jobs_per_round):
+            before = {part: _cpu_seconds(pid) for part, pid in parts.items()}
+            rates.append(jobs_per_round / _round(bus, worker, jobs_per_round, slots, done))
+            for part, pid in parts.items():
+                used[part] += _cpu_seconds(pid) - before[part]
+            floors.append(echo.rate(2 * jobs_per_round, slots))
         ended = _ended_once(bus)
-        bus.close()
-    # Before and after, because a machine is not equally busy all the time.
-    floor = (before + _echo_rate(jobs * 2, slots)) / 2
+    rate, floor = statistics.median(rates), statistics.median(floors)
     return {
         "rows": jobs,
-        "seconds": round(seconds, 4),
-        "rows_per_second": round(jobs / seconds),
+        "seconds": round(sum(jobs_per_round / each for each in rates), 4),
+        "rows_per_second": round(rate),
         "result_rows": ended,
         "floor_rows_per_second": round(floor),
-        "ratio": round(jobs / seconds / floor, 3),
+        "ratio": round(rate / floor, 3),
+        "round_ratios": [
+            round(2 * each / sum(around), 3) for each, around in zip(rates, pairwise(floors), strict=True)
+        ],
         "slots": slots,
         "cpu_microseconds_per_job": {part: round(used[part] / jobs * 1e6, 1) for part in parts},
     }
@@ -127,13 +147,21 @@ def _outcomes(bus: RedisBus) -> Iterator[rec.HistoryOutcome]:
                 yield rec.HistoryOutcome.FromString(record.value)
 
 
-def _wait_until_done(bus: RedisBus, jobs: int) -> None:
-    """Two outcomes a job: its piece and its request."""
+def _round(bus: RedisBus, worker: subprocess.Popen[bytes], jobs: int, slots: int, done: int) -> float:
+    """Seconds for so many jobs; `done`: jobs of all rounds up to this one."""
+    if worker.stdin is None:
+        raise RuntimeError("the worker cannot be told to begin")
+    started = time.perf_counter()
+    worker.stdin.write(f"{jobs} {slots}\n".encode())
+    worker.stdin.flush()
+    _wait_for_line(worker)
     until = time.monotonic() + TIMEOUT_SECONDS
-    while sum(state.end for state in bus.state(topics.HISTORY_OUTCOMES)) < 2 * jobs:
+    # Two outcomes a job: its piece and its request.
+    while sum(state.end for state in bus.state(topics.HISTORY_OUTCOMES)) < 2 * done:
         if time.monotonic() > until:
             raise TimeoutError("the jobs did not end")
-        time.sleep(0.01)
+        time.sleep(0.001)
+    return time.perf_counter() - started
 
 
 def _ended_once(bus: RedisBus) -> int:
@@ -147,26 +175,33 @@ def _ended_once(bus: RedisBus) -> int:
     return sum(1 for name, count in ends.items() if count == 1 and pieces[name] == 1)
 
 
-def _work(address: str, slots: int) -> None:
-    """An ingestor that finds every range validly empty, as quickly as it can."""
+def _work(address: str) -> None:
+    """An ingestor that finds every range validly empty, as quickly as it can; a line of its input is a round."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.connect(address)
     print("connected", flush=True)
     ready = frames.encode(ing.WorkerReady(exchanges=["BENCH"], job_type=ing.HISTORICAL))
-    for _ in range(slots):
-        socket.send_multipart(ready)
     more = int(zmq.SNDMORE)
     head = bytes((frames.type_id_of(ing.WorkComplete),))
-    while True:
-        socket.recv()
-        body = socket.recv()
-        if body[0] == frames.DISPATCH:
-            job = ing.DataRequest.FromString(body[1:])
-            done = ing.WorkComplete(job_id=job.job_id, success=True)
-            socket.send(frames.VERSION, more)
-            socket.send(head + done.SerializeToString())
-            socket.send(ready[0], more)
-            socket.send(ready[1])
+    for line in sys.stdin:
+        jobs, slots = map(int, line.split())
+        to_offer, to_do = jobs - min(slots, jobs), jobs
+        for _ in range(jobs - to_offer):
+            socket.send_multipart(ready)
+        while to_do:
+            socket.recv()
+            body = socket.recv()
+            if body[0] == frames.DISPATCH:
+                job = ing.DataRequest.FromString(body[1:])
+                done = ing.WorkComplete(job_id=job.job_id, success=True)
+                socket.send(frames.VERSION, more)
+                socket.send(head + done.SerializeToString())
+                to_do -= 1
+                if to_offer:
+                    socket.send(ready[0], more)
+                    socket.send(ready[1])
+                    to_offer -= 1
+        print("done", flush=True)
 
 
 def _echo(address: str) -> None:
@@ -176,24 +211,39 @@ def _echo(address: str) -> None:
         socket.send_multipart(socket.recv_multipart())
 
 
-def _echo_rate(messages: int, in_flight: int) -> float:
-    """Round trips a second of two frames, the second as large as a dispatch."""
-    address = f"tcp://127.0.0.1:{_free_port()}"
-    parts = [frames.VERSION, b"x" * 120]
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    with _process(["-m", "benchmarks.broker", "--echo", address], dict(os.environ)):
-        socket = context.socket(zmq.DEALER)
-        socket.connect(address)
+class _Echo:
+    """A process that sends back what it gets, and the socket to it."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            address = f"tcp://127.0.0.1:{_free_port()}"
+            stack.enter_context(_process(["-m", "benchmarks.broker", "--echo", address], dict(os.environ)))
+            context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+            stack.callback(context.destroy, linger=0)
+            self._socket = context.socket(zmq.DEALER)
+            self._socket.connect(address)
+            self.rate(1, 1)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def rate(self, messages: int, in_flight: int) -> float:
+        """Round trips a second of two frames, the second as large as a dispatch."""
+        socket = self._socket
+        parts = [frames.VERSION, b"x" * 120]
+        started = time.perf_counter()
         for _ in range(in_flight):
             socket.send_multipart(parts)
-        socket.recv_multipart()
-        started = time.perf_counter()
-        for _ in range(messages):
-            socket.send_multipart(parts)
+        for _ in range(messages - in_flight):
             socket.recv_multipart()
-        seconds = time.perf_counter() - started
-        context.destroy(linger=0)
-    return messages / seconds
+            socket.send_multipart(parts)
+        for _ in range(in_flight):
+            socket.recv_multipart()
+        return messages / (time.perf_counter() - started)
 
 
 def _free_port() -> int:
@@ -206,7 +256,8 @@ def _free_port() -> int:
 
 @contextmanager
 def _process(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, *arguments], env=environment, cwd=ROOT, stdout=subprocess.PIPE)
+    command = [sys.executable, *arguments]
+    process = subprocess.Popen(command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield process
     finally:
@@ -216,7 +267,7 @@ def _process(arguments: list[str], environment: dict[str, str]) -> Iterator[subp
 
 def _wait_for_line(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is None or not process.stdout.readline():
-        raise RuntimeError("the worker did not start")
+        raise RuntimeError("the worker died")
 
 
 def main() -> None:
@@ -224,16 +275,17 @@ def main() -> None:
     parser.add_argument("--output", choices=["json"], default="json")
     parser.add_argument("--jobs", type=int, default=30_000)
     parser.add_argument("--slots", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--worker", metavar="ADDRESS", help=argparse.SUPPRESS)
     parser.add_argument("--echo", metavar="ADDRESS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        _work(arguments.worker, arguments.slots)
+        _work(arguments.worker)
     elif arguments.echo:
         _echo(arguments.echo)
     else:
         configure_logging("benchmark", "error")
-        print(json.dumps(run(arguments.jobs, arguments.slots)))
+        print(json.dumps(run(arguments.jobs, arguments.slots, arguments.rounds)))
 
 
 if __name__ == "__main__":
