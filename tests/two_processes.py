@@ -1,0 +1,63 @@
+"""How two processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
+
+Tests with a platform of their own mostly wait for it, and several platforms at once need much memory. So one process
+takes these from the front of a line of files, one after the other, while the other takes from its end what needs none;
+who is through earlier helps. A file is never divided: what its tests share is started once.
+"""
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+#: Files of these begin the line, in this order; the first four are the ones that share the platform of their folder.
+WITH_SPARK = (
+    "tests/faults/test_bad_requests.py",
+    "tests/faults/test_frozen.py",
+    "tests/faults/test_kill.py",
+    "tests/faults/test_live_replay.py",
+    "tests/faults/",
+    "tests/system/",
+    "tests/flink_replacement_spark/",
+)
+#: These are among them and start smaller processes, or none.
+WITHOUT_SPARK = (
+    "tests/faults/test_bus.py",
+    "tests/system/test_broker_kill.py",
+    "tests/system/test_ingestor_process.py",
+    "tests/system/test_keys.py",
+    "tests/system/test_longer_bars.py",
+    "tests/system/test_many_tickers.py",
+    "tests/system/test_realtime_ingestors.py",
+    "tests/system/test_relay_process.py",
+    "tests/system/test_sandbox_process.py",
+    "tests/system/test_ticks_benchmark.py",
+)
+
+
+def processes_for(config: pytest.Config) -> int:
+    """Two for the whole suite; none but pytest's own for a choice of tests, or where output is to be seen at once."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    chosen = config.option.keyword or config.option.markexpr
+    return 2 if whole and not chosen and config.option.capture != "no" else 0
+
+
+def place_in_line(item: pytest.Item) -> int:
+    path = item.nodeid.partition("::")[0]
+    if path in WITHOUT_SPARK:
+        return len(WITH_SPARK)
+    return next((place for place, start in enumerate(WITH_SPARK) if path.startswith(start)), len(WITH_SPARK) + 1)
+
+
+class FromBothEnds(LoadFileScheduling):
+    """Gives files to the first process from the front and to the others from the end."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        # The line is as it was collected, whatever the number of a file's tests.
+        config.option.loadscopereorder = False
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node.gateway.id != "gw0":
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
