@@ -276,3 +276,11 @@ class TriggerEntry(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     bar_seconds: int
     def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., bar_seconds: _Optional[int] = ...) -> None: ...
+
+class NumaflowChunk(_message.Message):
+    __slots__ = ("number", "results")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    results: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, number: _Optional[int] = ..., results: _Optional[_Iterable[bytes]] = ...) -> None: ...
