@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 __all__ = [
+    "NOBODY",
     "Bus",
     "GroupRecord",
     "Once",
@@ -125,6 +126,9 @@ class PendingPublish(Pending, Protocol):
 
 
 TopicPartition = tuple[str, int]
+
+#: The consumer of records that were given back.
+NOBODY = "nobody"
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -267,14 +271,29 @@ class Bus(Protocol):
         min_idle_seconds: float,
         partitions: Sequence[int] | None = None,
         max_records: int = 100,
+        of_consumer: str | None = None,
     ) -> list[GroupRecord]:
         """Take over, in offset order, records that were delivered at least `min_idle_seconds` ago and not
-        acknowledged.
+        acknowledged; with `of_consumer` its records only.
+        """
+        ...
+
+    def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
+        """Records that `read_group` or `claim_expired` returned and nobody saw: they become those of the consumer
+        NOBODY, and their delivery does not count. What was acknowledged meanwhile stays so.
         """
         ...
 
     def pending(self, topic: str, group: str) -> dict[int, int]:
         """Unacknowledged records by partition."""
+        ...
+
+    def pending_by_consumer(self, topic: str, group: str) -> dict[int, dict[str, int]]:
+        """Unacknowledged records by partition and consumer; a consumer without any is left out."""
+        ...
+
+    def forget_consumer(self, topic: str, group: str, consumer: str) -> None:
+        """Drop the name of a consumer wherever it has no unacknowledged record."""
         ...
 
     def next_offsets(self, topic: str, group: str) -> dict[int, int]:

@@ -3,11 +3,12 @@
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bus.api import (
+    NOBODY,
     GroupRecord,
     Once,
     PartitionState,
@@ -299,6 +300,7 @@ class MemoryBus:
         min_idle_seconds: float,
         partitions: Sequence[int] | None = None,
         max_records: int = 100,
+        of_consumer: str | None = None,
     ) -> list[GroupRecord]:
         with self._changed:
             place, parts = self._use_group(topic, group)
@@ -309,15 +311,35 @@ class MemoryBus:
                 for offset, entry in sorted(parts[partition].pending.items()):
                     if len(found) == max_records:
                         return found
-                    if now - entry.delivered_at >= min_idle_seconds:
+                    if now - entry.delivered_at >= min_idle_seconds and of_consumer in (None, entry.consumer):
                         entry.consumer, entry.delivered_at = consumer, now
                         entry.deliveries += 1
                         found.append(GroupRecord(log.records[offset - log.first], entry.deliveries))
             return found
 
+    def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
+        with self._changed:
+            parts = self._group(topic, group)[1]
+            for offered in records:
+                entry = parts[offered.record.partition].pending.get(offered.record.offset)
+                if entry is not None:
+                    entry.consumer, entry.delivered_at = NOBODY, time.monotonic()
+                    entry.deliveries = offered.deliveries - 1
+
     def pending(self, topic: str, group: str) -> dict[int, int]:
         with self._changed:
             return {index: len(part.pending) for index, part in enumerate(self._group(topic, group)[1])}
+
+    def pending_by_consumer(self, topic: str, group: str) -> dict[int, dict[str, int]]:
+        with self._changed:
+            parts = self._group(topic, group)[1]
+            return {
+                index: dict(Counter(entry.consumer for entry in part.pending.values()))
+                for index, part in enumerate(parts)
+            }
+
+    def forget_consumer(self, topic: str, group: str, consumer: str) -> None:
+        """Nothing is kept of a consumer without records."""
 
     def next_offsets(self, topic: str, group: str) -> dict[int, int]:
         with self._changed:

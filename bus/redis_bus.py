@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bus import appending
-from bus.api import GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition
+from bus.api import NOBODY, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition
 from bus.limits import (
     DEFAULT_GROUP_EXPIRY_SECONDS,
     DEFAULT_MAX_BYTES,
@@ -307,14 +307,16 @@ class RedisBus:
         min_idle_seconds: float,
         partitions: Sequence[int] | None = None,
         max_records: int = 100,
+        of_consumer: str | None = None,
     ) -> list[GroupRecord]:
         self._touch(topic, group)
         idle = _milliseconds(min_idle_seconds)
         order = self._router.rotated(partitions, self.partitions(topic))
         if not order:
             return []
+        of = () if of_consumer is None else (of_consumer,)
         waiting = self._store.calls(
-            [("XPENDING", _log(topic, p), group, "IDLE", idle, "-", "+", max_records) for p in order]
+            [("XPENDING", _log(topic, p), group, "IDLE", idle, "-", "+", max_records, *of) for p in order]
         )
         found: list[GroupRecord] = []
         for partition, entries in zip(order, waiting, strict=True):
@@ -323,11 +325,21 @@ class RedisBus:
                 found += self._claim(topic, partition, group, consumer, idle, entries)
         return found
 
+    def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
+        if records:
+            self._store.calls([_give_back(topic, group, record) for record in records])
+
     def pending(self, topic: str, group: str) -> dict[int, int]:
-        self._check_group(topic, group)
-        count = self.partitions(topic)
-        replies = self._store.calls([("XPENDING", _log(topic, p), group) for p in range(count)])
-        return {partition: int(reply[0]) for partition, reply in enumerate(replies)}
+        return {partition: int(reply[0]) for partition, reply in enumerate(self._pending(topic, group))}
+
+    def pending_by_consumer(self, topic: str, group: str) -> dict[int, dict[str, int]]:
+        return {
+            partition: {consumer.decode(): int(count) for consumer, count in reply[3] or ()}
+            for partition, reply in enumerate(self._pending(topic, group))
+        }
+
+    def forget_consumer(self, topic: str, group: str, consumer: str) -> None:
+        self._store.run("forget_consumer", topic, group, consumer)
 
     def next_offsets(self, topic: str, group: str) -> dict[int, int]:
         positions = self._check_group(topic, group)
@@ -492,6 +504,10 @@ class RedisBus:
             self.acknowledge(topic, group, partition, lost)
         return [GroupRecord(record, deliveries[record.offset]) for record in claimed]
 
+    def _pending(self, topic: str, group: str) -> list[Any]:
+        self._check_group(topic, group)
+        return self._store.calls([("XPENDING", _log(topic, p), group) for p in range(self.partitions(topic))])
+
     def _ready(self, after: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         wanted: dict[str, list[int]] = {}
         for topic, partition in after:
@@ -561,6 +577,12 @@ def _once_key(registry: str, name: str) -> str:
 
 def _read_group(topic: str, partition: int, group: str, consumer: str, count: int) -> tuple[str | int, ...]:
     return ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", _log(topic, partition), ">")
+
+
+def _give_back(topic: str, group: str, offered: GroupRecord) -> tuple[str | int, ...]:
+    partition, offset = offered.record.partition, offered.record.offset
+    counted = ("RETRYCOUNT", offered.deliveries - 1, "JUSTID")
+    return ("XCLAIM", _log(topic, partition), group, NOBODY, 0, f"{offset}-1", *counted)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bus.api import Bus, PartitionState, Position, Record, SequenceStamp
+from bus.api import NOBODY, Bus, PartitionState, Position, Record, SequenceStamp
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 from protobuf.candlewright_pb2 import OHLCV
 
@@ -435,6 +435,32 @@ class BusContract:
         again = bus.claim_expired("t", "g", "one", min_idle_seconds=0)
         assert [(r.record.offset, r.deliveries) for r in again] == [(0, 3), (2, 3), (3, 3), (4, 2), (5, 2)]
         assert bus.pending("t", "g") == {0: 5}
+
+    def test_records_of_one_consumer_are_claimed_alone(self, bus: Bus) -> None:
+        bus.create_topic("t", 1)
+        bus.create_group("t", "g", at_end=True)
+        bus.publish("t", [Record(b"%d" % n) for n in range(4)])
+        bus.read_group("t", "g", "gone", max_records=2)
+        bus.read_group("t", "g", "here", max_records=1)
+        assert bus.pending_by_consumer("t", "g") == {0: {"gone": 2, "here": 1}}
+        bus.forget_consumer("t", "g", "gone")
+        claimed = bus.claim_expired("t", "g", "new", min_idle_seconds=0, of_consumer="gone")
+        assert [(c.record.offset, c.deliveries) for c in claimed] == [(0, 2), (1, 2)]
+        bus.forget_consumer("t", "g", "gone")
+        assert bus.pending_by_consumer("t", "g") == {0: {"here": 1, "new": 2}}
+        with pytest.raises(BusError):
+            bus.pending_by_consumer("t", "unknown")
+
+    def test_what_is_given_back_was_not_delivered(self, bus: Bus) -> None:
+        bus.create_topic("t", 1)
+        bus.create_group("t", "g", at_end=True)
+        bus.publish("t", [Record(b"%d" % n) for n in range(3)])
+        offered = bus.read_group("t", "g", "c")
+        bus.acknowledge("t", "g", 0, [1])
+        bus.give_back("t", "g", offered)
+        assert bus.pending_by_consumer("t", "g") == {0: {NOBODY: 2}}
+        claimed = bus.claim_expired("t", "g", "d", min_idle_seconds=0, of_consumer=NOBODY)
+        assert [(c.record.offset, c.deliveries) for c in claimed] == [(0, 1), (2, 1)]
 
     def test_groups_are_independent_and_unknown_ones_are_errors(self, bus: Bus) -> None:
         bus.create_group("t", "a", at_end=True)
