@@ -1,6 +1,8 @@
 """Settings of the gateways: other systems' protocols over the same bus."""
 
+import os
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -8,18 +10,21 @@ from core.settings_group import Group
 
 
 class KafkaPixySettings(Group):
-    """`partitions` of topics that clients make (0: as `bus.partitions`); `max_retries`: how often a message that
-    nobody acknowledges is offered again before it is dropped, -1 = for ever.
+    """`cluster`: the name by which requests may call this platform, besides none; `partitions` of topics that clients
+    make (0: as `bus.partitions`); `max_retries`: how often a message that nobody acknowledges is offered again before
+    it is dropped, -1 = for ever; `flush_seconds`: how long a stop waits for asynchronous messages to be written.
     """
 
     enabled: bool = False
     bind: str = "127.0.0.1:19091"
+    cluster: str = "default"
     ack_timeout_seconds: float = Field(300.0, gt=0)
     max_retries: int = Field(-1, ge=-1)
     partitions: int = Field(0, ge=0, le=1_024)
     long_polling_seconds: float = Field(3.0, gt=0)
     channel_buffer_size: int = Field(64, ge=1)
     max_pending_messages: int = Field(300, ge=1)
+    flush_seconds: float = Field(30.0, gt=0)
 
 
 class RocketMQSettings(Group):
@@ -42,20 +47,37 @@ class RocketMQSettings(Group):
     access_keys: Mapping[str, str] = {}
 
 
+def _replica() -> str:
+    return os.environ.get("NUMAFLOW_POD") or f"replica-{os.environ.get('NUMAFLOW_REPLICA') or 0}"
+
+
 class NumaflowSettings(Group):
-    """`topic`: one or a list; `redeliver_seconds`: what nobody acknowledged for so long goes to another replica."""
+    """`topic`: one or a list; `redeliver_seconds`: what nobody acknowledged for so long goes to another replica;
+    `start`: where a new group begins; `replica`: the consumer's name in the group, by default of NUMAFLOW_POD or
+    NUMAFLOW_REPLICA; `grace_seconds`: how long a stop waits for acknowledgements.
+    """
 
     enabled: bool = False
     socket: str = "/var/run/numaflow/source.sock"
     server_info: str = "/var/run/numaflow/sourcer-server-info"
     topic: tuple[str, ...] = ("ticks",)
-    group: str = "numaflow"
+    group: str = Field("numaflow", min_length=1)
     redeliver_seconds: float = Field(60.0, gt=0)
+    start: Literal["beginning", "end"] = "beginning"
+    replica: str = Field(default_factory=_replica, min_length=1)
+    grace_seconds: float = Field(5.0, ge=0)
 
     @field_validator("topic", mode="before")
     @classmethod
     def _one_or_many(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("topic")
+    @classmethod
+    def _some_and_different(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or not all(value) or len(set(value)) < len(value):
+            raise ValueError("name a topic, or several different ones")
+        return value
 
 
 class KapacitorFunctionSettings(Group):
@@ -96,9 +118,17 @@ class GatewaysSettings(Group):
 
 
 class NumaflowSourceSettings(Group):
-    """A Numaflow source that an ingestor reads into `topic`; `mapping`: how its payloads become records."""
+    """A Numaflow source that is read into `topic`. `mapping`: how its payloads become records; empty = the payload is
+    the record. Of `ticks`, names of JSON fields by `ticker`, `price`, `size`, `side`, `ts`, `trade_id`.
+    `unfit`: what becomes of a payload that is no record of `topic`: it goes to `dead_letters` (by default
+    NAME_dead_letters), or reading stops before it. `max_records`, `timeout_ms`: asked for at once.
+    """
 
     socket: str = "/var/run/numaflow/source.sock"
     server_info: str = "/var/run/numaflow/sourcer-server-info"
-    topic: str = ""
+    topic: str = Field(min_length=1)
     mapping: Mapping[str, str] = {}
+    unfit: Literal["dead_letter", "stop"] = "dead_letter"
+    dead_letters: str = ""
+    max_records: int = Field(500, ge=1, le=10_000)
+    timeout_ms: int = Field(1_000, ge=0, le=60_000)
