@@ -1,6 +1,11 @@
 """From settings to a bus."""
 
+from bus.api import Bus
+from bus.memory_bus import MemoryBus
+from bus.memory_messaging import MemoryMessaging
+from bus.messaging import Messaging
 from bus.redis_bus import RedisBus
+from bus.redis_messaging import RedisMessaging
 from core.errors import ConfigurationError
 from core.settings import BusSettings
 
@@ -23,3 +28,12 @@ def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
         )
     except ValueError as error:
         raise ConfigurationError(f"bus.url: {error}") from error
+
+
+def messaging_of(bus: Bus) -> Messaging:
+    """What message queues need, in the store of `bus`. Raises ConfigurationError for a bus of another kind."""
+    if isinstance(bus, RedisBus):
+        return RedisMessaging(bus)
+    if isinstance(bus, MemoryBus):
+        return MemoryMessaging(bus)
+    raise ConfigurationError(f"no message queues on a {type(bus).__name__}")

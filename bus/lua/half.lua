@@ -1,0 +1,59 @@
+-- Messages whose sender has not said yet whether they are to be sent. ARGV: queue, then
+--   'prepare', id, milliseconds until its sender is asked, payload   -> 1, or 0 when there is one of that id
+--   'look', id                                       -> payload or nothing
+--   'claim', how many, milliseconds until they are asked for again   -> {id, payload, times asked, ...}
+--   'asked', id                                      -> times asked
+--   'resolve', id, outcome, payload for later ('' = its own), milliseconds from now ('' = goes nowhere)
+--                                                    -> the outcome that holds, '' for an unknown id
+local half, verb, id = 'cw:half:' .. ARGV[1], ARGV[2], ARGV[3]
+local items, asked = half .. ':items', half .. ':asked'
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local function at(milliseconds)
+  return string.format('%.0f', now + tonumber(milliseconds))
+end
+
+if verb == 'prepare' then
+  if redis.call('HSETNX', items, id, ARGV[5]) == 0 then
+    return 0
+  end
+  redis.call('ZADD', half, at(ARGV[4]), id)
+  return 1
+elseif verb == 'look' then
+  return redis.call('HGET', items, id)
+elseif verb == 'claim' then
+  local reply = {}
+  for _, due in ipairs(redis.call('ZRANGEBYSCORE', half, '-inf', at(0), 'LIMIT', 0, ARGV[3])) do
+    local payload = redis.call('HGET', items, due)
+    if payload then
+      redis.call('ZADD', half, at(ARGV[4]), due)
+      reply[#reply + 1] = due
+      reply[#reply + 1] = payload
+      reply[#reply + 1] = redis.call('HGET', asked, due) or '0'
+    else
+      redis.call('ZREM', half, due)
+    end
+  end
+  return reply
+elseif verb == 'asked' then
+  return redis.call('HEXISTS', items, id) == 1 and redis.call('HINCRBY', asked, id, 1) or 0
+end
+local resolved_key = 'cw:resolved:' .. ARGV[1] .. ':' .. id
+local known = redis.call('GET', resolved_key)
+if known then
+  return known
+end
+local payload = redis.call('HGET', items, id)
+if not payload then
+  return ''
+end
+redis.call('HDEL', items, id)
+redis.call('HDEL', asked, id)
+redis.call('ZREM', half, id)
+redis.call('SET', resolved_key, ARGV[4], 'PX', 86400000)
+if ARGV[6] ~= '' then
+  local queue = 'cw:later:' .. ARGV[1]
+  redis.call('HSET', queue .. ':items', id, ARGV[5] ~= '' and ARGV[5] or payload)
+  redis.call('ZADD', queue, at(ARGV[6]), id)
+end
+return ARGV[4]

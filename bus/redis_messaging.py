@@ -1,0 +1,127 @@
+"""`RedisMessaging`: see `bus.messaging`; README.md has the layout of its keys."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bus.limits import pending_lost
+from bus.messaging import ORDERED_LOOK, Delivery, Half, Received, Settled
+from bus.redis_bus import RedisBus
+from bus.replies import stored
+from bus.store import Argument, Store
+from core.errors import BusError
+
+_MAX_LETTERS = 100
+_SETTLED = {b"D": Settled.DONE, b"G": Settled.BEFORE, b"S": Settled.STALE}
+
+
+class RedisMessaging:
+    """On the server of `bus`, by connections of its own. Safe for threads."""
+
+    def __init__(self, bus: RedisBus, *, retry_seconds: float = 15.0, timeout_seconds: float = 10.0) -> None:
+        self._store = Store(bus.url, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
+
+    # ---- deliveries
+    def receive(
+        self,
+        topic: str,
+        group: str,
+        consumer: str,
+        partition: int,
+        *,
+        max_records: int,
+        hide_seconds: float,
+        default_hide_seconds: float,
+        in_order: bool = False,
+    ) -> Received:
+        hide, default = _milliseconds(hide_seconds), _milliseconds(default_hide_seconds)
+        reply = self._store.run(
+            "deliver", topic, partition, group, consumer, max_records, hide, default, int(in_order), ORDERED_LOOK
+        )
+        if reply[0] == b"N":
+            raise BusError(f"topic {topic} has no group {group}")
+        _, due, lost, attempts, entries = reply
+        if lost:
+            pending_lost(topic, group, lost)
+        records = stored(topic, partition, entries)
+        found = tuple(Delivery(record, attempt) for record, attempt in zip(records, attempts, strict=True))
+        return Received(found, int(due) / 1_000 if due else None, lost)
+
+    def acknowledge(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
+        return self._settle(topic, partition, group, offset, attempt, "done")
+
+    def postpone(
+        self, topic: str, group: str, partition: int, offset: int, attempt: int, delay_seconds: float
+    ) -> Settled:
+        return self._settle(topic, partition, group, offset, attempt, "later", _milliseconds(delay_seconds))
+
+    def give_back(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
+        return self._settle(topic, partition, group, offset, attempt, "unseen")
+
+    def bury(
+        self, topic: str, group: str, partition: int, offset: int, attempt: int, *, queue: str, id: str, payload: bytes
+    ) -> Settled:
+        return self._settle(topic, partition, group, offset, attempt, "bury", queue, id, payload)
+
+    # ---- messages for later
+    def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
+        return bool(self._store.run("later", queue, "add", id, _milliseconds(delay_seconds), payload))
+
+    def claim_due(self, queue: str, *, max_items: int, lease_seconds: float) -> list[tuple[str, bytes]]:
+        reply = self._store.run("later", queue, "claim", max_items, _milliseconds(lease_seconds))
+        return [(id.decode(), payload) for id, payload in zip(reply[::2], reply[1::2], strict=True)]
+
+    def defer(self, queue: str, id: str, delay_seconds: float) -> None:
+        self._store.run("later", queue, "defer", id, _milliseconds(delay_seconds))
+
+    def remove(self, queue: str, id: str, *, registry: str) -> None:
+        self._store.run("later", queue, "remove", id, f"cw:once:{registry}:{id}")
+
+    def next_due(self, queue: str) -> float | None:
+        left = self._store.run("later", queue, "next")
+        return int(left) / 1_000 if left else None
+
+    # ---- half messages
+    def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool:
+        return bool(self._store.run("half", queue, "prepare", id, _milliseconds(ask_after_seconds), payload))
+
+    def half(self, queue: str, id: str) -> bytes | None:
+        found: bytes | None = self._store.run("half", queue, "look", id)
+        return found
+
+    def claim_unresolved(self, queue: str, *, max_items: int, again_seconds: float) -> list[Half]:
+        reply = self._store.run("half", queue, "claim", max_items, _milliseconds(again_seconds))
+        return [Half(reply[at].decode(), reply[at + 1], int(reply[at + 2])) for at in range(0, len(reply), 3)]
+
+    def count_asked(self, queue: str, id: str) -> int:
+        return int(self._store.run("half", queue, "asked", id))
+
+    def resolve(
+        self, queue: str, id: str, outcome: str, *, payload: bytes = b"", delay_seconds: float | None = None
+    ) -> str:
+        delay = "" if delay_seconds is None else str(_milliseconds(delay_seconds))
+        held: bytes = self._store.run("half", queue, "resolve", id, outcome, payload, delay)
+        return held.decode()
+
+    # ---- mail
+    def post(self, address: str, payload: bytes, keep_seconds: float) -> None:
+        box = f"cw:mail:{address}"
+        commands = [
+            ("RPUSH", box, payload),
+            ("LTRIM", box, -_MAX_LETTERS, -1),
+            ("PEXPIRE", box, _milliseconds(keep_seconds)),
+        ]
+        self._store.calls(commands)
+
+    def collect(self, addresses: Sequence[str]) -> list[bytes | None]:
+        return self._store.calls([("LPOP", f"cw:mail:{address}") for address in addresses]) if addresses else []
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _settle(self, topic: str, partition: int, group: str, offset: int, attempt: int, *rest: Argument) -> Settled:
+        reply: Any = self._store.run("settle", topic, partition, group, offset, attempt, *rest)
+        return _SETTLED[reply]
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1_000))

@@ -1,0 +1,275 @@
+"""What every implementation of `bus.messaging` does."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bus.api import Bus, Record
+from bus.connect import messaging_of
+from bus.memory_bus import MemoryBus
+from bus.messaging import ORDER_HEADER, Delivery, Messaging, Settled
+from bus.redis_bus import RedisBus
+from core.errors import BusError
+
+HOUR = 3_600.0
+
+
+@dataclass
+class Store:
+    bus: Bus
+    queue: Messaging
+
+    def receive(
+        self, count: int = 10, *, hide: float = HOUR, in_order: bool = False, default: float = HOUR
+    ) -> list[Delivery]:
+        found = self.queue.receive(
+            "t", "g", "c", 0, max_records=count, hide_seconds=hide, default_hide_seconds=default, in_order=in_order
+        )
+        return list(found.deliveries)
+
+    def settle(self, delivery: Delivery) -> Settled:
+        return self.queue.acknowledge("t", "g", 0, delivery.record.offset, delivery.attempt)
+
+    def publish(self, *groups: str) -> None:
+        headers = [{ORDER_HEADER: json.dumps({"group": name})} if name else {} for name in groups]
+        self.bus.publish("t", [Record(name.encode(), headers=h) for name, h in zip(groups, headers, strict=True)])
+
+
+def eventually(read: Callable[[], list[Delivery]]) -> list[Delivery]:
+    deadline = time.monotonic() + 5
+    while not (found := read()) and time.monotonic() < deadline:
+        pass
+    return found
+
+
+def seen(deliveries: list[Delivery]) -> list[tuple[int, int]]:
+    return [(delivery.record.offset, delivery.attempt) for delivery in deliveries]
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    kind: Literal["memory", "redis"] = request.param
+    bus: Bus = MemoryBus() if kind == "memory" else RedisBus(request.getfixturevalue("redis_url"))
+    bus.create_topic("t", 1)
+    bus.create_group("t", "g", at_end=False)
+    queue = messaging_of(bus)
+    yield Store(bus, queue)
+    queue.close()
+    bus.close()
+
+
+def test_what_was_given_out_is_hidden_until_its_own_time(store: Store) -> None:
+    store.publish("a", "b", "c")
+    assert seen(store.receive(2)) == [(0, 1), (1, 1)]
+    assert seen(store.receive(2, hide=0.0)) == [(2, 1)]
+    assert seen(store.receive(2)) == [(2, 2)]
+    assert store.receive() == []
+
+
+def test_an_unknown_group_is_an_error(store: Store) -> None:
+    with pytest.raises(BusError):
+        store.queue.receive("t", "x", "c", 0, max_records=1, hide_seconds=1, default_hide_seconds=1)
+
+
+def test_the_time_until_something_is_due_is_told(store: Store) -> None:
+    store.publish("a")
+    found = store.queue.receive("t", "g", "c", 0, max_records=1, hide_seconds=100, default_hide_seconds=1)
+    assert found.next_due_seconds is not None
+    assert 90 < found.next_due_seconds <= 100
+
+
+def test_an_acknowledged_record_does_not_come_again_and_frees_retention(store: Store) -> None:
+    store.publish("a")
+    (first,) = store.receive(hide=0.0)
+    assert store.settle(first) is Settled.DONE
+    assert store.settle(first) is Settled.BEFORE
+    assert store.receive() == []
+    assert store.bus.pending("t", "g") == {0: 0}
+
+
+def test_a_handle_from_an_earlier_delivery_is_stale(store: Store) -> None:
+    store.publish("a")
+    (first,) = store.receive(hide=0.0)
+    (second,) = store.receive(hide=0.0)
+    assert store.settle(first) is Settled.STALE
+    assert store.queue.postpone("t", "g", 0, 0, first.attempt, 0) is Settled.STALE
+    assert store.settle(second) is Settled.DONE
+    assert store.settle(first) is Settled.STALE
+    assert store.settle(second) is Settled.BEFORE
+
+
+def test_a_postponed_record_comes_again_after_its_delay(store: Store) -> None:
+    store.publish("a")
+    (first,) = store.receive()
+    assert store.queue.postpone("t", "g", 0, 0, first.attempt, 0.05) is Settled.DONE
+    assert store.receive() == []
+    assert seen(eventually(store.receive)) == [(0, 2)]
+
+
+def test_what_is_given_back_comes_again_as_the_same_attempt(store: Store) -> None:
+    store.publish("a")
+    (first,) = store.receive()
+    assert store.queue.give_back("t", "g", 0, 0, first.attempt) is Settled.DONE
+    assert seen(store.receive()) == [(0, 1)]
+
+
+def test_a_buried_record_is_acknowledged_and_waits_on_the_queue_once(store: Store) -> None:
+    store.publish("a")
+    (first,) = store.receive()
+    for outcome in (Settled.DONE, Settled.BEFORE):
+        assert store.queue.bury("t", "g", 0, 0, first.attempt, queue="q", id="i", payload=b"p") is outcome
+    assert store.queue.claim_due("q", max_items=9, lease_seconds=HOUR) == [("i", b"p")]
+    assert store.bus.pending("t", "g") == {0: 0}
+
+
+def test_records_that_others_of_the_group_were_given_come_after_the_default_time(store: Store) -> None:
+    store.publish("a")
+    assert len(store.bus.read_group("t", "g", "other")) == 1
+    assert store.receive() == []
+    store.publish("b")
+    assert len(store.bus.read_group("t", "g", "other")) == 1
+    assert seen(eventually(lambda: store.receive(default=0.0))) == [(1, 2)]
+
+
+def test_records_whose_times_were_lost_come_again(redis_url: str) -> None:
+    bus = RedisBus(redis_url)
+    bus.create_topic("t", 1)
+    bus.create_group("t", "g", at_end=False)
+    store = Store(bus, messaging_of(bus))
+    store.publish("a", "b")
+    assert len(store.receive()) == 2
+    with redis.Redis.from_url(redis_url) as client:
+        client.delete("cw:due:t:0:g")
+    assert seen(store.receive(default=0.0)) == [(0, 2), (1, 2)]
+    store.queue.close()
+    bus.close()
+
+
+def test_in_order_nothing_of_a_message_group_passes_a_hidden_one(store: Store) -> None:
+    store.publish("a", "a", "b", "a", "b")
+    assert seen(store.receive(1, in_order=True)) == [(0, 1)]
+    (second,) = store.receive(1, in_order=True)
+    assert (second.record.offset, second.attempt) == (2, 1)
+    assert store.receive(in_order=True) == []
+    assert store.settle(second) is Settled.DONE
+    assert seen(store.receive(in_order=True)) == [(4, 1)]
+
+
+def test_in_order_starts_again_from_the_first_unsettled_one(store: Store) -> None:
+    store.publish("a", "a", "a")
+    first, second, third = store.receive(in_order=True)
+    assert store.settle(first) is Settled.DONE
+    assert store.queue.postpone("t", "g", 0, second.record.offset, second.attempt, 0) is Settled.DONE
+    assert seen(store.receive(in_order=True)) == [(1, 2), (2, 2)]
+    assert store.settle(third) is Settled.STALE
+
+
+def test_in_order_without_message_group_the_key_counts(store: Store) -> None:
+    store.bus.publish("t", [Record(b"1", key=b"k", partition_key=b""), Record(b"2", key=b"l", partition_key=b"")])
+    assert len(store.receive(1, in_order=True)) == 1
+    assert seen(store.receive(1, in_order=True)) == [(1, 1)]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    groups=st.lists(st.sampled_from("abc"), min_size=1, max_size=12),
+    steps=st.lists(st.tuples(st.sampled_from("rand"), st.integers(0, 5)), max_size=40),
+)
+def test_in_order_deliveries_of_a_group_never_overlap_and_none_is_lost(
+    groups: list[str], steps: list[tuple[str, int]]
+) -> None:
+    bus = MemoryBus()
+    bus.create_topic("t", 1)
+    bus.create_group("t", "g", at_end=False)
+    store = Store(bus, messaging_of(bus))
+    store.publish(*groups)
+    out: dict[int, Delivery] = {}
+    done: list[int] = []
+    for step, index in [*steps, *[("r", 9), ("d", 0)] * len(groups)]:
+        if step in "ra":
+            for delivery in store.receive(index % 3 + 1, in_order=True):
+                name = groups[delivery.record.offset]
+                earlier = [o for o, n in enumerate(groups[: delivery.record.offset]) if n == name and o not in done]
+                assert all(o in out for o in earlier), "passed over one that was not given out"
+                out[delivery.record.offset] = delivery
+        elif out:
+            offset = sorted(out)[index % len(out)]
+            if step == "d":
+                outcome = store.settle(out[offset])
+                if outcome is Settled.DONE:
+                    done.append(offset)
+            else:
+                store.queue.postpone("t", "g", 0, offset, out[offset].attempt, 0)
+            del out[offset]
+    for _ in groups:
+        for delivery in store.receive(in_order=True):
+            if store.settle(delivery) is Settled.DONE:
+                done.append(delivery.record.offset)
+        for delivery in out.values():
+            if store.settle(delivery) is Settled.DONE:
+                done.append(delivery.record.offset)
+    assert sorted(done) == list(range(len(groups)))
+
+
+def test_messages_for_later_are_claimed_when_due_and_go_when_removed(store: Store) -> None:
+    queue = store.queue
+    assert queue.next_due("q") is None
+    assert queue.add("q", "soon", b"1", 0)
+    assert queue.add("q", "far", b"2", HOUR)
+    assert not queue.add("q", "soon", b"3", 0)
+    assert queue.claim_due("q", max_items=9, lease_seconds=0) == [("soon", b"1")]
+    assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == [("soon", b"1")]
+    assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == []
+    queue.defer("q", "soon", 0)
+    assert queue.next_due("q") == 0
+    queue.remove("q", "soon", registry="r")
+    assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == []
+    due = queue.next_due("q")
+    assert due is not None and HOUR - 60 < due <= HOUR
+
+
+def test_a_half_message_is_resolved_once(store: Store) -> None:
+    queue = store.queue
+    assert queue.prepare("q", "x", b"p", 0)
+    assert not queue.prepare("q", "x", b"other", 0)
+    assert queue.half("q", "x") == b"p"
+    assert queue.resolve("q", "x", "commit", delay_seconds=0) == "commit"
+    assert queue.resolve("q", "x", "rollback") == "commit"
+    assert queue.resolve("q", "unknown", "commit", delay_seconds=0) == ""
+    assert queue.half("q", "x") is None
+    assert queue.count_asked("q", "x") == 0
+    assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == [("x", b"p")]
+
+
+def test_a_rolled_back_message_goes_nowhere(store: Store) -> None:
+    store.queue.prepare("q", "x", b"p", 0)
+    assert store.queue.resolve("q", "x", "rollback") == "rollback"
+    assert store.queue.resolve("q", "x", "commit", delay_seconds=0) == "rollback"
+    assert store.queue.claim_due("q", max_items=9, lease_seconds=0) == []
+
+
+def test_undecided_messages_are_asked_for_again_and_again(store: Store) -> None:
+    queue = store.queue
+    queue.prepare("q", "x", b"p", 0)
+    queue.prepare("q", "y", b"p", HOUR)
+    assert [(half.id, half.asked) for half in queue.claim_unresolved("q", max_items=9, again_seconds=0)] == [("x", 0)]
+    assert queue.count_asked("q", "x") == 1
+    (half,) = queue.claim_unresolved("q", max_items=9, again_seconds=HOUR)
+    assert (half.id, half.payload, half.asked) == ("x", b"p", 1)
+    assert queue.claim_unresolved("q", max_items=9, again_seconds=HOUR) == []
+
+
+def test_mail_is_taken_in_order_and_once(store: Store) -> None:
+    store.queue.post("a", b"1", HOUR)
+    store.queue.post("a", b"2", HOUR)
+    assert store.queue.collect(["a", "b"]) == [b"1", None]
+    assert store.queue.collect(["b", "a"]) == [None, b"2"]
+    assert store.queue.collect(["a"]) == [None]
+    assert store.queue.collect([]) == []
