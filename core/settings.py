@@ -197,6 +197,11 @@ class Settings(BaseSettings):
     def _absolute(cls, value: Path) -> Path:
         return value.absolute()
 
+    @property
+    def has_gateways(self) -> bool:
+        """Whether there is something to do for the process `gateways`."""
+        return self.gateways.is_any_enabled or bool(self.ingestor.numaflow)
+
     def exchange_url(self, venue: str) -> str:
         """The server to use for `venue` instead of the real exchange, or an empty string."""
         group = self.exchange.get(venue)

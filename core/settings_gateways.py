@@ -1,10 +1,12 @@
 """Settings of the gateways: other systems' protocols over the same bus."""
 
+import json
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_settings import NoDecode
 
 from core.settings_group import Group
 
@@ -47,6 +49,16 @@ class RocketMQSettings(Group):
     access_keys: Mapping[str, str] = {}
 
 
+def _of_json(value: object) -> object:
+    """A list or a map from the environment; other text as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{", '"'):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"this is no JSON: {value}") from error
+    return value
+
+
 def _replica() -> str:
     return os.environ.get("NUMAFLOW_POD") or f"replica-{os.environ.get('NUMAFLOW_REPLICA') or 0}"
 
@@ -60,7 +72,7 @@ class NumaflowSettings(Group):
     enabled: bool = False
     socket: str = "/var/run/numaflow/source.sock"
     server_info: str = "/var/run/numaflow/sourcer-server-info"
-    topic: tuple[str, ...] = ("ticks",)
+    topic: Annotated[tuple[str, ...], NoDecode] = ("ticks",)
     group: str = Field("numaflow", min_length=1)
     redeliver_seconds: float = Field(60.0, gt=0)
     start: Literal["beginning", "end"] = "beginning"
@@ -70,6 +82,7 @@ class NumaflowSettings(Group):
     @field_validator("topic", mode="before")
     @classmethod
     def _one_or_many(cls, value: object) -> object:
+        value = _of_json(value)
         return (value,) if isinstance(value, str) else value
 
     @field_validator("topic")
@@ -113,7 +126,7 @@ class GatewaysSettings(Group):
 
     @property
     def is_any_enabled(self) -> bool:
-        """Whether there is something to serve for the process `gateways`."""
+        """Whether one of those is that have a server of their own."""
         return self.kafka_pixy.enabled or self.rocketmq.enabled or self.numaflow.enabled
 
 
@@ -132,3 +145,8 @@ class NumaflowSourceSettings(Group):
     dead_letters: str = ""
     max_records: int = Field(500, ge=1, le=10_000)
     timeout_ms: int = Field(1_000, ge=0, le=60_000)
+
+    @field_validator("mapping", mode="before")
+    @classmethod
+    def _decoded(cls, value: object) -> object:
+        return _of_json(value)

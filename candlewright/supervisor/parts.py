@@ -48,7 +48,7 @@ class Choice:
     def names(self, settings: Settings) -> list[str]:
         """Raises ConfigurationError for an unknown part, or a bus that nobody provides."""
         if self.parts is None:
-            wanted = set(STAGES) - {SANDBOX} - (set() if settings.gateways.is_any_enabled else {GATEWAYS})
+            wanted = set(STAGES) - {SANDBOX} - (set() if settings.has_gateways else {GATEWAYS})
         else:
             wanted = {ALIASES.get(part, part) for part in self.parts}
         unknown = wanted - set(STAGES)
