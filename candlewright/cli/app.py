@@ -1,5 +1,6 @@
 """The commands. Bodies live in the modules beside this one and are loaded when a command runs: `--help` is quick."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,13 @@ app.add_typer(trigger_app, name="trigger")
 
 keys_app = typer.Typer(no_args_is_help=True, help="Keys of clients.", rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
+
+
+class UdfFunction(StrEnum):
+    ohlc = "ohlc"
+    match = "match"
+    publish = "publish"
+
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: candlewright.toml).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory (default: ./data).")]
@@ -397,6 +405,25 @@ def demo(
     from candlewright.cli import demo
 
     demo.run(keep)
+
+
+@app.command("kapacitor-udf")
+def kapacitor_udf(
+    function: Annotated[UdfFunction, typer.Argument(help="What it does with points.")],
+    batch: Annotated[bool, typer.Option("--batch", help="Take and give batches instead of single points.")] = False,
+    socket: Annotated[
+        str | None, typer.Option("--socket", help="Serve many tasks on this unix socket instead of stdin and stdout.")
+    ] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """A function for a Kapacitor daemon: trades to bars, a trigger's text over points, points onto the bus.
+
+    Example, in kapacitor.conf: [udf.functions.ohlc] prog = "candlewright", args = ["kapacitor-udf", "ohlc"]
+    """
+    from candlewright.cli import kapacitor
+
+    kapacitor.serve(function.value, batch, socket, data_dir, config)
 
 
 @app.command(

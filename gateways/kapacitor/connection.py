@@ -1,0 +1,113 @@
+"""One daemon's side of one use of a function: frames in, frames out.
+
+Two threads: the caller's reads, and answers keepalives and Info at once; the other runs the function, on as many points
+at a time as have come meanwhile. The queue between them holds `QUEUED` requests; when it is full nothing is read, so
+that a daemon that is faster waits, and one whose function hangs hears nothing any more and ends it.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from core.errors import BadFrame, CandlewrightError
+from gateways.kapacitor.journal import say
+from gateways.kapacitor.state import FunctionKind, Refused, Session, info_of
+from gateways.kapacitor.writer import ResponseWriter
+from protobuf.udf_frames import MAX_FRAME_BYTES, FrameReader
+from protobuf.udf_superset_pb2 import Request, Response
+
+__all__ = ["Connection"]
+
+QUEUED = 4_096
+#: Taken together, so that what a call costs is shared.
+_AT_ONCE = 2_048
+_TEXT = 1_000
+
+
+class Connection:
+    """`read`: up to so many bytes, none at the end; `write`: all of its bytes, flushed; `give_up`: called once when no
+    further request will be served, so that a blocked read ends where it can.
+    """
+
+    def __init__(
+        self,
+        kind: FunctionKind,
+        is_batch: bool,
+        read: Callable[[int], bytes],
+        write: Callable[[bytes], None],
+        give_up: Callable[[], None],
+        limit: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self._kind = kind
+        self._is_batch = is_batch
+        self._frames = FrameReader(read, Request, limit)
+        self._writer = ResponseWriter(write)
+        self._give_up = give_up
+        self._session = Session(kind, is_batch, say)
+        self._requests: queue.Queue[Request | None] = queue.Queue(QUEUED)
+        self._has_failed = threading.Event()
+
+    def run(self) -> bool:
+        """Until the daemon closes its side and all answers are written; False where it ended otherwise."""
+        worker = threading.Thread(target=self._work, name="function", daemon=True)
+        worker.start()
+        try:
+            self._read()
+        except BadFrame as error:
+            self._fail(str(error))
+        except OSError as error:
+            self._fail(f"the connection broke: {error}")
+        self._requests.put(None)
+        worker.join()
+        return not self._has_failed.is_set()
+
+    def _read(self) -> None:
+        while (request := self._frames.next()) is not None:
+            if self._has_failed.is_set():
+                return
+            kind = request.WhichOneof("message")
+            if kind == "keepalive":
+                response = Response()
+                response.keepalive.time = request.keepalive.time
+                self._writer.send([response])
+            elif kind == "info":
+                self._writer.send([info_of(self._kind, self._is_batch)])
+            else:
+                self._requests.put(request)
+
+    def _work(self) -> None:
+        is_open = True
+        while is_open:
+            taken = [self._requests.get()]
+            while len(taken) < _AT_ONCE and taken[-1] is not None and not self._requests.empty():
+                taken.append(self._requests.get_nowait())
+            is_open = taken[-1] is not None
+            # What had failed takes nothing more, but the reader must not wait for room.
+            if not self._has_failed.is_set():
+                self._serve([request for request in taken if request is not None], is_open)
+
+    def _serve(self, requests: list[Request], is_open: bool) -> None:
+        try:
+            self._writer.send(self._session.handle(requests))
+            if not is_open:
+                self._writer.send(self._session.finish())
+        except (Refused, CandlewrightError) as error:
+            self._fail(str(error))
+        except OSError as error:
+            self._fail(f"the connection broke: {error}")
+        except Exception as error:
+            # The outermost loop of this use: the task hears why it ends, others go on.
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, text: str) -> None:
+        if self._has_failed.is_set():
+            return
+        self._has_failed.set()
+        say("ended_with_error", function=self._kind.name, error=text)
+        response = Response()
+        response.error.error = f"{self._kind.name}: {text}"[:_TEXT]
+        # Perhaps nobody reads any more.
+        with suppress(OSError):
+            self._writer.send([response])
+        self._give_up()

@@ -1,0 +1,137 @@
+"""What a function is to the session that runs it, and what both know of points."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.errors import CandlewrightError
+from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point, Response, ValueType
+
+__all__ = [
+    "BOOL",
+    "DURATION",
+    "INT",
+    "STRING",
+    "Batch",
+    "Function",
+    "Options",
+    "OptionsRefused",
+    "field_of",
+    "header_of",
+]
+
+BOOL, INT, STRING, DURATION = ValueType.BOOL, ValueType.INT, ValueType.STRING, ValueType.DURATION
+_MEMBERS = {
+    ValueType.BOOL: "boolValue",
+    ValueType.INT: "intValue",
+    ValueType.DOUBLE: "doubleValue",
+    ValueType.STRING: "stringValue",
+    ValueType.DURATION: "durationValue",
+}
+Value = bool | int | float | str
+
+
+class OptionsRefused(CandlewrightError):
+    """Options that a function cannot work with; the text goes to whoever enabled the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    begin: BeginBatch
+    points: Sequence[Point]
+    end: EndBatch
+
+
+class Function(Protocol):
+    """One use of a function in one task; one thread calls it. `counts`: what happened, for the log."""
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+    def take(self, points: Sequence[Point]) -> list[Response]:
+        """Points of a stream, in their order. How they are cut into calls must not change what comes out."""
+        ...
+
+    def take_batch(self, batch: Batch) -> list[Response]: ...
+
+    def finish(self) -> list[Response]:
+        """The input has ended."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """State after everything taken; empty when there is none."""
+        ...
+
+    def restore(self, state: bytes | None) -> None:
+        """Go on from a snapshot, or with None after one that cannot be read; what came between is lost in both cases.
+
+        Raises ValueError for a state that does not fit the options.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a task, checked against what a function offers: by name the values of each call, in order."""
+
+    calls: Mapping[str, Sequence[Sequence[Value]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Sequence[Option], offered: Mapping[str, Sequence[ValueType]]) -> "Options":
+        """Raises OptionsRefused for names, counts and types that are not offered."""
+        calls: dict[str, list[Sequence[Value]]] = {}
+        for option in given:
+            types = offered.get(option.name)
+            if types is None:
+                raise OptionsRefused(f"there is no option {option.name!r}")
+            if [value.type for value in option.values] != list(types):
+                wanted = ", ".join(ValueType.Name(kind) for kind in types)
+                raise OptionsRefused(f"the option {option.name} takes ({wanted})")
+            values: list[Value] = []
+            for value in option.values:
+                if value.WhichOneof("value") != _MEMBERS[value.type]:
+                    raise OptionsRefused(f"a value of the option {option.name} is not of its type")
+                values.append(getattr(value, _MEMBERS[value.type]))
+            calls.setdefault(option.name, []).append(values)
+        return cls(calls)
+
+    def every(self, name: str) -> Sequence[Sequence[Value]]:
+        return self.calls.get(name, ())
+
+    def text(self, name: str, default: str = "") -> str:
+        """Of the last call, as in the daemon's own nodes."""
+        return str(self.calls[name][-1][0]) if name in self.calls else default
+
+    def number(self, name: str, default: int = 0) -> int:
+        return int(self.calls[name][-1][0]) if name in self.calls else default
+
+
+def field_of(point: Point, name: str) -> Value | None:
+    """A field's value; where a name is in two maps, the one that the daemon would take."""
+    if name in point.fieldsBool:
+        return point.fieldsBool[name]
+    if name in point.fieldsDouble:
+        return point.fieldsDouble[name]
+    if name in point.fieldsInt:
+        return point.fieldsInt[name]
+    if name in point.fieldsString:
+        return point.fieldsString[name]
+    return None
+
+
+def header_of(point: Point, name: str = "") -> Point:
+    """What a result of a stream carries so that it lands in the group of `point`: no time, no fields, of the tags those
+    of the group. `name`: another name for results.
+    """
+    header = Point(
+        name=name or point.name,
+        database=point.database,
+        retentionPolicy=point.retentionPolicy,
+        group=point.group,
+        dimensions=point.dimensions,
+        byName=point.byName,
+    )
+    for dimension in point.dimensions:
+        if dimension in point.tags:
+            header.tags[dimension] = point.tags[dimension]
+    return header

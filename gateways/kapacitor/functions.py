@@ -1,0 +1,65 @@
+"""The functions on offer. What they need is loaded when a task begins, not for the question what they are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gateways.kapacitor.function import DURATION, STRING, Function, Options
+from gateways.kapacitor.state import FunctionKind
+from protobuf.udf_superset_pb2 import ValueType
+
+if TYPE_CHECKING:
+    from bus.api import Bus
+
+__all__ = ["NAMES", "function_named"]
+
+_OPTIONS: Mapping[str, Mapping[str, Sequence[ValueType]]] = {
+    "ohlc": {
+        "period": (DURATION,),
+        "price": (STRING,),
+        "volume": (STRING,),
+        "as": (STRING,),
+        "lateness": (DURATION,),
+    },
+    "match": {
+        "sql": (STRING,),
+        "parameter": (STRING, STRING),
+        "table": (STRING,),
+        "column": (STRING, STRING),
+        "double": (STRING,),
+        "int": (STRING,),
+        "string": (STRING,),
+        "bool": (STRING,),
+        "as": (STRING,),
+        "lateness": (DURATION,),
+    },
+    "publish": {
+        "topic": (STRING,),
+        "ticker": (STRING,),
+        "price": (STRING,),
+        "volume": (STRING,),
+        "side": (STRING,),
+        "id": (STRING,),
+        "period": (DURATION,),
+        "key": (STRING,),
+    },
+}
+NAMES = tuple(_OPTIONS)
+
+
+def function_named(name: str, open_bus: Callable[[], "Bus"]) -> FunctionKind:
+    """`open_bus`: for the function that publishes, called when a task begins."""
+
+    def make(options: Options, *, is_batch: bool) -> Function:
+        if name == "ohlc":
+            from gateways.kapacitor import ohlc
+
+            return ohlc.make(options, is_batch=is_batch)
+        if name == "match":
+            from gateways.kapacitor import match
+
+            return match.make(options, is_batch=is_batch)
+        from gateways.kapacitor import publish
+
+        return publish.make(open_bus, options, is_batch=is_batch)
+
+    return FunctionKind(name, _OPTIONS[name], make)

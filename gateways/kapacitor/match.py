@@ -1,0 +1,327 @@
+"""A trigger's text over the points of each group: a condition, windows or MATCH_RECOGNIZE, one point for each event."""
+
+import io
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
+
+import pyarrow as pa
+
+from cep import Events, ReleaseBuffer, StreamInput, StreamQuery, TriggerRejected, TriggerStream, compile_stream
+from cep.plans import Filter, Match, Narrowed, Project, Renamed, Scan
+from cep.release import SEQUENCE
+from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of
+from gateways.kapacitor.ohlc import batch_of
+from protobuf.udf_superset_pb2 import Point, Response
+from triggers.check import INPUTS
+
+__all__ = ["Matcher", "Table", "make"]
+
+_KINDS = {"double": pa.float64(), "int": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
+_SIZES = struct.Struct("<I")
+_MAX_INT = (1 << 63) - 1
+
+
+def make(options: Options, *, is_batch: bool) -> "Matcher":
+    """Raises OptionsRefused with line and column for a text that is refused."""
+    table = Table.of(options)
+    sql = options.text("sql")
+    if not sql.strip():
+        raise OptionsRefused("the option sql is needed: a condition, a SELECT, or MATCH_RECOGNIZE")
+    lateness = options.number("lateness")
+    if lateness < 0:
+        raise OptionsRefused("the option lateness is negative")
+    parameters = {str(name): str(value) for name, value in options.every("parameter")}
+    try:
+        query = compile_stream(
+            sql, {table.name: table.source}, parameters, default_table=table.name, partitions_close=is_batch
+        )
+    except TriggerRejected as error:
+        raise OptionsRefused(str(error)) from error
+    return Matcher(query, table, lateness, options.text("as"), [sql, sorted(parameters.items()), lateness])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What points are to a text: the columns of `ticks` or `ohlc`, and those that the task declares.
+
+    `fields`: which field, or where there is none which tag, a column is read from.
+    """
+
+    name: str
+    source: StreamInput
+    fields: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Options) -> "Table":
+        name = options.text("table", "ticks")
+        if name not in INPUTS:
+            raise OptionsRefused(f"the option table is one of {', '.join(INPUTS)}")
+        known = INPUTS[name]
+        schema = known.schema
+        for kind, arrow in _KINDS.items():
+            for (column,) in options.every(kind):
+                if not str(column) or str(column) in schema.names:
+                    raise OptionsRefused(f"the column {column!r} is there already, or has no name")
+                schema = schema.append(pa.field(str(column), arrow))
+        fields = {column: column for column in schema.names if column not in (*known.time_columns, known.ticker_column)}
+        for column, source in options.every("column"):
+            if column not in fields:
+                raise OptionsRefused(f"there is no column {column!r} to be read from a field")
+            fields[str(column)] = str(source)
+        return cls(name, replace(known, schema=schema), fields)
+
+    def rows(self, points: Sequence[Point], tickers: Sequence[str], wanted: frozenset[str] | None) -> pa.Table:
+        """One row a point; columns that are not `wanted`, and values of another type, are NULL."""
+        times = pa.array([point.time for point in points], pa.int64())
+        arrays = []
+        for part in self.source.schema:
+            if part.name == self.source.ticker_column:
+                arrays.append(pa.array(tickers, part.type))
+            elif part.name in self.source.time_columns:
+                arrays.append(times.cast(part.type))
+            elif wanted is not None and part.name not in wanted:
+                arrays.append(pa.nulls(len(points), part.type))
+            else:
+                arrays.append(_column(points, self.fields[part.name], part.type))
+        return pa.Table.from_arrays(arrays, schema=self.source.schema)
+
+
+def _column(points: Sequence[Point], name: str, kind: pa.DataType) -> pa.Array:
+    types = pa.types
+    values = [field_of(point, name) for point in points]
+    cells: list[Any]
+    if types.is_string(kind):
+        cells = [
+            point.tags.get(name) if value is None else value if isinstance(value, str) else None
+            for point, value in zip(points, values, strict=True)
+        ]
+    elif types.is_boolean(kind):
+        cells = [value if isinstance(value, bool) else None for value in values]
+    elif types.is_floating(kind):
+        cells = [float(value) if _is_number(value) else None for value in values]
+    elif types.is_integer(kind):
+        limit = 1 << (kind.bit_width - 1)
+        cells = [value if _is_integer(value) and -limit <= value < limit else None for value in values]
+    else:
+        # A time: nanoseconds.
+        cells = [value if _is_integer(value) else None for value in values]
+        return pa.array(cells, pa.int64()).cast(kind)
+    return pa.array(cells, kind)
+
+
+def _is_number(value: Value | None) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_integer(value: Value | None) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _ticker_of(group: str, dimensions: Sequence[str], tags: Mapping[str, str], by_name: bool) -> str:
+    """What tells groups apart in a text: the tag that they are made by, where it is one; else the group's id."""
+    return tags[dimensions[0]] if len(dimensions) == 1 and not by_name and dimensions[0] in tags else group
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Groups share a stream where the text keeps tickers apart; else each has its own.
+
+    With no lateness, and a text that takes each row in the order of arrival (conditions and MATCH_RECOGNIZE by time
+    alone), a point decides at once. Otherwise rows of one time wait for a later one of their group. `late`: points
+    behind their group's time; they are not seen.
+    """
+
+    query: StreamQuery
+    table: Table
+    lateness_ns: int = 0
+    name: str = ""
+    fingerprint: list[Any] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "events": 0, "late": 0, "not_sent": 0})
+    _headers: dict[str, Point] = field(default_factory=dict)
+    _streams: dict[str, TriggerStream] = field(default_factory=dict)
+    _buffer: ReleaseBuffer = field(init=False, repr=False)
+    _wanted: frozenset[str] | None = field(init=False, repr=False)
+    _is_immediate: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._wanted = self.query.columns_read
+        self._is_immediate = self.lateness_ns == 0 and _goes_by_arrival(self.query)
+        self._reset()
+
+    def _reset(self) -> None:
+        source = self.table.source
+        self._buffer = ReleaseBuffer(source.time_columns[0], source.ticker_column, self.lateness_ns)
+        self._streams = {}
+
+    def take(self, points: Sequence[Point]) -> list[Response]:
+        tickers = []
+        for point in points:
+            ticker = _ticker_of(point.group, point.dimensions, point.tags, point.byName)
+            tickers.append(ticker)
+            if ticker not in self._headers:
+                self._headers[ticker] = header_of(point, self.name)
+        return [Response(point=point) for point in self._events_of(points, tickers, is_end=False)]
+
+    def take_batch(self, batch: Batch) -> list[Response]:
+        """Each batch is a table that has ended."""
+        self._reset()
+        ticker = _ticker_of(batch.end.group, list(batch.end.tags), batch.end.tags, batch.end.byName)
+        self._headers = {ticker: Point(group=batch.end.group, tags=batch.end.tags)}
+        points = sorted(batch.points, key=lambda point: point.time)
+        made = self._events_of(points, [ticker] * len(points), is_end=True)
+        self._reset()
+        return batch_of(batch, made, self.name)
+
+    def finish(self) -> list[Response]:
+        """The partitions have ended, as at the end of a table."""
+        return [Response(point=point) for point in self._events_of([], [], is_end=True)]
+
+    def _events_of(self, points: Sequence[Point], tickers: Sequence[str], *, is_end: bool) -> list[Point]:
+        self.counts["points"] += len(points)
+        made: list[Point] = []
+        if points:
+            released = self._buffer.push(self.table.rows(points, tickers, self._wanted))
+            self.counts["late"] += released.late.num_rows
+            made += self._feed(released.fresh if self._is_immediate else released.rows)
+        if is_end:
+            held = self._buffer.close(set(self._headers))
+            made += self._feed(self._nothing if self._is_immediate else held)
+        if self._is_immediate:
+            # What was fed is not held too.
+            self._buffer.restore(self._buffer.snapshot()[0], None)
+        return made
+
+    @property
+    def _nothing(self) -> pa.Table:
+        return self.table.source.schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
+
+    def _feed(self, rows: pa.Table) -> list[Point]:
+        clock = self._buffer.clock
+        if not rows.num_columns:
+            rows = self._nothing
+        if not self.query.needs_merge:
+            return self._points(self._stream("").feed(rows, clock))
+        made = []
+        column = rows.column(self.table.source.ticker_column)
+        concerned = set(column.to_pylist()) | clock.closed
+        for ticker in sorted(concerned):
+            # Of one ticker there is nothing to merge.
+            own = rows.filter(pa.compute.equal(column, ticker))
+            made += self._points(self._stream(ticker).feed(own, _clock_of(clock, ticker)))
+        return made
+
+    def _stream(self, ticker: str) -> TriggerStream:
+        stream = self._streams.get(ticker)
+        if stream is None:
+            query = replace(self.query, needs_merge=False) if self.query.needs_merge else self.query
+            stream = self._streams[ticker] = TriggerStream(query)
+        return stream
+
+    def _points(self, events: Events) -> list[Point]:
+        """One point an event, in its group. Values that no field can hold are left out, and counted in `not_sent`."""
+        made = []
+        columns = [(name, events.table.column(place)) for place, (name, _) in enumerate(self.query.columns)]
+        cells = [(name, _plain(column)) for name, column in columns]
+        numbers = None if events.context is None else events.context.match_number.tolist()
+        for row, (ticker, time) in enumerate(zip(events.ticker, events.time.tolist(), strict=True)):
+            point = Point()
+            point.CopyFrom(self._headers[ticker])
+            point.time = time
+            for name, values in cells:
+                if values[row] is not None and name not in point.tags and not _put(point, name, values[row]):
+                    self.counts["not_sent"] += 1
+            point.fieldsInt["match_number"] = 0 if numbers is None else numbers[row]
+            made.append(point)
+        self.counts["events"] += len(made)
+        return made
+
+    # -- state
+
+    def snapshot(self) -> bytes:
+        if not self._headers:
+            return b""
+        state, held = self._buffer.snapshot()
+        headers = {ticker: header.SerializeToString().hex() for ticker, header in self._headers.items()}
+        blobs = [stream.snapshot() for stream in self._streams.values()]
+        blobs.append(_packed(held) if held is not None and held.num_rows else b"")
+        sizes = [len(blob) for blob in blobs]
+        meta = json.dumps([self.fingerprint, self._schema_text, headers, state, list(self._streams), sizes]).encode()
+        return b"".join([_SIZES.pack(len(meta)), meta, *blobs])
+
+    @property
+    def _schema_text(self) -> list[str]:
+        return [f"{part.name} {part.type} {self.table.fields.get(part.name)}" for part in self.table.source.schema]
+
+    def restore(self, state: bytes | None) -> None:
+        self._reset()
+        self._headers = {}
+        if state is None:
+            return
+        (length,) = _SIZES.unpack_from(state)
+        at = _SIZES.size + length
+        fingerprint, schema, headers, buffered, names, sizes = json.loads(state[_SIZES.size : at])
+        if [fingerprint, schema] != json.loads(json.dumps([self.fingerprint, self._schema_text])):
+            raise ValueError("it was made with another text or other options")
+        blobs = []
+        for size in sizes:
+            blobs.append(state[at : at + size])
+            at += size
+        held = blobs.pop()
+        self._headers = {ticker: Point.FromString(bytes.fromhex(text)) for ticker, text in headers.items()}
+        self._buffer.restore(buffered, pa.ipc.open_stream(held).read_all() if held else None)
+        for name, blob in zip(names, blobs, strict=True):
+            self._stream(name).restore(blob)
+
+
+def _goes_by_arrival(query: StreamQuery) -> bool:
+    """Whether rows of one time may come one after another, in the order in which they arrived."""
+    for node in query.nodes:
+        if isinstance(node, Match):
+            if len(node.recognize.order) > 1:
+                return False
+        elif not isinstance(node, Scan | Filter | Project | Renamed | Narrowed):
+            return False
+    return sum(isinstance(node, Match) for node in query.nodes) <= 1
+
+
+def _clock_of(clock: Any, ticker: str) -> Any:
+    watermarks = {ticker: clock.watermarks[ticker]} if ticker in clock.watermarks else {}
+    return type(clock)(watermarks, {ticker} & clock.closed)
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """Values that fields can hold: times and intervals as nanoseconds, dates as text."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+    elif pa.types.is_duration(kind):
+        column = column.cast(pa.duration("ns")).cast(pa.int64())
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.string())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _put(point: Point, name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        point.fieldsBool[name] = value
+    elif isinstance(value, int) and -_MAX_INT <= value <= _MAX_INT:
+        point.fieldsInt[name] = value
+    elif isinstance(value, float) and math.isfinite(value):
+        point.fieldsDouble[name] = value
+    elif isinstance(value, str):
+        point.fieldsString[name] = value
+    else:
+        return False
+    return True
+
+
+def _packed(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue()

@@ -1,0 +1,277 @@
+"""Trades to bars, exact to the trade: which bar a trade belongs to is decided point by point, by the time of its group;
+open, close and sums by the platform's own bar arithmetic.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bars.aggregate import Bars, from_trades, interleave, merge
+from bars.exact import to_doubles
+from bars.level import Level
+from bars.maker import BarMaker, TickerState
+from bars.saved import load, save
+from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, header_of
+from protobuf.udf_superset_pb2 import Point, Response
+from venues.grid import SECOND, open_containing
+
+__all__ = ["Ohlc", "make"]
+
+_NEVER = -(1 << 62)
+_MAX_PERIOD_SECONDS = 366 * 86_400
+#: Trades of a group that are kept one by one before they are put into partial bars.
+_FOLDED = 4_096
+_LENGTH = struct.Struct("<I")
+
+
+def make(options: Options, *, is_batch: bool) -> "Ohlc":
+    """Raises OptionsRefused for a period that bars cannot have."""
+    period, lateness = options.number("period"), options.number("lateness")
+    if period <= 0 or period % SECOND or period > _MAX_PERIOD_SECONDS * SECOND:
+        raise OptionsRefused("the option period is needed: whole seconds, such as .period(1m)")
+    if lateness < 0:
+        raise OptionsRefused("the option lateness is negative")
+    price, volume = options.text("price", "price"), options.text("volume", "volume")
+    if not price or not volume:
+        raise OptionsRefused("the options price and volume are names of fields")
+    return Ohlc(period // SECOND, price, volume, "volume" in options.calls, lateness, options.text("as"))
+
+
+@dataclass(slots=True)
+class _Forming:
+    """A bar that is not yet out: the tags that all its trades share."""
+
+    tags: dict[str, str]
+    is_partial: bool
+
+
+@dataclass(slots=True)
+class _Group:
+    """`closed`: bars that open before it are out. `hole_end`: bars that open up to there lack what came between a
+    snapshot and the restore; None until the first trade behind it.
+    """
+
+    header: Point
+    watermark: int = _NEVER
+    closed: int = _NEVER
+    count: int = 0
+    hole_end: int | None = _NEVER
+    forming: dict[int, _Forming] = field(default_factory=dict)
+    bars: Bars | None = None
+    times: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+    prices: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+
+    def fold(self, period_seconds: int) -> None:
+        """The trades kept one by one become part of the partial bars."""
+        if not self.times:
+            return
+        made = from_trades(
+            np.zeros(len(self.times), np.int64),
+            np.array(self.times, np.int64),
+            np.array(self.orders, np.int64),
+            np.array(self.prices),
+            np.array(self.sizes),
+            period_seconds,
+        )
+        self.bars = made if self.bars is None or len(self.bars) == 0 else merge([self.bars, made])
+        self.times, self.orders, self.prices, self.sizes = [], [], [], []
+
+
+@dataclass(slots=True)
+class Ohlc:
+    """One task's bars. A point without a usable price (or without the volume that the task named) is counted in
+    `skipped`, one for a bar that is already out in `late`.
+    """
+
+    period_seconds: int
+    price: str = "price"
+    volume: str = "volume"
+    needs_volume: bool = False
+    lateness_ns: int = 0
+    name: str = ""
+    groups: dict[str, _Group] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "bars": 0, "late": 0, "skipped": 0})
+    _has_hole: bool = False
+
+    def take(self, points: Sequence[Point]) -> list[Response]:
+        made: list[Response] = []
+        for point in points:
+            self._take(point, made)
+        return made
+
+    def _take(self, point: Point, made: list[Response]) -> None:
+        self.counts["points"] += 1
+        trade = self._trade(point)
+        if trade is None:
+            return
+        group = self.groups.get(point.group)
+        if group is None:
+            group = self.groups[point.group] = _Group(header_of(point, self.name))
+            group.hole_end = None if self._has_hole else _NEVER
+        open_time = open_containing(point.time, self.period_seconds)
+        if open_time < group.closed:
+            self.counts["late"] += 1
+            return
+        if group.hole_end is None:
+            group.hole_end = open_time
+        bar = group.forming.get(open_time)
+        if bar is None:
+            group.forming[open_time] = _Forming(dict(point.tags), open_time <= group.hole_end)
+        elif point.tags != bar.tags:
+            bar.tags = dict(point.tags.items() & bar.tags.items())
+        group.times.append(point.time)
+        group.orders.append(group.count)
+        group.prices.append(trade[0])
+        group.sizes.append(trade[1])
+        group.count += 1
+        if len(group.times) >= _FOLDED:
+            group.fold(self.period_seconds)
+        if point.time > group.watermark:
+            group.watermark = point.time
+            closed = open_containing(point.time - self.lateness_ns, self.period_seconds)
+            if closed > group.closed:
+                group.closed = closed
+                made += self._close(group, closed)
+
+    def take_batch(self, batch: Batch) -> list[Response]:
+        """Bars of one batch, which is all that there is to know of its time; those that its end cuts are partial."""
+        group = _Group(Point())
+        for point in batch.points:
+            self.counts["points"] += 1
+            trade = self._trade(point)
+            if trade is None:
+                continue
+            open_time = open_containing(point.time, self.period_seconds)
+            bar = group.forming.setdefault(open_time, _Forming(dict(point.tags), False))
+            bar.tags = dict(point.tags.items() & bar.tags.items())
+            bar.is_partial = open_time + self.period_seconds * SECOND > batch.end.tmax
+            group.times.append(point.time)
+            group.orders.append(group.count)
+            group.prices.append(trade[0])
+            group.sizes.append(trade[1])
+            group.count += 1
+        points = [response.point for response in self._close(group, None)]
+        for point in points:
+            point.group = batch.end.group
+        return batch_of(batch, points, self.name)
+
+    def finish(self) -> list[Response]:
+        """Bars in progress go out as they stand, marked: the time of their end was not reached."""
+        made: list[Response] = []
+        for group in self.groups.values():
+            for bar in group.forming.values():
+                bar.is_partial = True
+            made += self._close(group, None)
+        return made
+
+    def _trade(self, point: Point) -> tuple[float, float] | None:
+        price, size = field_of(point, self.price), field_of(point, self.volume)
+        if size is None and not self.needs_volume:
+            size = 0.0
+        if (
+            not isinstance(price, int | float) or not isinstance(size, int | float)
+            or isinstance(price, bool) or isinstance(size, bool)
+            or not math.isfinite(price) or not math.isfinite(size) or size < 0
+        ):  # fmt: skip
+            self.counts["skipped"] += 1
+            return None
+        return float(price), float(size)
+
+    def _close(self, group: _Group, before: int | None) -> list[Response]:
+        """The bars that open before a time, None = all, in their order; they are let go of."""
+        opens = sorted(group.forming) if before is None else sorted(time for time in group.forming if time < before)
+        if not opens:
+            return []
+        group.fold(self.period_seconds)
+        assert group.bars is not None
+        is_due = group.bars.open_time <= opens[-1]
+        due, group.bars = group.bars.take(is_due), group.bars.take(~is_due)
+        self.counts["bars"] += len(due)
+        volumes, quote_volumes = to_doubles(due.volume).tolist(), to_doubles(due.quote_volume).tolist()
+        made = []
+        for row, open_time in enumerate(due.open_time.tolist()):
+            bar = group.forming.pop(open_time)
+            response = Response()
+            point = response.point
+            point.CopyFrom(group.header)
+            point.time = open_time
+            point.tags.update(bar.tags)
+            point.fieldsDouble.update(
+                open=float(due.open[row]), high=float(due.high[row]), low=float(due.low[row]),
+                close=float(due.close[row]), volume=volumes[row], quote_volume=quote_volumes[row],
+            )  # fmt: skip
+            point.fieldsInt.update(trade_count=int(due.trade_count[row]), partial=int(bar.is_partial))
+            made.append(response)
+        return made
+
+    # -- state
+
+    def _fingerprint(self) -> list[Any]:
+        return [self.period_seconds, self.price, self.volume, self.needs_volume]
+
+    def snapshot(self) -> bytes:
+        parts: list[Bars] = []
+        groups = []
+        for number, (name, group) in enumerate(self.groups.items()):
+            group.fold(self.period_seconds)
+            if group.bars is not None and len(group.bars):
+                parts.append(replace(group.bars, group=np.full(len(group.bars), number)))
+            forming = {open_time: [bar.tags, bar.is_partial] for open_time, bar in group.forming.items()}
+            header = group.header.SerializeToString().hex()
+            groups.append(
+                [name, header, group.watermark, group.closed, group.count, group.hole_end, forming]
+            )  # fmt: skip
+        if not groups:
+            return b""
+        meta = json.dumps([self._fingerprint(), groups]).encode()
+        if not parts:
+            return _LENGTH.pack(len(meta)) + meta
+        bars, _ = interleave(parts)
+        none = np.zeros(len(bars), np.int64)
+        level = Level(self.period_seconds, bars, none, none.astype(np.bool_))
+        states = [TickerState() for _ in groups]
+        maker = BarMaker([self.period_seconds], 0, 0, list(self.groups), states, {self.period_seconds: level})
+        return _LENGTH.pack(len(meta)) + meta + save(maker)
+
+    def restore(self, state: bytes | None) -> None:
+        self.groups = {}
+        self._has_hole = True
+        if state is None:
+            return
+        (length,) = _LENGTH.unpack_from(state)
+        fingerprint, saved = json.loads(state[_LENGTH.size : _LENGTH.size + length])
+        if fingerprint != self._fingerprint():
+            raise ValueError("it was made with other options")
+        rest = state[_LENGTH.size + length :]
+        bars = load(rest).levels[self.period_seconds].bars if rest else None
+        groups = {}
+        for number, (name, header, watermark, closed, count, _, forming) in enumerate(saved):
+            group = _Group(Point.FromString(bytes.fromhex(header)), watermark, closed, count, None)
+            group.forming = {int(time): _Forming(tags, True) for time, (tags, _) in forming.items()}
+            if bars is not None and (is_own := bars.group == number).any():
+                own = bars.take(is_own)
+                group.bars = replace(own, group=np.zeros(len(own), np.int64))
+            groups[name] = group
+        self.groups = groups
+
+
+def batch_of(batch: Batch, points: Sequence[Point], name: str = "") -> list[Response]:
+    """`points` as one batch in the group of `batch`; nothing when there are none."""
+    if not points:
+        return []
+    begin, end = Response(), Response()
+    begin.begin.CopyFrom(batch.begin)
+    begin.begin.size = len(points)
+    end.end.CopyFrom(batch.end)
+    # Only the begin of a batch says it, and the daemon takes either.
+    end.end.byName = batch.end.byName or batch.begin.byName
+    if name:
+        begin.begin.name = end.end.name = name
+    return [begin, *(Response(point=point) for point in points), end]

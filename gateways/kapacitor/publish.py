@@ -1,0 +1,193 @@
+"""Points onto the bus: trades, bars, or records of a topic of the task's own, each once.
+
+The daemon sends again what it had sent before when a recording is replayed, and loses what it had in hand when it ends:
+so each point has a key, and the bus takes a key once.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bus.api import Bus, Record
+from core.errors import CandlewrightError, InvalidRequest
+from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of
+from gateways.kapacitor.ohlc import batch_of
+from gateways.records import is_visible, record_of
+from protobuf.candlewright_pb2 import OHLCV, Side, Tick
+from protobuf.udf_superset_pb2 import Point, Response
+
+__all__ = ["Publisher", "make"]
+
+_REGISTRY = "kapacitor"
+_KEEP_SECONDS = 7 * 86_400.0
+_SECOND = 1_000_000_000
+_REFUSED = ("trigger_events", "notifications")
+_SIDES = {"buy": Side.BUY, "sell": Side.SELL, "b": Side.BUY, "s": Side.SELL}
+
+
+def make(open_bus: Callable[[], Bus], options: Options, *, is_batch: bool) -> "Publisher":
+    """`open_bus` raises CandlewrightError where there is no bus. Raises OptionsRefused."""
+    shape = _Shape.of(options)
+    try:
+        return Publisher(open_bus(), shape)
+    except CandlewrightError as error:
+        raise OptionsRefused(f"the bus is not to be reached: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Names of the fields or tags that a record is read from."""
+
+    topic: str
+    ticker: str
+    price: str
+    size: str
+    side: str
+    trade_id: str
+    period_seconds: int
+    key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: Options) -> "_Shape":
+        topic = options.text("topic", "ticks")
+        if not is_visible(topic) or topic in _REFUSED:
+            raise OptionsRefused(f"there is no topic {topic!r} that a task may publish to")
+        period = options.number("period")
+        if topic == "ohlc" and (period <= 0 or period % _SECOND):
+            raise OptionsRefused("for bars the option period is needed: whole seconds, such as .period(1m)")
+        return cls(
+            topic,
+            options.text("ticker", "ticker"),
+            options.text("price", "price"),
+            options.text("volume", "volume"),
+            options.text("side", "side"),
+            options.text("id", "trade_id"),
+            period // _SECOND,
+            tuple(str(name) for (name,) in options.every("key")),
+        )
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Passes points on unchanged once they are on the bus. `refused`: points that cannot be such a record; `repeated`:
+    their key was on the bus before. A bus that cannot be reached ends the task, so that nothing is lost in silence.
+    """
+
+    bus: Bus
+    shape: _Shape
+    counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "published": 0, "repeated": 0, "refused": 0})
+
+    def take(self, points: Sequence[Point]) -> list[Response]:
+        for point in points:
+            self._publish(point, dict(point.tags), point.name, point.group)
+        return [Response(point=point) for point in points]
+
+    def take_batch(self, batch: Batch) -> list[Response]:
+        for point in batch.points:
+            self._publish(point, {**batch.end.tags, **point.tags}, batch.end.name, batch.end.group)
+        return batch_of(batch, batch.points)
+
+    def finish(self) -> list[Response]:
+        self.bus.close()
+        return []
+
+    def snapshot(self) -> bytes:
+        return b""
+
+    def restore(self, state: bytes | None) -> None:
+        """There is no state: what was published is known to the bus."""
+
+    def _publish(self, point: Point, tags: dict[str, str], name: str, group: str) -> None:
+        self.counts["points"] += 1
+        try:
+            record = self._record(point, tags, name, group)
+        except (InvalidRequest, ValueError):
+            self.counts["refused"] += 1
+            return
+        key = self._key(point, tags, name)
+        once = self.bus.publish_once(
+            self.shape.topic, record, registry=_REGISTRY, name=key, content=b"1", keep_seconds=_KEEP_SECONDS
+        )
+        self.counts["published" if once.is_first else "repeated"] += 1
+
+    def _record(self, point: Point, tags: dict[str, str], name: str, group: str) -> Record:
+        shape = self.shape
+        if shape.topic == "ticks":
+            return record_of("ticks", self._tick(point, tags, name).SerializeToString())
+        if shape.topic == "ohlc":
+            return record_of("ohlc", self._bar(point, tags).SerializeToString())
+        value = {"time": point.time, "name": name, "tags": tags, "fields": _fields(point)}
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return record_of(shape.topic, text.encode(), key=group.encode())
+
+    def _tick(self, point: Point, tags: dict[str, str], name: str) -> Tick:
+        shape = self.shape
+        trade_id = _text(point, tags, shape.trade_id)
+        return Tick(
+            ticker=_text(point, tags, shape.ticker) or "",
+            # Of a trade that has no name of its own, its content.
+            trade_id=trade_id or f"k{_digest(point, tags, name)[:24]}",
+            timestamp=point.time,
+            price=_number(point, shape.price),
+            size=_number(point, shape.size),
+            side=_SIDES.get((_text(point, tags, shape.side) or "").lower(), Side.UNKNOWN),
+        )
+
+    def _bar(self, point: Point, tags: dict[str, str]) -> OHLCV:
+        trades = field_of(point, "trade_count")
+        bar = OHLCV(
+            open_time=point.time,
+            ticker=_text(point, tags, self.shape.ticker) or "",
+            period_seconds=self.shape.period_seconds,
+            complete=not field_of(point, "partial"),
+            source="ticks",
+            open=_number(point, "open"),
+            high=_number(point, "high"),
+            low=_number(point, "low"),
+            close=_number(point, "close"),
+            volume=_number(point, "volume"),
+        )
+        if isinstance(trades, int) and trades >= 0:
+            bar.trade_count = trades
+        if field_of(point, "quote_volume") is not None:
+            bar.quote_volume = _number(point, "quote_volume")
+        return bar
+
+    def _key(self, point: Point, tags: dict[str, str], name: str) -> str:
+        """What makes two points the same: the values that the task names, else the trade, the bar, or all of it."""
+        shape = self.shape
+        if shape.key:
+            parts = [str(point.time) if part == "time" else _text(point, tags, part) for part in shape.key]
+        elif shape.topic == "ohlc":
+            parts = [_text(point, tags, shape.ticker), str(shape.period_seconds), str(point.time)]
+        elif shape.topic == "ticks" and (trade_id := _text(point, tags, shape.trade_id)):
+            parts = [_text(point, tags, shape.ticker), trade_id]
+        else:
+            parts = [_digest(point, tags, name)]
+        return json.dumps([shape.topic, *parts], ensure_ascii=False)
+
+
+def _fields(point: Point) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for values in (point.fieldsString, point.fieldsInt, point.fieldsDouble, point.fieldsBool):
+        fields |= dict(values)
+    return {name: value for name, value in fields.items() if not isinstance(value, float) or math.isfinite(value)}
+
+
+def _text(point: Point, tags: dict[str, str], name: str) -> str | None:
+    value = field_of(point, name)
+    return tags.get(name) if value is None else str(value)
+
+
+def _number(point: Point, name: str) -> float:
+    value = field_of(point, name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"the point has no number {name}")
+    return float(value)
+
+
+def _digest(point: Point, tags: dict[str, str], name: str) -> str:
+    content = json.dumps([name, point.time, tags, _fields(point)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()

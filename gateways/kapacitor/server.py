@@ -1,0 +1,134 @@
+"""Where the daemon is met: this process's own input and output, or a socket with a connection for each use."""
+
+import os
+import socket
+import stat
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from core.errors import ConfigurationError
+from gateways.kapacitor.connection import Connection
+from gateways.kapacitor.journal import say
+from gateways.kapacitor.state import FunctionKind
+
+__all__ = ["SocketServer", "serve_process"]
+
+MAX_CONNECTIONS = 1_000
+_BACKLOG = 128
+
+
+def serve_process(kind: FunctionKind, is_batch: bool) -> bool:
+    """One use over file descriptors 0 and 1; whether it ended politely.
+
+    The two are put aside first: whatever else this process prints goes to stderr, and never between frames.
+    """
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+    def write(data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(target, rest) :]
+
+    try:
+        # A read of a pipe cannot be ended from here; the daemon closes it when it hears of an error.
+        return Connection(kind, is_batch, lambda size: os.read(source, size), write, lambda: None).run()
+    finally:
+        os.close(target)
+        os.close(source)
+
+
+class SocketServer:
+    """Serves `kind` on a unix socket; each connection has a state of its own. `grace_seconds`: how long `stop` waits
+    for connections to end.
+
+    Raises ConfigurationError when somebody serves that path, OSError when it cannot be had.
+    """
+
+    def __init__(self, kind: FunctionKind, is_batch: bool, path: str, grace_seconds: float) -> None:
+        self._kind = kind
+        self._is_batch = is_batch
+        self._path = Path(path)
+        self._grace_seconds = grace_seconds
+        self._open: dict[threading.Thread, socket.socket] = {}
+        self._lock = threading.Lock()
+        self._is_stopping = False
+        self._socket = _listening(self._path)
+
+    def serve(self) -> None:
+        """Until `stop` is called, from a signal or another thread."""
+        say("listening", socket=str(self._path), function=self._kind.name)
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError as error:
+                if self._is_stopping:
+                    break
+                # A peer that went while it was let in, or no descriptor is free at this moment.
+                say("connection_not_taken", error=str(error))
+                continue
+            self._begin(peer)
+        with self._lock:
+            threads = dict(self._open)
+        for peer in threads.values():
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_RD)
+        for thread in threads:
+            thread.join(self._grace_seconds)
+        with suppress(OSError):
+            self._path.unlink()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        # Ends the accept that is under way.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def connections(self) -> int:
+        return len(self._open)
+
+    def _begin(self, peer: socket.socket) -> None:
+        with self._lock:
+            if len(self._open) >= MAX_CONNECTIONS:
+                say("connection_refused", connections=len(self._open))
+                peer.close()
+                return
+            thread = threading.Thread(target=self._serve_one, args=(peer,), name="connection", daemon=True)
+            self._open[thread] = peer
+        thread.start()
+
+    def _serve_one(self, peer: socket.socket) -> None:
+        def give_up() -> None:
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_RD)
+
+        try:
+            Connection(self._kind, self._is_batch, peer.recv, peer.sendall, give_up).run()
+        finally:
+            peer.close()
+            with self._lock:
+                del self._open[threading.current_thread()]
+
+
+def _listening(path: Path) -> socket.socket:
+    """A socket at `path`; one that a killed process has left behind there is replaced."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.stat().st_mode):
+            with socket.socket(socket.AF_UNIX) as other:
+                if other.connect_ex(str(path)) == 0:
+                    raise ConfigurationError(f"another process serves {path}")
+            path.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(str(path))
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,162 @@
+"""The life of one use of a function, without input and output: requests in, responses out."""
+
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+from gateways.kapacitor.function import Batch, Function, Options, OptionsRefused
+from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, OptionInfo, Point, Request, Response, ValueType
+
+__all__ = ["FunctionKind", "MakeFunction", "Refused", "Session", "info_of"]
+
+_VERSION = 1
+#: Version, and a checksum of what follows.
+_HEAD = struct.Struct("<BI")
+#: What reading a state of other code or of broken bytes may raise.
+_UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OverflowError, struct.error)
+
+
+class Refused(Exception):
+    """The daemon did what the protocol has no place for; the text ends the task."""
+
+
+class MakeFunction(Protocol):
+    def __call__(self, options: Options, *, is_batch: bool) -> Function:
+        """Raises OptionsRefused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionKind:
+    """A function on offer. `options`: by name the types of one call's arguments; `make` may load what takes long."""
+
+    name: str
+    options: Mapping[str, Sequence[ValueType]]
+    make: MakeFunction
+
+
+def info_of(kind: FunctionKind, is_batch: bool) -> Response:
+    """What the function is; made without loading anything."""
+    response = Response()
+    edge = EdgeType.BATCH if is_batch else EdgeType.STREAM
+    response.info.wants = response.info.provides = edge
+    for name, types in kind.options.items():
+        response.info.options[name].CopyFrom(OptionInfo(valueTypes=types))
+    return response
+
+
+def _ignore(event: str, **_: object) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Session:
+    """`say`: one line for the log, an event and what belongs to it."""
+
+    kind: FunctionKind
+    is_batch: bool = False
+    say: Callable[..., None] = _ignore
+    function: Function | None = None
+    _begin: BeginBatch | None = None
+    _points: list[Point] = field(default_factory=list)
+
+    def handle(self, requests: Sequence[Request]) -> list[Response]:
+        """Responses to `requests`, which follow each other. Raises Refused."""
+        responses: list[Response] = []
+        for kind, run in groupby(requests, key=lambda request: request.WhichOneof("message")):
+            if kind == "point":
+                responses += self._take([request.point for request in run])
+            else:
+                for request in run:
+                    responses += self._one(kind or "", request)
+        return responses
+
+    def finish(self) -> list[Response]:
+        """The daemon has closed the input. What came of a batch that has not ended is dropped."""
+        if self.function is None:
+            return []
+        if self._begin is not None:
+            self.say("unfinished_batch_dropped", points=len(self._points))
+        responses = self.function.finish()
+        self.say("finished", **self.function.counts)
+        return responses
+
+    def _one(self, kind: str, request: Request) -> list[Response]:
+        response = Response()
+        if kind == "info":
+            return [info_of(self.kind, self.is_batch)]
+        if kind == "keepalive":
+            response.keepalive.time = request.keepalive.time
+            return [response]
+        if kind == "init":
+            self._init(request, response)
+            return [response]
+        function = self._running(kind)
+        if kind == "snapshot":
+            state = function.snapshot()
+            response.snapshot.snapshot = _HEAD.pack(_VERSION, zlib.crc32(state)) + state if state else b""
+            return [response]
+        if kind == "restore":
+            self._restore(function, request.restore.snapshot)
+            response.restore.success = True
+            return [response]
+        if not self.is_batch:
+            raise Refused(f"{kind} came where points of a stream are wanted")
+        if kind == "begin":
+            if self._begin is not None:
+                raise Refused("a batch began inside of another")
+            self._begin, self._points = request.begin, []
+            return []
+        if kind == "end":
+            begin, points = self._begin, self._points
+            if begin is None:
+                raise Refused("a batch ended that never began")
+            self._begin, self._points = None, []
+            return function.take_batch(Batch(begin, points, request.end))
+        raise Refused("a request came with nothing in it that is known here")
+
+    def _init(self, request: Request, response: Response) -> None:
+        if self.function is not None:
+            response.init.error = "the function was initialised before"
+            return
+        try:
+            options = Options.of(request.init.options, self.kind.options)
+            self.function = self.kind.make(options, is_batch=self.is_batch)
+        except OptionsRefused as error:
+            response.init.error = f"{self.kind.name}: {error}"
+            return
+        response.init.success = True
+        self.say("initialised", task=request.init.taskID, node=request.init.nodeID)
+
+    def _restore(self, function: Function, snapshot: bytes) -> None:
+        """Never a failure: one would end the task at each of its starts until somebody deletes it."""
+        if not snapshot:
+            return
+        try:
+            version, checksum = _HEAD.unpack_from(snapshot)
+            state = snapshot[_HEAD.size :]
+            if version != _VERSION:
+                raise ValueError(f"its version is {version}")
+            if zlib.crc32(state) != checksum:
+                raise ValueError("it is damaged")
+            function.restore(state)
+        except _UNREADABLE as error:
+            self.say("snapshot_not_used", bytes=len(snapshot), reason=str(error))
+            function.restore(None)
+
+    def _take(self, points: list[Point]) -> list[Response]:
+        function = self._running("point")
+        if not self.is_batch:
+            return function.take(points)
+        if self._begin is None:
+            raise Refused("a point came outside of a batch")
+        self._points += points
+        return []
+
+    def _running(self, kind: str) -> Function:
+        if self.function is None:
+            raise Refused(f"{kind or 'an empty request'} came before init")
+        return self.function

@@ -1,0 +1,61 @@
+"""The one way out to the daemon. Some messages end not only their task but the daemon with all its tasks: a response
+with nothing in it, an end without a begin, a batch of a negative or a huge size. None of them gets past here.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from protobuf import udf_frames
+from protobuf.udf_superset_pb2 import Response
+
+__all__ = ["MAX_BATCH_POINTS", "ResponseWriter", "UnsoundResponse"]
+
+MAX_BATCH_POINTS = 10_000_000
+
+
+class UnsoundResponse(AssertionError):
+    """A response that the daemon must never see: a fault of the function that made it."""
+
+
+class ResponseWriter:
+    """`write` takes all of its bytes and flushes them. Threads may share a writer: what one call is given stays
+    together.
+    """
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._is_in_batch = False
+
+    def send(self, responses: Iterable[Response]) -> int:
+        """How many were written. Raises UnsoundResponse, and then writes nothing of them; OSError where nobody reads
+        any more.
+        """
+        with self._lock:
+            is_in_batch = self._is_in_batch
+            frames = []
+            for response in responses:
+                is_in_batch = _checked(response, is_in_batch)
+                frames.append(udf_frames.encode(response))
+            if frames:
+                self._write(b"".join(frames))
+            self._is_in_batch = is_in_batch
+            return len(frames)
+
+
+def _checked(response: Response, is_in_batch: bool) -> bool:
+    """Whether a batch is open behind it."""
+    kind = response.WhichOneof("message")
+    if kind is None:
+        raise UnsoundResponse("a response with nothing in it")
+    if kind == "begin":
+        if is_in_batch:
+            raise UnsoundResponse("a batch begins inside of another")
+        if not 0 <= response.begin.size <= MAX_BATCH_POINTS:
+            raise UnsoundResponse(f"a batch of {response.begin.size} points")
+        return True
+    if kind == "end":
+        if not is_in_batch:
+            raise UnsoundResponse("a batch ends that never began")
+        return False
+    return is_in_batch
