@@ -4,12 +4,17 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
 from tests.two_processes import FromBothEnds, place_in_line, processes_for
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# As hypothesis does where CI is set: how long an example takes tells how busy the machine is. Each test has a timeout.
+settings.register_profile("suite", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -22,6 +27,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
+        # In one of two processes; pytest alone keeps the order of the folders.
         items.sort(key=place_in_line)
 
 

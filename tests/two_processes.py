@@ -10,12 +10,16 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-#: Files of these begin the line, in this order; the first four are the ones that share the platform of their folder.
+#: Files of these begin the line, in this order: first those that share a platform, of one folder and then of the other.
 WITH_SPARK = (
     "tests/faults/test_bad_requests.py",
     "tests/faults/test_frozen.py",
     "tests/faults/test_kill.py",
     "tests/faults/test_live_replay.py",
+    "tests/system/test_history.py",
+    "tests/system/test_live.py",
+    "tests/system/test_trigger_beginning.py",
+    "tests/system/test_triggers.py",
     "tests/faults/",
     "tests/system/",
     "tests/flink_replacement_spark/",

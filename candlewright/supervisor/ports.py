@@ -1,6 +1,7 @@
 """Which ports the platform needs, and whether they are free."""
 
 import errno
+import random
 import re
 import socket
 import time
@@ -14,6 +15,9 @@ from core.settings import PREFIX, Settings
 REDIS_PORT = 6379
 #: How long one connection may take to be made.
 PATIENCE_SECONDS = 2.0
+_BELOW_EPHEMERAL = (15_000, 32_768)
+_TRIES = 1_000
+_random = random.SystemRandom()
 _ADDRESS = re.compile(r"^(?:tcp://)?(?P<host>\*|\[[^\]]*\]|[^:/]*):(?P<port>\d+)$")
 
 
@@ -85,7 +89,14 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that was free a moment ago.
+
+    Below those that the kernel gives to connections and to whoever binds port 0: none of these takes it before the
+    part that shall listen there has started, which for Spark is many seconds later. Raises ConfigurationError where
+    there is none.
+    """
+    for _ in range(_TRIES):
+        port = _random.randrange(*_BELOW_EPHEMERAL)
+        if (reason := _why_not(f"127.0.0.1:{port}")) is None:
+            return port
+    raise ConfigurationError(f"no port on loopback is free: {reason}")
