@@ -4,11 +4,17 @@ from bus.api import Bus
 from core.errors import ConfigurationError
 from core.settings import Settings
 from gateways.gateway import Gateway
+from gateways.kafka_pixy.server import KafkaPixy
+from gateways.numaflow.server import NumaflowSource
 
 
 def enabled_gateways(settings: Settings, bus: Bus) -> list[Gateway]:
     """Raises ConfigurationError when none is enabled, or one's settings cannot be used."""
     found: list[Gateway] = []
+    if settings.gateways.kafka_pixy.enabled:
+        found.append(KafkaPixy(settings.gateways.kafka_pixy, bus))
+    if settings.gateways.numaflow.enabled:
+        found.append(NumaflowSource(settings.gateways.numaflow, bus))
     if not found:
         raise ConfigurationError("no gateway is enabled: set gateways.kafka_pixy.enabled, .rocketmq or .numaflow")
     return found

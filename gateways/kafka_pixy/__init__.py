@@ -1,0 +1,1 @@
+"""Kafka-Pixy's gRPC service over the platform's bus."""

@@ -1,0 +1,84 @@
+"""The thread that hears of new records in the topics that somebody consumes, all of them with one blocking call."""
+
+import threading
+from collections.abc import Callable
+
+from bus.api import Bus, TopicPartition
+from core.errors import BusError
+from core.log import get_logger
+from gateways.kafka_pixy import metrics
+
+#: How long one call blocks, so how long a newly watched topic waits at most.
+_BLOCK_SECONDS = 0.1
+_IDLE_SECONDS = 1.0
+_RETRY_SECONDS = 0.5
+log = get_logger()
+
+
+class Arrivals:
+    """`tell(topic)` is called on the thread: for new records, and once when a topic begins to be watched."""
+
+    def __init__(self, bus: Bus, tell: Callable[[str], None]) -> None:
+        self._bus = bus
+        self._tell = tell
+        self._wanted: frozenset[str] = frozenset()
+        self._changed = threading.Event()
+        self._stop = threading.Event()
+        self._ends: dict[TopicPartition, int] = {}
+        self._watched: frozenset[str] = frozenset()
+        self._thread = threading.Thread(target=self._run, name="kafka-pixy-arrivals", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def watch(self, topics: frozenset[str]) -> None:
+        """From now on these, and no others."""
+        self._wanted = topics
+        self._changed.set()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._changed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._round()
+            except BusError as error:
+                metrics.BUS_FAILURES.labels("arrivals").inc()
+                log.warning("arrivals_not_heard", error=str(error))
+                # What came meanwhile is not known.
+                self._watched = frozenset()
+                self._stop.wait(_RETRY_SECONDS)
+
+    def _round(self) -> None:
+        wanted = self._wanted
+        if not wanted:
+            self._watched, self._ends = frozenset(), {}
+            self._changed.wait(_IDLE_SECONDS)
+            self._changed.clear()
+            return
+        added = wanted - self._watched
+        if wanted != self._watched:
+            self._ends = {place: end for place, end in self._ends.items() if place[0] in wanted}
+            for topic in added:
+                self._note_ends(topic)
+            self._watched = wanted
+            # Records may have come before their ends were noted.
+            for topic in added:
+                self._tell(topic)
+        if not self._ends:
+            self._stop.wait(_BLOCK_SECONDS)
+            self._watched = frozenset()
+            return
+        for topic in {topic for topic, _ in self._bus.wait(self._ends, _BLOCK_SECONDS)}:
+            self._note_ends(topic)
+            self._tell(topic)
+
+    def _note_ends(self, topic: str) -> None:
+        if not self._bus.partitions(topic):
+            return
+        for partition, state in enumerate(self._bus.state(topic)):
+            self._ends[topic, partition] = state.end

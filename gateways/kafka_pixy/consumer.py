@@ -1,0 +1,316 @@
+"""One group on one topic: reads from the bus for the calls that wait, while there are any.
+
+A record's time for acknowledgement runs from when it was read, and it is read for a call that waits, or at most a tenth
+of a second before; what nobody comes for is given back.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from bus.api import NOBODY, Bus, GroupRecord, Record, StoredRecord
+from core.errors import BusError
+from core.log import get_logger
+from core.settings_gateways import KafkaPixySettings
+from gateways.kafka_pixy import metrics
+from gateways.kafka_pixy.acks import Ack, AckLane
+from gateways.kafka_pixy.bus_calls import BusCalls
+from gateways.kafka_pixy.instances import ended
+from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line
+
+#: Expired records are looked for so often while somebody waits.
+_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 0.5
+#: Looked at together.
+_CLAIM_RECORDS = 1_000
+#: A dead letter is written once, however often it is tried within this time.
+_DEAD_LETTER_SECONDS = 86_400.0
+_REGISTRY = "kafka_pixy_dead_letters"
+log = get_logger()
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A consume call that waits; `outcome` is None when its time is up."""
+
+    arrived: float
+    deadline: float
+    outcome: "asyncio.Future[GroupRecord | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """`consumer`: this gateway's name in its groups; `living` asks the bus for those of all gateways that live;
+    `is_alone`: whether there was no other one lately.
+    """
+
+    consumer: str
+    living: Callable[[], frozenset[str]]
+    is_alone: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class _Claimed:
+    pending: dict[int, dict[str, int]]
+    records: list[GroupRecord] = field(default_factory=list)
+
+
+class Consumer:
+    """Made on the event loop; `close` it there. All errors of the bus are survived: calls then wait for their time."""
+
+    def __init__(self, bus: Bus, calls: BusCalls, topic: str, group: str, settings: KafkaPixySettings, me: Me) -> None:
+        self.topic = topic
+        self.group = group
+        self.used_at = time.monotonic()
+        self.acks = AckLane(bus, calls, topic, group, self._acknowledged)
+        #: What the bus says while the group cannot be made: nothing is promised until then.
+        self.problem = "the group has not been made yet"
+        self._bus = bus
+        self._calls = calls
+        self._settings = settings
+        self._me = me
+        self._line: Line[Call] = Line(
+            settings.channel_buffer_size + 1, settings.max_pending_messages, settings.max_retries
+        )
+        self._wake = asyncio.Event()
+        self._has_more = True
+        self._look_at = 0.0
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def waiting(self) -> int:
+        """Calls in the line."""
+        return len(self._line)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._line and not self._line.buffered and not self.acks.is_busy
+
+    # ---- calls
+    def join(self, arrived: float) -> Call | None:
+        """None when too many calls wait."""
+        self.used_at = arrived
+        loop = asyncio.get_running_loop()
+        call = Call(arrived, arrived + self._settings.long_polling_seconds, loop.create_future())
+        if not self._line.join(call, call.arrived, call.deadline):
+            return None
+        if self._line.buffered:
+            self._hand_out()
+        if not call.outcome.done():
+            timer = loop.call_later(call.deadline - time.monotonic(), self._time_is_up, call)
+            call.outcome.add_done_callback(lambda _: timer.cancel())
+            self._wake.set()
+        return call
+
+    def leave(self, call: Call) -> None:
+        """The client is gone: what it was given goes to the next one."""
+        self._line.leave(call)
+        if call.outcome.done() and (offered := call.outcome.result()) is not None:
+            self.take_back(offered)
+
+    def take_back(self, offered: GroupRecord) -> None:
+        """A record that was given to a call, which did not answer with it."""
+        self._line.take_back(offered)
+        self._hand_out()
+        self._wake.set()
+
+    def arrived(self) -> None:
+        """There may be new records."""
+        self._has_more = True
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Give back what nobody saw; waiting calls end as when their time is up."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self.acks.flush()
+        for call in [call for call in self._line.calls if not call.outcome.done()]:
+            self._time_is_up(call)
+        try:
+            await self._give_back(self._line.clear())
+        except BusError as error:
+            self._note("give_back", error)
+
+    def _time_is_up(self, call: Call) -> None:
+        if self._line.leave(call) and not call.outcome.done():
+            call.outcome.set_result(None)
+
+    def _hand_out(self) -> None:
+        now = time.monotonic()
+        for given in self._line.hand_out(now):
+            if given.call.outcome.done():
+                self._line.take_back(given.offered)
+                continue
+            given.call.outcome.set_result(given.offered)
+            metrics.HANDED_OUT.inc()
+            metrics.WAIT_SECONDS.observe(now - given.call.arrived)
+            if given.offered.deliveries > 1:
+                metrics.REDELIVERED.inc()
+
+    def _acknowledged(self, acks: Sequence[Ack], done: dict[int, int]) -> None:
+        was_held_back = self._line.is_held_back
+        self._line.acknowledged(acks)
+        for partition, records in done.items():
+            self._line.add_pending(partition, -records)
+        if was_held_back:
+            self.arrived()
+
+    # ---- the loop
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self.problem:
+                    await self._make()
+                await self._round()
+            except BusError as error:
+                self._note("consume", error)
+                if self.problem:
+                    self.problem = str(error)
+                elif not error.retryable:
+                    # The group was dropped: it expired, or somebody deleted it.
+                    self.problem = "the group is made again"
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _make(self) -> None:
+        """The group stands at the end of the topic from its first call on, whatever becomes of that call."""
+        settings = self._settings
+
+        def make() -> int:
+            if not self._bus.partitions(self.topic):
+                self._bus.create_topic(self.topic, settings.partitions or None)
+            self._bus.create_group(self.topic, self.group, at_end=True)
+            return self._bus.partitions(self.topic)
+
+        self._line.partitions = await self._calls.run(make)
+        self.problem = ""
+
+    async def _round(self) -> None:
+        if not self._line:
+            await self._rest()
+            return
+        now = time.monotonic()
+        if now >= self._look_at and not await self._look():
+            return
+        self._hand_out()
+        self._line.reads_ahead = self._me.is_alone()
+        want = self._line.want(time.monotonic()) if self._has_more else None
+        if want is not None:
+            self._has_more = False
+            found = await self._calls.run(
+                lambda: self._bus.read_group(
+                    self.topic, self.group, self._me.consumer, partitions=want.partitions, max_records=want.records
+                )
+            )
+            for partition, count in Counter(offered.record.partition for offered in found).items():
+                self._line.add_pending(partition, count)
+            self._line.offer(found, time.monotonic())
+            self._hand_out()
+            # Nothing came: `arrived` tells of the next one.
+            self._has_more |= bool(found)
+            if found:
+                return
+        if self._line and not self._line.buffered:
+            await self._sleep(self._look_at - time.monotonic())
+
+    async def _rest(self) -> None:
+        """Nobody waits: what was read ahead is kept for a moment."""
+        if not self._line.buffered:
+            await self._sleep(None)
+            return
+        await self._sleep(READ_AHEAD_SECONDS)
+        await self._give_back(self._line.give_up(time.monotonic()))
+
+    async def _sleep(self, seconds: float | None) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        self._wake.clear()
+
+    async def _look(self) -> bool:
+        """For records whose time is over, and such of gateways that are no more: they go before all new ones.
+
+        False when there are more than could be taken now.
+        """
+        wanted = min(_CLAIM_RECORDS, max(1, self._line.missing(time.monotonic())))
+        found = await self._calls.run(lambda: self._claim(wanted))
+        now = time.monotonic()
+        self._line.set_pending({partition: sum(own.values()) for partition, own in found.pending.items()})
+        spent = self._line.offer_again(found.records, now)
+        if spent:
+            await self._calls.run(lambda: self._bury(spent))
+        # Another gateway's acknowledgements make room as well.
+        self._has_more = True
+        self._hand_out()
+        if len(found.records) >= wanted:
+            return False
+        self._look_at = now + min(_LOOK_SECONDS, self._settings.ack_timeout_seconds / 2)
+        return True
+
+    def _claim(self, wanted: int) -> _Claimed:
+        """On a thread."""
+        found = _Claimed(self._bus.pending_by_consumer(self.topic, self.group))
+        names = {name for own in found.pending.values() for name in own}
+        # Who lives is asked after who has what, so that one that has just begun is not taken for one that ended.
+        gone = ended(names, self._me.living) - {self._me.consumer}
+        if names:
+            found.records += self._claim_of(None, self._settings.ack_timeout_seconds, wanted)
+        # What was given back is newer than what somebody had.
+        for name in (*sorted(gone), *(names & {NOBODY})):
+            if len(found.records) < wanted:
+                claimed = self._claim_of(name, 0.0, wanted - len(found.records))
+                found.records += claimed
+                if name != NOBODY:
+                    metrics.TAKEN_OVER.inc(len(claimed))
+                    self._bus.forget_consumer(self.topic, self.group, name)
+        return found
+
+    def _claim_of(self, name: str | None, min_idle_seconds: float, wanted: int) -> list[GroupRecord]:
+        return self._bus.claim_expired(
+            self.topic,
+            self.group,
+            self._me.consumer,
+            min_idle_seconds=min_idle_seconds,
+            max_records=wanted,
+            of_consumer=name,
+        )
+
+    def _bury(self, spent: Sequence[GroupRecord]) -> None:
+        """On a thread: to the stream of dead letters, and only then out of the group."""
+        for offered in spent:
+            record = offered.record
+            self._bus.publish_once(
+                f"{self.topic}.{self.group}.dead",
+                _dead_letter(record, self.group, offered.deliveries - 1),
+                registry=_REGISTRY,
+                name=f"{self.topic}/{self.group}/{record.partition}/{record.offset}",
+                content=b"",
+                keep_seconds=_DEAD_LETTER_SECONDS,
+            )
+            self._bus.acknowledge(self.topic, self.group, record.partition, [record.offset])
+            metrics.DEAD_LETTERS.inc()
+            log.warning(
+                "message_dropped",
+                topic=self.topic,
+                group=self.group,
+                partition=record.partition,
+                offset=record.offset,
+                offers=offered.deliveries - 1,
+            )
+
+    async def _give_back(self, records: Sequence[GroupRecord]) -> None:
+        if records:
+            await self._calls.run(lambda: self._bus.give_back(self.topic, self.group, records))
+            metrics.GIVEN_BACK.inc(len(records))
+            self._look_at = 0.0
+
+    def _note(self, where: str, error: BusError) -> None:
+        metrics.BUS_FAILURES.labels(where).inc()
+        log.warning("consumer_delayed", topic=self.topic, group=self.group, error=str(error))
+
+
+def _dead_letter(record: StoredRecord, group: str, offers: int) -> Record:
+    """The message as it was, and where it came from in its headers."""
+    origin = {"topic": record.topic, "group": group, "partition": str(record.partition), "offset": str(record.offset)}
+    return Record(record.value, record.key, {**record.headers, **origin, "offers": str(offers)})

@@ -1,0 +1,315 @@
+"""The service: requests in, answers and status codes out."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+
+from bus.api import Bus, GroupRecord
+from core.errors import BusError, ConfigurationError, InvalidRequest
+from core.log import get_logger
+from core.settings_gateways import KafkaPixySettings
+from gateways import records
+from gateways.kafka_pixy import metrics
+from gateways.kafka_pixy.arrivals import Arrivals
+from gateways.kafka_pixy.bus_calls import BusCalls
+from gateways.kafka_pixy.consumer import Consumer, Me
+from gateways.kafka_pixy.instances import BEAT_SECONDS, Instances
+from gateways.kafka_pixy.producer import Producer
+from gateways.service import handlers_of
+from protobuf import kafkapixy_pb2 as pixy
+
+MAX_REQUEST_BYTES = 1 << 20
+#: What the producer takes, key and all.
+MAX_MESSAGE_BYTES = 1_000_000
+_MESSAGE_OVERHEAD_BYTES = 26
+MAX_GROUP_BYTES = 249
+#: Groups on topics that are served at the same time, and calls altogether.
+MAX_LINES = 10_000
+MAX_CALLS = 20_000
+#: A line that nobody asked for so long ends; its group stays.
+_LINE_SECONDS = 20.0
+_STOP_SECONDS = 5.0
+_LARGEST_OFFSET = (1 << 53) - 1
+Code = grpc.StatusCode
+log = get_logger()
+
+
+class _Refused(Exception):
+    """Answered with this status."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class KafkaPixy:
+    """See `gateways.gateway.Gateway`."""
+
+    name = "kafka_pixy"
+
+    def __init__(self, settings: KafkaPixySettings, bus: Bus) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._instances = Instances(bus)
+        self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._known_topics: set[str] = set()
+        self._problem = ""
+        self._address = ""
+        self._returning: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._is_alone = False
+
+    # ---- life
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls = BusCalls()
+        self._producer = Producer(self._bus, self._calls)
+        self._arrivals = Arrivals(self._bus, self._tell)
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+            ],
+            maximum_concurrent_rpcs=MAX_CALLS,
+        )
+        behaviours: Mapping[str, Callable[..., Awaitable[Any]]] = {
+            "Produce": self._produce,
+            "ConsumeNAck": self._consume,
+            "Ack": self._ack,
+        }
+        service = pixy.DESCRIPTOR.services_by_name["KafkaPixy"]
+        self._server.add_generic_rpc_handlers(
+            (handlers_of(service, {name: _answering(name, behaviour) for name, behaviour in behaviours.items()}),)
+        )
+        host, colon, _ = self._settings.bind.rpartition(":")
+        if not colon:
+            raise ConfigurationError(f"gateways.kafka_pixy.bind: {self._settings.bind!r} is not host:port")
+        try:
+            port = self._server.add_insecure_port(self._settings.bind)
+        except RuntimeError as error:
+            raise OSError(f"gateways.kafka_pixy.bind: cannot listen on {self._settings.bind}") from error
+        self._address = f"{host}:{port}"
+        try:
+            await self._calls.run(self._instances.beat)
+        except BusError as error:
+            raise OSError(f"the bus does not answer: {error}") from error
+        self._arrivals.start()
+        self._upkeep = self._loop.create_task(self._keep_up())
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """No new calls; those that wait end, asynchronous messages are written, what nobody saw is given back."""
+        self._is_stopping = True
+        stopping = self._loop.create_task(self._server.stop(_STOP_SECONDS))
+        self._upkeep.cancel()
+        await asyncio.gather(*(consumer.close() for consumer in self._consumers.values()))
+        await stopping
+        lost = await self._producer.flush(self._settings.flush_seconds)
+        if lost:
+            metrics.DROPPED.labels("stop").inc(lost)
+            log.error("messages_not_written", messages=lost)
+        await asyncio.to_thread(self._arrivals.close)
+        try:
+            await self._calls.run(self._instances.leave)
+        except BusError as error:
+            log.warning("bus_unavailable", error=str(error))
+        await asyncio.to_thread(self._calls.close)
+
+    def problems(self) -> tuple[str, ...]:
+        return (self._problem,) if self._problem else ()
+
+    def details(self) -> Mapping[str, Any]:
+        consumers = list(self._consumers.values())
+        return {
+            "address": self._address,
+            "lines": len(consumers),
+            "waiting_calls": sum(consumer.waiting for consumer in consumers),
+        }
+
+    async def _keep_up(self) -> None:
+        """Say that this gateway lives, and end lines that nobody asks for."""
+        while True:
+            try:
+                await self._calls.run(self._instances.beat)
+                self._is_alone = len(await self._calls.run(self._instances.living)) <= 1
+                self._problem = ""
+            except BusError as error:
+                self._problem = f"the bus does not answer: {error}"
+                metrics.BUS_FAILURES.labels("beat").inc()
+            oldest = time.monotonic() - _LINE_SECONDS
+            for place, consumer in list(self._consumers.items()):
+                if consumer.is_idle and consumer.used_at < oldest:
+                    del self._consumers[place]
+                    await consumer.close()
+            self._watch()
+            metrics.LINES.set(len(self._consumers))
+            metrics.WAITING_CALLS.set(sum(consumer.waiting for consumer in self._consumers.values()))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _watch(self) -> None:
+        self._arrivals.watch(frozenset(topic for topic, _ in self._consumers))
+
+    def _tell(self, topic: str) -> None:
+        self._loop.call_soon_threadsafe(self._arrived, topic)
+
+    def _arrived(self, topic: str) -> None:
+        for place, consumer in self._consumers.items():
+            if place[0] == topic:
+                consumer.arrived()
+
+    # ---- the three methods
+    async def _produce(self, request: pixy.ProdRq) -> pixy.ProdRs:
+        self._check_cluster(request.cluster)
+        key = None if request.key_undefined else request.key_value
+        try:
+            record = records.record_of(request.topic, request.message, key=key)
+        except InvalidRequest as error:
+            raise _Refused(Code.INVALID_ARGUMENT, str(error)) from error
+        size = len(request.message) + len(key or b"") + _MESSAGE_OVERHEAD_BYTES
+        if size > MAX_MESSAGE_BYTES:
+            if not request.async_mode:
+                raise _Refused(Code.INTERNAL, f"a message has at most {MAX_MESSAGE_BYTES} bytes; this one has {size}")
+            metrics.DROPPED.labels("size").inc()
+            return pixy.ProdRs(partition=-1, offset=-1)
+        try:
+            if request.topic not in self._known_topics:
+                await self._calls.run(lambda: self._make_topic(request.topic))
+                self._known_topics.add(request.topic)
+            if request.async_mode:
+                await self._producer.accept(request.topic, record)
+                return pixy.ProdRs(partition=-1, offset=-1)
+            written = await self._producer.write(request.topic, record)
+        except BusError as error:
+            raise _Refused(Code.INTERNAL, f"the message was not written: {error}") from error
+        return pixy.ProdRs(partition=written.partition, offset=written.offset)
+
+    def _make_topic(self, topic: str) -> None:
+        if not self._bus.partitions(topic):
+            self._bus.create_topic(topic, self._settings.partitions or None)
+
+    async def _consume(self, request: pixy.ConsNAckRq) -> pixy.ConsRs:
+        arrived = time.monotonic()
+        self._check_cluster(request.cluster)
+        is_explicit = not request.no_ack and not request.auto_ack
+        if is_explicit and (request.ack_partition < 0 or request.ack_offset < 0):
+            raise _Refused(
+                Code.INVALID_ARGUMENT, f"invalid ack: ({request.ack_partition}, {request.ack_offset}) is below zero"
+            )
+        consumer = await self._consumer(request.topic, request.group, arrived)
+        if is_explicit and request.ack_offset <= _LARGEST_OFFSET:
+            consumer.acks.begin(request.ack_partition, request.ack_offset)
+        offered = await self._next(consumer, arrived)
+        record = offered.record
+        if request.auto_ack and not request.no_ack:
+            await self._ack_unseen(consumer, offered)
+        return pixy.ConsRs(
+            partition=record.partition,
+            offset=record.offset,
+            key_value=record.key or b"",
+            key_undefined=record.key is None,
+            message=records.as_published(record),
+        )
+
+    async def _ack_unseen(self, consumer: Consumer, offered: GroupRecord) -> None:
+        try:
+            await consumer.acks.begin(offered.record.partition, offered.record.offset)
+        except BusError as error:
+            # The message is answered all the same, and comes again after its time.
+            log.info("answered_unacknowledged", topic=consumer.topic, group=consumer.group, error=str(error))
+        except asyncio.CancelledError:
+            # Nobody saw it. What the bus may have been told already is over before the next call gets it.
+            self._returning = {task for task in self._returning if not task.done()}
+            self._returning.add(self._loop.create_task(_return(consumer, offered)))
+            raise
+
+    async def _next(self, consumer: Consumer, arrived: float) -> GroupRecord:
+        call = consumer.join(arrived)
+        if call is None:
+            raise _Refused(Code.RESOURCE_EXHAUSTED, "too many requests wait for this group and topic")
+        try:
+            # A future of its own is waited for, so that a cancelled call does not take away what it holds.
+            await asyncio.wait([call.outcome])
+        except asyncio.CancelledError:
+            consumer.leave(call)
+            raise
+        offered = call.outcome.result()
+        if offered is not None:
+            return offered
+        if consumer.problem:
+            raise _Refused(Code.INTERNAL, f"the group cannot be read: {consumer.problem}")
+        raise _Refused(Code.NOT_FOUND, "long polling timeout")
+
+    async def _consumer(self, topic: str, group: str, arrived: float) -> Consumer:
+        if not group or len(group.encode()) > MAX_GROUP_BYTES or not group.isprintable():
+            raise _Refused(Code.INVALID_ARGUMENT, f"{group!r} is no name of a group")
+        if not records.is_visible(topic) or len(topic.encode()) > records.MAX_TOPIC_BYTES or not topic.isprintable():
+            await asyncio.sleep(arrived + self._settings.long_polling_seconds - time.monotonic())
+            raise _Refused(Code.NOT_FOUND, "long polling timeout")
+        found = self._consumers.get((topic, group))
+        if self._is_stopping:
+            raise _Refused(Code.UNAVAILABLE, "this gateway is being stopped")
+        if found is None:
+            if len(self._consumers) >= MAX_LINES:
+                raise _Refused(Code.RESOURCE_EXHAUSTED, "too many groups are served; try again later")
+            me = Me(self._instances.name, self._instances.living, lambda: self._is_alone)
+            found = Consumer(self._bus, self._calls, topic, group, self._settings, me)
+            self._consumers[topic, group] = found
+            self._watch()
+        return found
+
+    async def _ack(self, request: pixy.AckRq) -> pixy.AckRs:
+        self._check_cluster(request.cluster)
+        if request.partition < 0 or request.offset < 0:
+            raise _Refused(Code.INVALID_ARGUMENT, f"invalid ack: ({request.partition}, {request.offset}) is below zero")
+        try:
+            if not await self._calls.run(lambda: self._is_served(request)):
+                raise _Refused(Code.INTERNAL, "this partition was never served to this group")
+            consumer = self._consumers.get((request.topic, request.group))
+            if consumer is not None and request.offset <= _LARGEST_OFFSET:
+                await consumer.acks.begin(request.partition, request.offset)
+            elif request.offset <= _LARGEST_OFFSET:
+                await self._calls.run(
+                    lambda: self._bus.acknowledge(request.topic, request.group, request.partition, [request.offset])
+                )
+        except BusError as error:
+            raise _Refused(Code.INTERNAL, f"the acknowledgement was not written: {error}") from error
+        return pixy.AckRs()
+
+    def _is_served(self, request: pixy.AckRq) -> bool:
+        """Also where it was another gateway, or this one before a restart."""
+        if not records.is_visible(request.topic) or request.partition >= self._bus.partitions(request.topic):
+            return False
+        is_open = (request.topic, request.group) in self._consumers
+        return is_open or request.group in self._bus.groups(request.topic)
+
+    def _check_cluster(self, name: str) -> None:
+        if name and name != self._settings.cluster:
+            raise _Refused(Code.INVALID_ARGUMENT, f"proxy `{name}` does not exist")
+
+
+async def _return(consumer: Consumer, offered: GroupRecord) -> None:
+    await consumer.acks.flush()
+    consumer.take_back(offered)
+
+
+def _answering(
+    method: str, behaviour: Callable[..., Awaitable[Any]]
+) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]:
+    async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            found = await behaviour(request)
+        except _Refused as refused:
+            metrics.CALLS.labels(method, refused.code.name).inc()
+            await context.abort(refused.code, refused.text)
+        except asyncio.CancelledError:
+            metrics.CALLS.labels(method, Code.CANCELLED.name).inc()
+            raise
+        metrics.CALLS.labels(method, Code.OK.name).inc()
+        return found
+
+    return answer

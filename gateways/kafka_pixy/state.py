@@ -1,0 +1,175 @@
+"""The line of consume calls of one group on one topic: who gets which message. Pure.
+
+`Call` is whatever the server knows a call by. Times are monotonic seconds and come as arguments.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from bus.api import GroupRecord
+
+Call = TypeVar("Call")
+
+#: Records are read ahead for calls that come as fast as those of this time before; so long they wait for one.
+READ_AHEAD_SECONDS = 0.1
+_READ_AHEAD_RECORDS = 64
+
+
+@dataclass(slots=True)
+class _Waiting:
+    arrived: float
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandOut(Generic[Call]):
+    call: Call
+    offered: GroupRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Read so many records, of these partitions only."""
+
+    records: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Line(Generic[Call]):
+    """`capacity`: calls that may wait. `max_pending`: unacknowledged records of a partition, from which on it gives no
+    new ones. `max_retries`: how often a record is offered again, -1 for ever. `reads_ahead`: for calls that have not
+    come yet, which is wrong where another gateway's wait already.
+    """
+
+    capacity: int
+    max_pending: int
+    max_retries: int
+    partitions: int = 0
+    reads_ahead: bool = False
+    _calls: dict[Call, _Waiting] = field(default_factory=dict)
+    _again: deque[GroupRecord] = field(default_factory=deque)
+    _fresh: deque[GroupRecord] = field(default_factory=deque)
+    _offered_at: float = 0.0
+    _pending: dict[int, int] = field(default_factory=dict)
+    _served: deque[float] = field(default_factory=deque)
+
+    def __len__(self) -> int:
+        """Calls that wait."""
+        return len(self._calls)
+
+    @property
+    def calls(self) -> list[Call]:
+        """Those that wait, in the order of their arrival."""
+        return list(self._calls)
+
+    @property
+    def buffered(self) -> int:
+        return len(self._again) + len(self._fresh)
+
+    # ---- calls
+    def join(self, call: Call, arrived: float, deadline: float) -> bool:
+        """False when the line is full."""
+        if len(self._calls) >= self.capacity:
+            return False
+        self._calls[call] = _Waiting(arrived, deadline)
+        return True
+
+    def leave(self, call: Call) -> bool:
+        """Whether it still waited."""
+        return self._calls.pop(call, None) is not None
+
+    # ---- records
+    def offer(self, records: Iterable[GroupRecord], now: float) -> None:
+        """Take new records that the bus handed to us."""
+        self._fresh.extend(records)
+        self._offered_at = now
+
+    def offer_again(self, records: Sequence[GroupRecord], now: float) -> list[GroupRecord]:
+        """Take records that others had before: they go before what is new, in the order of their offsets.
+
+        Those that were offered often enough are returned and not taken.
+        """
+        spent = [offered for offered in records if 0 <= self.max_retries < offered.deliveries - 1]
+        again = [offered for offered in records if offered not in spent] if spent else records
+        if again:
+            self._again = deque(sorted((*self._again, *again), key=_place))
+            self._offered_at = now
+        return spent
+
+    def take_back(self, offered: GroupRecord) -> None:
+        """A record whose call was cancelled before it saw it: the next call gets it."""
+        queue = self._fresh if offered.deliveries == 1 else self._again
+        queue.appendleft(offered)
+
+    def hand_out(self, now: float) -> list[HandOut[Call]]:
+        """Give what there is to the calls that came first; to none whose time is up."""
+        found: list[HandOut[Call]] = []
+        for call, waiting in list(self._calls.items()):
+            if not self.buffered:
+                break
+            if waiting.deadline <= now:
+                continue
+            del self._calls[call]
+            offered = self._again.popleft() if self._again else self._fresh.popleft()
+            found.append(HandOut(call, offered))
+            self._served.append(now)
+        return found
+
+    def acknowledged(self, acks: Sequence[tuple[int, int]]) -> None:
+        """(partition, offset): not to be offered any more where they wait here."""
+        if self.buffered:
+            gone = set(acks)
+            self._again = deque(offered for offered in self._again if _place(offered) not in gone)
+            self._fresh = deque(offered for offered in self._fresh if _place(offered) not in gone)
+
+    def give_up(self, now: float) -> list[GroupRecord]:
+        """Records that nobody came for in time, to be given back to the bus."""
+        if not self.buffered or self._calls or now - self._offered_at < READ_AHEAD_SECONDS:
+            return []
+        return self.clear()
+
+    def clear(self) -> list[GroupRecord]:
+        """All records that wait here, to be given back."""
+        found = [*self._again, *self._fresh]
+        self._again.clear()
+        self._fresh.clear()
+        return found
+
+    # ---- what to read
+    def set_pending(self, pending: Mapping[int, int]) -> None:
+        """Unacknowledged records by partition, as the bus counts them."""
+        self._pending = dict(pending)
+
+    def add_pending(self, partition: int, records: int) -> None:
+        self._pending[partition] = max(0, self._pending.get(partition, 0) + records)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a partition has so many unacknowledged records that it gives no new ones."""
+        return any(count >= self.max_pending for count in self._pending.values())
+
+    def missing(self, now: float) -> int:
+        """How many records the calls could take that are not here; 0 when nobody waits."""
+        while self._served and self._served[0] < now - READ_AHEAD_SECONDS:
+            self._served.popleft()
+        if len(self._calls) <= self.buffered:
+            return 0
+        ahead = min(len(self._served), _READ_AHEAD_RECORDS) if self.reads_ahead else 0
+        return len(self._calls) - self.buffered + ahead
+
+    def want(self, now: float) -> Want | None:
+        """New records to read; None when nobody waits for one, or acknowledgements must come first."""
+        missing = self.missing(now)
+        room = {p: self.max_pending - self._pending.get(p, 0) for p in range(self.partitions)}
+        open_partitions = tuple(p for p, left in room.items() if left > 0)
+        if not missing or not open_partitions:
+            return None
+        # One partition may have all that is read.
+        return Want(min(missing, *(room[p] for p in open_partitions)), open_partitions)
+
+
+def _place(offered: GroupRecord) -> tuple[int, int]:
+    return offered.record.partition, offered.record.offset
