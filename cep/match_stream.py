@@ -24,7 +24,7 @@ from cep.relation import partition_codes, sorted_order
 from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.search import Found, Matches, PartitionSearch, StepLimit, WorkLimit
 from cep.slots import Slots
-from cep.vector import Array, Index, is_ascending, ranges
+from cep.vector import Array, Index, is_ascending, is_every, ranges
 from core.errors import TriggerRejected
 
 Key = tuple[Any, ...]
@@ -250,7 +250,7 @@ class MatchStream:
             at = 2 * np.array(users, np.int64)
             firsts[at], lengths[at] = total + np.cumsum(counts) - counts, counts
             picked = ranges(places, counts)
-            sources.append(chunk.rows if _is_all(picked, chunk.rows.length) else chunk.rows.take(picked))
+            sources.append(chunk.rows if is_every(picked, chunk.rows.length) else chunk.rows.take(picked))
             total += len(picked)
         firsts[1::2] = total + np.array([start for _, start, _ in touched], np.int64)
         lengths[1::2] = np.array([end - start for _, start, end in touched], np.int64)
@@ -259,7 +259,7 @@ class MatchStream:
             total += grouped.length
         order = ranges(firsts, lengths)
         found = joined(sources)
-        return found if _is_all(order, total) else found.take(order)
+        return found if is_every(order, total) else found.take(order)
 
     def _test(self, part: Partition, row_masks: Array, times: list[int], shift: int, watermark: int | None) -> None:
         closed = watermark == FOREVER
@@ -524,10 +524,6 @@ def columns_of(plan: RecognizePlan) -> frozenset[int]:
     if plan.time_column is not None:
         found.add(plan.time_column)
     return frozenset(found)
-
-
-def _is_all(order: Index, length: int) -> bool:
-    return len(order) == length and (not length or (int(order[0]) == 0 and bool((order[1:] - order[:-1] == 1).all())))
 
 
 def _split(

@@ -168,11 +168,15 @@ class Group:
     at: Position = field(default=BEGIN, compare=False)
 
     def run(self, inputs: Inputs) -> Relation:
-        rows = self.inner.run(inputs)
+        return self.over(self.inner.run(inputs))[0]
+
+    def over(self, rows: Relation) -> tuple[Relation, Index]:
+        """The groups of `rows`, and the number of the last row of each; of no row where there is none."""
         values = rows.values()
         keys = [values.value(key) for key in self.keys]
         if not keys and rows.length == 0:
-            return Relation([empty_value(node.function, node.type, 1) for node in self.aggregates], 1)
+            alone = [empty_value(node.function, node.type, 1) for node in self.aggregates]
+            return Relation(alone, 1), np.zeros(0, np.int64)
         numbers = partition_codes(keys, rows.length)
         order = np.argsort(numbers, kind="stable").astype(np.int64)
         grouped = numbers[order]
@@ -185,7 +189,7 @@ class Group:
             arguments = [values.value(argument).expand().take(order) for argument in node.arguments]
             over = reduced(node.function, arguments, firsts, sizes, rows.length, node.type)
             found.append(over.take(appearance))
-        return Relation(found, len(firsts))
+        return Relation(found, len(firsts)), order[firsts + sizes - 1][appearance]
 
 
 @dataclass(frozen=True, slots=True)

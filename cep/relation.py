@@ -107,8 +107,17 @@ def partition_codes(columns: Sequence[Vector], length: int) -> Index:
         if index == 0:
             found = part
             continue
-        found = ranks_of(found * (int(part.max(initial=0)) + 1) + part)
+        kinds = int(part.max(initial=0)) + 1
+        if kinds * (int(found.max(initial=0)) + 1) <= length or not _follows(part, found):
+            found = ranks_of(found * kinds + part)
     return found
+
+
+def _follows(part: Index, found: Index) -> bool:
+    """Whether rows with one number in `found` have one in `part` as well, as the end of a window has by its start."""
+    of_number = np.zeros(int(found.max(initial=0)) + 1, np.int64)
+    of_number[found] = part
+    return bool((of_number.take(found) == part).all())
 
 
 def sort_codes(vector: Vector, key: SortKey) -> Index | None:

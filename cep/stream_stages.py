@@ -12,11 +12,11 @@ from cep.evaluation import RowValues
 from cep.expressions import Column, walk
 from cep.over import RANKING, Over, WindowFunction
 from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
-from cep.relation import Relation, arranged, partition_codes
+from cep.relation import Relation, arranged
 from cep.release import Clock, Rows, compact, joined
 from cep.running_over import RunningTotals, running_functions
 from cep.slots import Slots
-from cep.vector import Bools, Index
+from cep.vector import Bools, Index, is_every
 from cep.windows import WindowTable
 
 STATELESS = (Filter, Project, Renamed, Narrowed)
@@ -256,17 +256,16 @@ class GroupStage:
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
         if together.length == 0:
-            return together.replaced(self._grouped(self._with_windows(together).relation))
+            return together.replaced(self.group.over(self._with_windows(together).relation)[0])
         expanded = self._with_windows(together)
         ends = expanded.relation.column(self._end).values
-        watermark = self._watermarks(expanded, clock)
-        before = self._before(expanded)
+        watermark, before = self._reached(expanded, clock)
         # A row at the very end of a session still belongs to it, and rows at the watermark have not come yet.
         reached_at = ends + 1 if self.window.function == "SESSION" else ends
         due = (reached_at <= watermark) & (reached_at > before)
         ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
-        result = self._grouped(ripe.relation)
-        found = self._described(result, ripe)
+        result, last = self.group.over(ripe.relation)
+        found = self._described(result, ripe, last)
         self._keep(together, expanded, reached_at > watermark)
         # Rows that come never belong to a window that was put out: only kept ones may.
         waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
@@ -285,42 +284,29 @@ class GroupStage:
             given, window.function, window.time_column, window.intervals, window.partition, window.fields, window.at
         )
         picked, relation = moved.run_numbered({})
+        if is_every(picked, rows.length):
+            return Rows(relation, rows.time, picked, rows.ticker)
         return Rows(relation, rows.time[picked], picked, rows.ticker.take(pa.array(picked, pa.int64())))
 
-    def _watermarks(self, rows: Rows, clock: Clock) -> Index:
-        if self._by_ticker:
-            return self._by_name(rows, clock.of)
-        least = clock.least
-        return np.full(rows.length, -(2**63) if least is None else least, dtype=np.int64)
-
-    def _before(self, rows: Rows) -> Index:
+    def _reached(self, rows: Rows, clock: Clock) -> tuple[Index, Index]:
+        """Per row how far time is known, and how far it was before."""
         if not self._by_ticker:
-            return np.full(rows.length, -(2**63) if self._least is None else self._least, dtype=np.int64)
-        return self._by_name(rows, self._seen.get)
-
-    @staticmethod
-    def _by_name(rows: Rows, value_of: Callable[[str], int | None]) -> Index:
+            now, before = (-(2**63) if least is None else least for least in (clock.least, self._least))
+            return np.full(rows.length, now, np.int64), np.full(rows.length, before, np.int64)
         encoded = rows.ticker.dictionary_encode()
-        values = map(value_of, encoded.dictionary.to_pylist())
-        known = np.array([-(2**63) if value is None else value for value in values], dtype=np.int64)
-        found: Index = known[encoded.indices.to_numpy(zero_copy_only=False)]
-        return found
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
-    def _grouped(self, relation: Relation) -> Relation:
-        group = self.group
-        return Group(_Given((), relation), group.keys, group.aggregates, group.fields).run({})
+        def of_rows(value_of: Callable[[str], int | None]) -> Index:
+            known = [-(2**63) if value is None else value for value in map(value_of, names)]
+            found: Index = np.array(known, np.int64).take(codes)
+            return found
 
-    def _described(self, result: Relation, ripe: Rows) -> Rows:
-        """Times and tickers of the groups: of the last row of each."""
+        return of_rows(clock.of), of_rows(self._seen.get)
+
+    def _described(self, result: Relation, ripe: Rows, rows: Index) -> Rows:
+        """Times and tickers of the groups: of the last row of each (`rows`)."""
         if ripe.length == 0:
             return ripe.replaced(result)
-        keys = [ripe.relation.values().value(key) for key in self.group.keys]
-        numbers = partition_codes(keys, ripe.length)
-        _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
-        last = np.zeros(len(first), dtype=np.int64)
-        np.maximum.at(last, inverse, np.arange(ripe.length, dtype=np.int64))
-        order = np.argsort(first, kind="stable")
-        rows = last[order]
         end = ripe.relation.column(self._end).values[rows]
         return Rows(result, end - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
 

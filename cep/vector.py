@@ -14,6 +14,10 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
+#: Fewer values are sorted at once; a table of values may have so many times their places; of so many, evenly spread, it
+#: is asked whether few differ.
+_MANY, _SPREAD, _SAMPLE = 256, 4, 256
+
 
 class Vector:
     """`length` values of one type. `valid` is None when no value is NULL.
@@ -230,11 +234,31 @@ def ranks_of(values: npt.NDArray[Any]) -> Index:
     """Dense numbers with the order of the values. Equal neighbours, as those of one window, are sorted as one."""
     firsts = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 4 * len(firsts) > len(values) or not len(values):
-        return np.unique(values, return_inverse=True)[1].astype(np.int64)
+        return _ranks(values)
     firsts = np.concatenate([np.zeros(1, np.int64), firsts])
-    of_run = np.unique(values[firsts], return_inverse=True)[1].astype(np.int64)
-    found: Index = np.repeat(of_run, np.diff(firsts, append=len(values)))
+    found: Index = np.repeat(_ranks(values[firsts]), np.diff(firsts, append=len(values)))
     return found
+
+
+def _ranks(values: npt.NDArray[Any]) -> Index:
+    """Sorted only where nothing quicker will do: a table of the values where they lie close together, else the few
+    that differ."""
+    if values.dtype == np.int64 and len(values) >= _MANY:
+        least = int(values.min())
+        if int(values.max()) - least < _SPREAD * len(values):
+            above = values - least
+            present = np.zeros(int(above.max()) + 1, np.bool_)
+            present[above] = True
+            close: Index = (np.cumsum(present) - 1).take(above)
+            return close
+        if 2 * len(np.unique(values[:: len(values) // _SAMPLE])) < _SAMPLE:
+            encoded = pa.array(values).dictionary_encode()
+            known = encoded.dictionary.to_numpy()
+            ranks = np.empty(len(known), np.int64)
+            ranks[np.argsort(known)] = np.arange(len(known))
+            few: Index = ranks.take(encoded.indices.to_numpy())
+            return few
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
@@ -255,3 +279,10 @@ def ranges(firsts: Index, lengths: Index) -> Index:
 
 def is_ascending(numbers: Index) -> bool:
     return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def is_every(numbers: Index, length: int) -> bool:
+    """Whether these are 0 to `length` - 1 in order."""
+    if len(numbers) != length:
+        return False
+    return not length or (int(numbers[0]) == 0 and bool((numbers[1:] - numbers[:-1] == 1).all()))

@@ -9,7 +9,7 @@ from cep.plans import Inputs, Plan
 from cep.relation import Relation, partition_codes
 from cep.tokens import Position
 from cep.types import SqlType
-from cep.vector import Index, Vector
+from cep.vector import Index, Vector, is_every
 
 _MAX_WINDOWS_PER_ROW = 10_000
 _MAX_ROWS = 50_000_000
@@ -44,7 +44,9 @@ class WindowTable:
         picked, starts, ends = self._assign(rows, times.values[known], known)
         kind = times.type
         bounds = (starts, ends, ends - _MILLISECOND)
-        return picked, rows.take(picked).with_columns([Vector(kind, values, None) for values in bounds])
+        # Most windows share no row and leave none out.
+        expanded = rows if is_every(picked, rows.length) else rows.take(picked)
+        return picked, expanded.with_columns([Vector(kind, values, None) for values in bounds])
 
     def _assign(self, rows: Relation, times: Index, known: Index) -> tuple[Index, Index, Index]:
         if self.function == "SESSION":
