@@ -7,6 +7,7 @@ that a daemon that is faster waits, and one whose function hangs hears nothing a
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -23,6 +24,13 @@ QUEUED = 4_096
 #: Taken together, so that what a call costs is shared.
 _AT_ONCE = 2_048
 _TEXT = 1_000
+#: A daemon passes points on in a second thread. When a task is stopped it does not wait for that one, and a point that is
+#: there when the output has ended makes it panic, with all its tasks. So the output ends a while after the last point.
+LINGER_SECONDS = 0.25
+#: Keepalives in front of what a function says at the end of its input: of a stopped task the daemon takes each further
+#: response or gives up reading, by chance. What is still read behind these belongs to a task whose input has ended by
+#: itself.
+PROBES = 32
 
 
 class Connection:
@@ -47,6 +55,8 @@ class Connection:
         self._session = Session(kind, is_batch, say)
         self._requests: queue.Queue[Request | None] = queue.Queue(QUEUED)
         self._has_failed = threading.Event()
+        #: The time of the last keepalive.
+        self._heard = 0
 
     def run(self) -> bool:
         """Until the daemon closes its side and all answers are written; False where it ended otherwise."""
@@ -60,7 +70,12 @@ class Connection:
             self._fail(f"the connection broke: {error}")
         self._requests.put(None)
         worker.join()
+        self._linger()
         return not self._has_failed.is_set()
+
+    def _linger(self) -> None:
+        if self._writer.sent_points_at is not None:
+            time.sleep(max(0.0, self._writer.sent_points_at + LINGER_SECONDS - time.monotonic()))
 
     def _read(self) -> None:
         while (request := self._frames.next()) is not None:
@@ -69,7 +84,7 @@ class Connection:
             kind = request.WhichOneof("message")
             if kind == "keepalive":
                 response = Response()
-                response.keepalive.time = request.keepalive.time
+                response.keepalive.time = self._heard = request.keepalive.time
                 self._writer.send([response])
             elif kind == "info":
                 self._writer.send([info_of(self._kind, self._is_batch)])
@@ -91,7 +106,7 @@ class Connection:
         try:
             self._writer.send(self._session.handle(requests))
             if not is_open:
-                self._writer.send(self._session.finish())
+                self._finish()
         except (Refused, CandlewrightError) as error:
             self._fail(str(error))
         except OSError as error:
@@ -99,6 +114,13 @@ class Connection:
         except Exception as error:
             # The outermost loop of this use: the task hears why it ends, others go on.
             self._fail(f"{type(error).__name__}: {error}")
+
+    def _finish(self) -> None:
+        last = self._session.finish()
+        if last:
+            alive = Response()
+            alive.keepalive.time = self._heard
+            self._writer.send([*[alive] * PROBES, *last])
 
     def _fail(self, text: str) -> None:
         if self._has_failed.is_set():

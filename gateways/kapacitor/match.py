@@ -226,15 +226,18 @@ class Matcher:
         made = []
         columns = [(name, events.table.column(place)) for place, (name, _) in enumerate(self.query.columns)]
         cells = [(name, _plain(column)) for name, column in columns]
-        numbers = None if events.context is None else events.context.match_number.tolist()
-        for row, (ticker, time) in enumerate(zip(events.ticker, events.time.tolist(), strict=True)):
+        context = events.context
+        numbers = [0] * len(events.ticker) if context is None else context.match_number.tolist()
+        # As of the platform's own events: the last row of a match, where a row is not one by itself.
+        times = (events.time if context is None else context.last_time).tolist()
+        for row, (ticker, time) in enumerate(zip(events.ticker, times, strict=True)):
             point = Point()
             point.CopyFrom(self._headers[ticker])
             point.time = time
             for name, values in cells:
                 if values[row] is not None and name not in point.tags and not _put(point, name, values[row]):
                     self.counts["not_sent"] += 1
-            point.fieldsInt["match_number"] = 0 if numbers is None else numbers[row]
+            point.fieldsInt["match_number"] = numbers[row]
             made.append(point)
         self.counts["events"] += len(made)
         return made

@@ -19,6 +19,10 @@ _HEAD = struct.Struct("<BI")
 _UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OverflowError, struct.error)
 
 
+#: A daemon that waits for the answer to init, or has not yet read a refusal, may ask for a snapshot.
+_WITHOUT_FUNCTION = ("info", "init", "keepalive", "snapshot")
+
+
 class Refused(Exception):
     """The daemon did what the protocol has no place for; the text ends the task."""
 
@@ -60,12 +64,15 @@ class Session:
     is_batch: bool = False
     say: Callable[..., None] = _ignore
     function: Function | None = None
+    _is_refused: bool = False
     _begin: BeginBatch | None = None
     _points: list[Point] = field(default_factory=list)
 
     def handle(self, requests: Sequence[Request]) -> list[Response]:
         """Responses to `requests`, which follow each other. Raises Refused."""
         responses: list[Response] = []
+        if self._is_refused:
+            requests = [request for request in requests if request.WhichOneof("message") in _WITHOUT_FUNCTION]
         for kind, run in groupby(requests, key=lambda request: request.WhichOneof("message")):
             if kind == "point":
                 responses += self._take([request.point for request in run])
@@ -93,6 +100,9 @@ class Session:
             return [response]
         if kind == "init":
             self._init(request, response)
+            return [response]
+        if kind == "snapshot" and self._is_refused:
+            response.snapshot.SetInParent()
             return [response]
         function = self._running(kind)
         if kind == "snapshot":
@@ -127,6 +137,7 @@ class Session:
             self.function = self.kind.make(options, is_batch=self.is_batch)
         except OptionsRefused as error:
             response.init.error = f"{self.kind.name}: {error}"
+            self._is_refused = True
             return
         response.init.success = True
         self.say("initialised", task=request.init.taskID, node=request.init.nodeID)

@@ -3,6 +3,7 @@ with nothing in it, an end without a begin, a batch of a negative or a huge size
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from protobuf import udf_frames
@@ -26,6 +27,8 @@ class ResponseWriter:
         self._write = write
         self._lock = threading.Lock()
         self._is_in_batch = False
+        #: When points were written last, by the monotonic clock.
+        self.sent_points_at: float | None = None
 
     def send(self, responses: Iterable[Response]) -> int:
         """How many were written. Raises UnsoundResponse, and then writes nothing of them; OSError where nobody reads
@@ -34,12 +37,16 @@ class ResponseWriter:
         with self._lock:
             is_in_batch = self._is_in_batch
             frames = []
+            has_points = False
             for response in responses:
                 is_in_batch = _checked(response, is_in_batch)
+                has_points = has_points or response.HasField("point")
                 frames.append(udf_frames.encode(response))
             if frames:
                 self._write(b"".join(frames))
             self._is_in_batch = is_in_batch
+            if has_points:
+                self.sent_points_at = time.monotonic()
             return len(frames)
 
 
