@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from bus.memory_bus import MemoryBus
 from core.settings import PREFIX, load_settings
 from flink_replacement_spark import session
 from flink_replacement_spark.jars import ICEBERG_AWS
+from gateways.enabled import enabled_gateways
 from tests.conftest import ROOT
 
 _COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -26,6 +28,7 @@ def test_all_parts_of_the_platform_are_services() -> None:
         "relay",
         "ingestor",
         "flink_replacement_spark",
+        "gateways",
     }
     assert {"redis", "catalog", "s3", "spark-master", "spark-worker"} <= _SERVICES.keys()
 
@@ -72,6 +75,19 @@ def test_the_pipeline_starts_with_its_settings_and_keeps_its_checkpoints(monkeyp
     assert conf["spark.jars"] == ICEBERG_AWS
     volumes = [volume.partition(":")[2] for volume in service["volumes"]]
     assert any(session.checkpoint_of(load_settings(), "live").startswith(f"file://{path}/") for path in volumes)
+
+
+def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = _PARTS["gateways"]
+    for key, value in service["environment"].items():
+        if key.startswith(PREFIX):
+            monkeypatch.setenv(key, value)
+    settings = load_settings()
+    names = [gateway.name for gateway in enabled_gateways(settings, MemoryBus())]
+    assert "kafka_pixy" in names
+    assert settings.gateways.kafka_pixy.bind == "0.0.0.0:19091"
+    grace = int(service["stop_grace_period"].removesuffix("s"))
+    assert settings.gateways.kafka_pixy.flush_seconds < grace
 
 
 @pytest.mark.skipif(

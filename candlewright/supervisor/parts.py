@@ -28,7 +28,8 @@ STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2
 ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
 #: A first start may fetch Spark's jars, and a large log takes Redis a while to load.
 START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
-STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0, INGESTOR: 15.0}
+#: Gateways write what they have accepted before they end.
+STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0, INGESTOR: 15.0, GATEWAYS: 40.0}
 SANDBOX_VENUE = "BINANCE"
 BUS_URL_FILE = "bus.url"
 #: Set where somebody uses another Spark by Spark Connect; with them no Spark of our own starts.
