@@ -88,8 +88,8 @@ class MemoryMessaging:
             else:
                 ready = (offset for offset, at in due.items() if at <= now)
                 chosen = sorted(ready, key=lambda o: (due[o], o))[:max_records]
-                while len(chosen) < max_records and (offset := read_next()) is not None:
-                    chosen.append(offset)
+                while len(chosen) < max_records and (new := read_next()) is not None:
+                    chosen.append(new)
             found = tuple(map(give, chosen))
             hidden = [at for at in due.values() if at > now]
             return Received(found, min(hidden) - now if hidden else None)
@@ -216,11 +216,12 @@ class MemoryMessaging:
                 halves[id].due = now + again_seconds
             return [Half(id, halves[id].payload, halves[id].asked) for _, id in ready]
 
-    def count_asked(self, queue: str, id: str) -> int:
+    def count_asked(self, queue: str, id: str, again_seconds: float) -> int:
         with self._changed:
             half = self._queue(queue).halves.get(id)
             if half is None:
                 return 0
+            half.due = time.monotonic() + again_seconds
             half.asked += 1
             return half.asked
 

@@ -126,8 +126,8 @@ class Messaging(Protocol):
         """Those whose sender is to be asked; they come again after `again_seconds`."""
         ...
 
-    def count_asked(self, queue: str, id: str) -> int:
-        """One more time; how often in all, 0 for one that is resolved."""
+    def count_asked(self, queue: str, id: str, again_seconds: float) -> int:
+        """One more time, and not again before `again_seconds`; how often in all, 0 for one that is resolved."""
         ...
 
     def resolve(

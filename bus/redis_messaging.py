@@ -92,8 +92,8 @@ class RedisMessaging:
         reply = self._store.run("half", queue, "claim", max_items, _milliseconds(again_seconds))
         return [Half(reply[at].decode(), reply[at + 1], int(reply[at + 2])) for at in range(0, len(reply), 3)]
 
-    def count_asked(self, queue: str, id: str) -> int:
-        return int(self._store.run("half", queue, "asked", id))
+    def count_asked(self, queue: str, id: str, again_seconds: float) -> int:
+        return int(self._store.run("half", queue, "asked", id, _milliseconds(again_seconds)))
 
     def resolve(
         self, queue: str, id: str, outcome: str, *, payload: bytes = b"", delay_seconds: float | None = None

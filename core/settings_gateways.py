@@ -32,7 +32,11 @@ class KafkaPixySettings(Group):
 class RocketMQSettings(Group):
     """`advertise`: the address (host:port) that clients are sent to, by default the one that they came with;
     `tls_cert`, `tls_key`: PEM files, by default a certificate made in the data directory; `nack_delays_seconds`: after
-    the first, second, … failure, the last one for all further; `access_keys`: secrets by key, empty = open to all.
+    the first, second, … failure, the last one for all further; `transaction_check_seconds`: until a silent sender is
+    asked, twice as long for each further time, up to ten times; `access_keys`: secrets by key, empty = open to all;
+    `create_topics`: whether a topic that does not exist is made by its first message or reader; `invisible_seconds`: of
+    receivers that name none; `deduplication_seconds`: how long a message id is known, so that a repeated send is not
+    stored again, 0 = not at all.
     """
 
     enabled: bool = False
@@ -47,6 +51,11 @@ class RocketMQSettings(Group):
     poll_max_seconds: float = Field(20.0, gt=0)
     client_expiry_seconds: float = Field(120.0, gt=0)
     access_keys: Mapping[str, str] = {}
+    create_topics: bool = True
+    invisible_seconds: float = Field(60.0, gt=0)
+    deduplication_seconds: float = Field(0.0, ge=0)
+    max_delay_hours: float = Field(960.0, gt=0)
+    max_waiting_polls: int = Field(4_096, ge=1)
 
 
 def _of_json(value: object) -> object:
@@ -57,10 +66,6 @@ def _of_json(value: object) -> object:
         except ValueError as error:
             raise ValueError(f"this is no JSON: {value}") from error
     return value
-
-
-def _replica() -> str:
-    return os.environ.get("NUMAFLOW_POD") or f"replica-{os.environ.get('NUMAFLOW_REPLICA') or 0}"
 
 
 class NumaflowSettings(Group):
@@ -76,8 +81,13 @@ class NumaflowSettings(Group):
     group: str = Field("numaflow", min_length=1)
     redeliver_seconds: float = Field(60.0, gt=0)
     start: Literal["beginning", "end"] = "beginning"
-    replica: str = Field(default_factory=_replica, min_length=1)
+    replica: str = ""
     grace_seconds: float = Field(5.0, ge=0)
+
+    @property
+    def consumer(self) -> str:
+        """The name of this replica in the group."""
+        return self.replica or os.environ.get("NUMAFLOW_POD") or f"replica-{os.environ.get('NUMAFLOW_REPLICA') or 0}"
 
     @field_validator("topic", mode="before")
     @classmethod

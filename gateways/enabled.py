@@ -6,6 +6,7 @@ from core.settings import Settings
 from gateways.gateway import Gateway
 from gateways.kafka_pixy.server import KafkaPixy
 from gateways.numaflow.server import NumaflowSource
+from gateways.rocketmq.server import RocketMQGateway
 
 
 def enabled_gateways(settings: Settings, bus: Bus) -> list[Gateway]:
@@ -15,6 +16,10 @@ def enabled_gateways(settings: Settings, bus: Bus) -> list[Gateway]:
         found.append(KafkaPixy(settings.gateways.kafka_pixy, bus))
     if settings.gateways.numaflow.enabled:
         found.append(NumaflowSource(settings.gateways.numaflow, bus))
+    if settings.gateways.rocketmq.enabled:
+        keys = settings.data_dir / "keys"
+        rocketmq = RocketMQGateway(settings.gateways.rocketmq, bus, keys=keys, partitions=settings.bus.partitions)
+        found.append(rocketmq)
     if not found:
         raise ConfigurationError("no gateway is enabled: set gateways.kafka_pixy.enabled, .rocketmq or .numaflow")
     return found

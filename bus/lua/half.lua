@@ -2,7 +2,7 @@
 --   'prepare', id, milliseconds until its sender is asked, payload   -> 1, or 0 when there is one of that id
 --   'look', id                                       -> payload or nothing
 --   'claim', how many, milliseconds until they are asked for again   -> {id, payload, times asked, ...}
---   'asked', id                                      -> times asked
+--   'asked', id, milliseconds until it is asked for again            -> times asked
 --   'resolve', id, outcome, payload for later ('' = its own), milliseconds from now ('' = goes nowhere)
 --                                                    -> the outcome that holds, '' for an unknown id
 local half, verb, id = 'cw:half:' .. ARGV[1], ARGV[2], ARGV[3]
@@ -36,7 +36,11 @@ elseif verb == 'claim' then
   end
   return reply
 elseif verb == 'asked' then
-  return redis.call('HEXISTS', items, id) == 1 and redis.call('HINCRBY', asked, id, 1) or 0
+  if redis.call('HEXISTS', items, id) == 0 then
+    return 0
+  end
+  redis.call('ZADD', half, at(ARGV[4]), id)
+  return redis.call('HINCRBY', asked, id, 1)
 end
 local resolved_key = 'cw:resolved:' .. ARGV[1] .. ':' .. id
 local known = redis.call('GET', resolved_key)

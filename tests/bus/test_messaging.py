@@ -244,7 +244,7 @@ def test_a_half_message_is_resolved_once(store: Store) -> None:
     assert queue.resolve("q", "x", "rollback") == "commit"
     assert queue.resolve("q", "unknown", "commit", delay_seconds=0) == ""
     assert queue.half("q", "x") is None
-    assert queue.count_asked("q", "x") == 0
+    assert queue.count_asked("q", "x", 0) == 0
     assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == [("x", b"p")]
 
 
@@ -260,7 +260,7 @@ def test_undecided_messages_are_asked_for_again_and_again(store: Store) -> None:
     queue.prepare("q", "x", b"p", 0)
     queue.prepare("q", "y", b"p", HOUR)
     assert [(half.id, half.asked) for half in queue.claim_unresolved("q", max_items=9, again_seconds=0)] == [("x", 0)]
-    assert queue.count_asked("q", "x") == 1
+    assert queue.count_asked("q", "x", 0) == 1
     (half,) = queue.claim_unresolved("q", max_items=9, again_seconds=HOUR)
     assert (half.id, half.payload, half.asked) == ("x", b"p", 1)
     assert queue.claim_unresolved("q", max_items=9, again_seconds=HOUR) == []

@@ -1,0 +1,1 @@
+"""RocketMQ's v1 service over the platform's bus."""

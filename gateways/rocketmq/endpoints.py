@@ -1,0 +1,33 @@
+"""Where clients are sent: they talk only to the addresses that a route names."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
+from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
+
+
+def endpoints_of(asked: definition.Endpoints, advertise: str) -> definition.Endpoints:
+    """What the client came with, which it can reach, unless an address is advertised. Raises Refused."""
+    if not asked.addresses or not all(address.host for address in asked.addresses):
+        raise Refused(INVALID_ARGUMENT, "the endpoints are missing: the address that the client was given")
+    if not advertise:
+        return asked
+    host, port = host_and_port(advertise)
+    return definition.Endpoints(scheme=_scheme(host), addresses=[definition.Address(host=host, port=port)])
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Of `host:port`, an IPv6 host in brackets. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    number = int(port)
+    if not host or not 0 <= number < 65_536:
+        raise ValueError(f"{text!r} is no host:port")
+    return host.strip("[]"), number
+
+
+def _scheme(host: str) -> definition.AddressScheme:
+    try:
+        found: IPv4Address | IPv6Address = ip_address(host)
+    except ValueError:
+        return definition.DOMAIN_NAME
+    return definition.IPv4 if found.version == 4 else definition.IPv6

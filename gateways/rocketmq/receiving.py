@@ -1,0 +1,451 @@
+"""Messages out: received by groups, each hidden for a time, and pulled by offset."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from bus.api import TopicPartition
+from bus.messaging import Delivery, Received, Settled
+from core.errors import BusError, OffsetOutOfRange
+from core.log import get_logger
+from core.settings_gateways import RocketMQSettings
+from gateways.rocketmq import handles, messages, state
+from gateways.rocketmq.clients import Clients
+from gateways.rocketmq.filters import Filter, filter_of
+from gateways.rocketmq.handles import Handle
+from gateways.rocketmq.metrics import DEAD, DELIVERED, FAILURES, FILTERED, REDELIVERED, SETTLED, WAITING
+from gateways.rocketmq.names import dead_letter_topic, group_of, topic_of
+from gateways.rocketmq.sending import QUEUE, Sending
+from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Refused, common
+from gateways.rocketmq.store import Store, set_within
+from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
+from protobuf.apache.rocketmq.v1 import service_pb2 as service
+
+log = get_logger()
+
+_MAX_BATCH = 256
+#: Of one reply; a larger message goes alone.
+_REPLY_BYTES = 4 << 20
+_MAX_HIDE_SECONDS = 12 * 3_600.0
+#: Of records that members of the group were given over another protocol.
+_OTHERS_SECONDS = 300.0
+#: How long a held call goes without a look where others may have settled or postponed something.
+_LOOK_SECONDS = 1.0
+_PAGE = 256
+
+
+class Receiving:
+    """`store_host`: told to clients as the place where messages are kept."""
+
+    def __init__(
+        self, settings: RocketMQSettings, store: Store, sending: Sending, clients: Clients, store_host: str
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._sending = sending
+        self._clients = clients
+        self._store_host = store_host
+        self._turn = itertools.count()
+        self._waiting = 0
+        self._stopping = asyncio.Event()
+        #: Kept so that they are not forgotten before they end.
+        self._afterwork: set[asyncio.Task[None]] = set()
+
+    # ---- groups
+    async def receive(
+        self, request: service.ReceiveMessageRequest, hold_seconds: float
+    ) -> service.ReceiveMessageResponse:
+        topic, group = topic_of(request.partition.topic), group_of(request.group)
+        accepts = filter_of(request.filter_expression)
+        count = await self._sending.partitions(topic)
+        # Pseudo partition -1 of some servers: any.
+        asked = list(range(count)) if request.partition.id == -1 else [request.partition.id]
+        if not 0 <= asked[0] < count:
+            raise Refused(NOT_FOUND, f"topic {topic} has no partition {request.partition.id}: there are {count}")
+        await self.join(topic, group, request.consume_policy, request)
+        hide = min(request.invisible_duration.ToMilliseconds() / 1_000, _MAX_HIDE_SECONDS)
+        hide = hide if hide > 0 else self._settings.invisible_seconds
+        most = max(1, min(request.batch_size, _MAX_BATCH))
+        until = time.monotonic() + hold_seconds
+        places = [(topic, partition) for partition in asked]
+        self._hold()
+        try:
+            while True:
+                arrived = self._store.watch(places)
+                found, due = await self._look(topic, group, asked, request, hide, most)
+                try:
+                    taken = await self._select(topic, group, found, accepts, request.partition.topic, hide)
+                except BaseException:
+                    # The caller hung up, or the store does not answer.
+                    self._later(self._undo(topic, group, found))
+                    raise
+                left = until - time.monotonic()
+                if taken or left <= 0 or self._stopping.is_set():
+                    break
+                if found:
+                    # All of it was filtered: there may be more at once.
+                    continue
+                pause = left if due is None else min(left, due, _LOOK_SECONDS)
+                await set_within(arrived, pause)
+        finally:
+            self._let_go()
+        reply = service.ReceiveMessageResponse(common=common(), messages=taken)
+        reply.delivery_timestamp.FromMilliseconds(round(time.time() * 1_000))
+        reply.invisible_duration.FromMilliseconds(round(hide * 1_000))
+        return reply
+
+    async def join(
+        self, topic: str, group: str, policy: int, request: service.ReceiveMessageRequest | None = None
+    ) -> None:
+        """Make the group where it does not exist, standing where its consume policy says."""
+        groups = await self._store.run(self._store.bus.groups, topic)
+        if group in groups:
+            return
+        at_end = policy in (definition.RESUME, definition.DISCARD)
+        await self._store.run(self._store.bus.create_group, topic, group, at_end=at_end)
+        if policy == definition.TARGET_TIMESTAMP and request is not None:
+            start_ms = request.initialization_timestamp.ToMilliseconds()
+            await self._store.run(self._pass_over, topic, group, start_ms)
+
+    async def acknowledge(self, request: service.AckMessageRequest) -> service.AckMessageResponse:
+        if request.WhichOneof("handle") == "offset":
+            raise Refused(INVALID_ARGUMENT, "an offset without a partition names no message: send the receipt handle")
+        handle = self._handle(request.receipt_handle, request.topic, request.group)
+        outcome = await self._store.run(self._store.queue.acknowledge, *_delivery(handle))
+        self._settled("ack", outcome, handle)
+        return service.AckMessageResponse(common=common())
+
+    async def refuse(self, request: service.NackMessageRequest) -> service.NackMessageResponse:
+        handle = self._handle(request.receipt_handle, request.topic, request.group)
+        attempt = max(request.delivery_attempt, handle.attempt)
+        most = request.max_delivery_attempts
+        if most <= 0:
+            most = state.max_attempts(await self._clients.live(), handle.group) or state.DEFAULT_MAX_ATTEMPTS
+        if attempt >= most:
+            await self._bury(handle, "attempts")
+        else:
+            delay = state.nack_delay(self._settings.nack_delays_seconds, attempt)
+            outcome = await self._store.run(self._store.queue.postpone, *_delivery(handle), delay)
+            self._settled("nack", outcome, handle)
+        return service.NackMessageResponse(common=common())
+
+    async def forward(
+        self, request: service.ForwardMessageToDeadLetterQueueRequest
+    ) -> service.ForwardMessageToDeadLetterQueueResponse:
+        handle = self._handle(request.receipt_handle, request.topic, request.group)
+        await self._bury(handle, "forwarded")
+        return service.ForwardMessageToDeadLetterQueueResponse(common=common())
+
+    # ---- by offset
+    async def offset(self, request: service.QueryOffsetRequest) -> service.QueryOffsetResponse:
+        topic, partition = await self._place(request.partition)
+        first, end = await self._bounds(topic, partition)
+        if request.policy == definition.BEGINNING:
+            found = first
+        elif request.policy == definition.END:
+            found = end
+        elif not request.HasField("time_point"):
+            raise Refused(INVALID_ARGUMENT, "the time_point is missing")
+        else:
+            wanted = request.time_point.ToMilliseconds()
+            found = await self._store.run(self._first_since, topic, partition, first, end, wanted)
+        return service.QueryOffsetResponse(common=common(), offset=found)
+
+    async def pull(self, request: service.PullMessageRequest, hold_seconds: float) -> service.PullMessageResponse:
+        topic, partition = await self._place(request.partition)
+        accepts = filter_of(request.filter_expression)
+        most = max(1, min(request.batch_size, _MAX_BATCH))
+        until = time.monotonic() + hold_seconds
+        at = request.offset
+        self._hold()
+        try:
+            while True:
+                arrived = self._store.watch([(topic, partition)])
+                first, end = await self._bounds(topic, partition)
+                reply = service.PullMessageResponse(common=common(), min_offset=first, max_offset=end)
+                if not first <= at <= end:
+                    reply.common.CopyFrom(common(OUT_OF_RANGE, f"offset {at} is not within {first} and {end}"))
+                    reply.next_offset = min(max(at, first), end)
+                    return reply
+                reply.next_offset = await self._page(topic, partition, at, most, accepts, request.partition, reply)
+                left = until - time.monotonic()
+                if reply.messages or left <= 0 or self._stopping.is_set():
+                    return reply
+                if reply.next_offset > at:
+                    at = reply.next_offset
+                    continue
+                await set_within(arrived, left)
+        finally:
+            self._let_go()
+
+    def stop(self) -> None:
+        """Answer the calls that are held."""
+        self._stopping.set()
+        self._store.nudge_all()
+
+    async def drain(self) -> None:
+        if self._afterwork:
+            await asyncio.wait(self._afterwork, timeout=5.0)
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
+    # ---- inside: groups
+    async def _look(
+        self,
+        topic: str,
+        group: str,
+        partitions: Sequence[int],
+        request: service.ReceiveMessageRequest,
+        hide: float,
+        most: int,
+    ) -> tuple[list[Delivery], float | None]:
+        """What there is now, and the seconds until something hidden is due."""
+        found: list[Delivery] = []
+        due: float | None = None
+        start = next(self._turn) % len(partitions)
+        for partition in [*partitions[start:], *partitions[:start]]:
+            call = asyncio.ensure_future(
+                self._store.run(
+                    self._store.queue.receive,
+                    topic,
+                    group,
+                    request.client_id or "rocketmq",
+                    partition,
+                    max_records=most - len(found),
+                    hide_seconds=hide,
+                    default_hide_seconds=max(hide, _OTHERS_SECONDS),
+                    in_order=request.fifo_flag,
+                )
+            )
+            try:
+                received = await asyncio.shield(call)
+            except asyncio.CancelledError:
+                self._later(self._give_back_when_done(call, topic, group, found))
+                raise
+            except BusError:
+                if group in await self._store.run(self._store.bus.groups, topic):
+                    raise
+                # It expired, or was deleted: from where it stood nothing is known.
+                await self.join(topic, group, definition.PLAYBACK)
+                continue
+            found += received.deliveries
+            if received.next_due_seconds is not None:
+                due = received.next_due_seconds if due is None else min(due, received.next_due_seconds)
+            if len(found) >= most:
+                break
+        return found, due
+
+    async def _select(
+        self,
+        topic: str,
+        group: str,
+        found: Sequence[Delivery],
+        accepts: Filter,
+        resource: definition.Resource,
+        hide: float,
+    ) -> list[definition.Message]:
+        """Of what was found, what goes into the reply; the rest is settled or given back."""
+        taken: list[definition.Message] = []
+        back: list[Delivery] = []
+        size = 0
+        most = state.max_attempts(await self._clients.live(), group) if found else None
+        until_ms = round((time.time() + hide) * 1_000)
+        for delivery in found:
+            record = delivery.record
+            message = messages.from_record(record, resource, self._store_host)
+            handle = Handle(topic, record.partition, record.offset, group, delivery.attempt, until_ms)
+            if not accepts(message):
+                # Else it would be pending for this group for ever.
+                await self._store.run(self._store.queue.acknowledge, *_delivery(handle))
+                FILTERED.inc()
+                continue
+            if most is not None and delivery.attempt > most:
+                await self._bury(handle, "never_answered")
+                continue
+            size += message.ByteSize()
+            if back or (taken and size > _REPLY_BYTES):
+                back.append(delivery)
+                continue
+            system = message.system_attribute
+            system.receipt_handle = handle.text()
+            system.delivery_attempt = delivery.attempt
+            system.invisible_period.FromMilliseconds(round(hide * 1_000))
+            taken.append(message)
+            DELIVERED.inc()
+            if delivery.attempt > 1:
+                REDELIVERED.inc()
+        if back:
+            await self._store.run(self._give_back, topic, group, back)
+        return taken
+
+    async def undeliver(self, topic: definition.Resource, reply: service.ReceiveMessageResponse) -> None:
+        """The caller hung up before the reply: as if nothing had been given out."""
+        for message in reply.messages:
+            handle = handles.parse(message.system_attribute.receipt_handle)
+            await self._store.run(self._store.queue.give_back, *_delivery(handle))
+
+    async def _bury(self, handle: Handle, reason: str) -> None:
+        """Move the message to the group's dead letters; a repetition finds it settled and changes nothing."""
+        topic, partition, offset, group = handle[:4]
+        try:
+            (record,) = await self._store.run(self._store.bus.read, topic, partition, offset, max_records=1)
+        except (OffsetOutOfRange, ValueError):
+            # Trimmed, so acknowledged long ago.
+            SETTLED.labels("bury", Settled.BEFORE.value).inc()
+            return
+        target = dead_letter_topic(group)
+        count = await self._store.run(self._store.bus.create_topic, target)
+        message = messages.from_record(record, definition.Resource(name=target), self._store_host)
+        system = message.system_attribute
+        message.user_attribute[messages.REAL_TOPIC] = topic
+        message.user_attribute[messages.REAL_QUEUE] = f"{partition}:{offset}"
+        message.user_attribute[messages.ORIGIN_ID] = system.message_id
+        message.user_attribute[messages.ATTEMPTS] = str(handle.attempt)
+        system.partition_id = (
+            state.message_group_partition(system.message_group, count) if system.message_group else offset % count
+        )
+        # What was said of the first delivery holds no longer.
+        system.ClearField("timed_delivery")
+        system.message_type = definition.FIFO if system.message_group else definition.NORMAL
+        id = f"dead/{group}/{topic}/{partition}/{offset}"
+        payload = message.SerializeToString()
+        outcome = await self._store.run(self._store.queue.bury, *_delivery(handle), queue=QUEUE, id=id, payload=payload)
+        if outcome is Settled.DONE:
+            DEAD.labels(reason).inc()
+            await self._sending.release(id, payload)
+        self._settled("bury", outcome, handle)
+
+    def _handle(self, text: str, topic: definition.Resource, group: definition.Resource) -> Handle:
+        """Raises Refused for one that is malformed, or of another topic or group than the call names."""
+        handle = handles.parse(text)
+        if handle.topic != topic_of(topic) or handle.group != group_of(group):
+            raise Refused(INVALID_ARGUMENT, "the receipt handle is of another topic or group")
+        return handle
+
+    def _settled(self, what: str, outcome: Settled, handle: Handle) -> None:
+        SETTLED.labels(what, outcome.value).inc()
+        if outcome is Settled.STALE:
+            raise Refused(INVALID_ARGUMENT, "the receipt handle is out of date: the message was delivered again since")
+        # In order, what follows may go now; postponed, it may be due before those who wait look again.
+        self._store.nudge([(handle.topic, handle.partition)])
+
+    def _pass_over(self, topic: str, group: str, since_ms: int) -> None:
+        """Let a new group begin with the first record at or after a time."""
+        for partition, bounds in enumerate(self._store.bus.state(topic)):
+            start = self._first_since(topic, partition, bounds.first, bounds.end, since_ms)
+            at = bounds.first
+            while at < start:
+                found = self._store.bus.read_group(
+                    topic, group, "rocketmq", partitions=[partition], max_records=min(_PAGE, start - at)
+                )
+                if not found:
+                    break
+                at = found[-1].record.offset + 1
+                self._store.bus.acknowledge(topic, group, partition, [entry.record.offset for entry in found])
+
+    def _give_back(self, topic: str, group: str, deliveries: Sequence[Delivery]) -> None:
+        for delivery in reversed(deliveries):
+            record = delivery.record
+            self._store.queue.give_back(topic, group, record.partition, record.offset, delivery.attempt)
+
+    async def _give_back_when_done(
+        self, call: "asyncio.Future[Received]", topic: str, group: str, found: Sequence[Delivery]
+    ) -> None:
+        deliveries = list(found)
+        try:
+            deliveries += (await call).deliveries
+        except BusError as error:
+            log.warning("rocketmq_receive_failed", topic=topic, group=group, error=str(error))
+        await self._undo(topic, group, deliveries)
+
+    async def _undo(self, topic: str, group: str, deliveries: Sequence[Delivery]) -> None:
+        """As if none of them had been given out; those that were settled stay so."""
+        try:
+            await self._store.run(self._give_back, topic, group, deliveries)
+            self._store.nudge({(topic, delivery.record.partition) for delivery in deliveries})
+        except BusError as error:
+            FAILURES.labels("give_back").inc()
+            log.warning("rocketmq_give_back_failed", topic=topic, group=group, error=str(error))
+
+    # ---- inside: by offset
+    async def _place(self, partition: definition.Partition) -> TopicPartition:
+        topic = topic_of(partition.topic)
+        await self._sending.partitions(topic)
+        count = await self._store.run(self._store.bus.create_topic, topic)
+        if not 0 <= partition.id < count:
+            raise Refused(NOT_FOUND, f"topic {topic} has no partition {partition.id}: there are {count}")
+        return topic, partition.id
+
+    async def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        bounds = (await self._store.run(self._store.bus.state, topic))[partition]
+        return bounds.first, bounds.end
+
+    def _first_since(self, topic: str, partition: int, first: int, end: int, wanted_ms: int) -> int:
+        low, high = first, end
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                (record,) = self._store.bus.read(topic, partition, middle, max_records=1)
+            except OffsetOutOfRange as error:
+                # Trimmed meanwhile.
+                low = max(low, error.first)
+                continue
+            low, high = (middle + 1, high) if record.timestamp_ms < wanted_ms else (low, middle)
+        return low
+
+    async def _page(
+        self,
+        topic: str,
+        partition: int,
+        at: int,
+        most: int,
+        accepts: Filter,
+        resource: definition.Partition,
+        reply: service.PullMessageResponse,
+    ) -> int:
+        """Put messages into `reply`; the offset behind the last one looked at."""
+        size = 0
+        try:
+            records = await self._store.run(
+                self._store.bus.read, topic, partition, at, max_records=_PAGE, max_bytes=2 * _REPLY_BYTES
+            )
+        except OffsetOutOfRange:
+            # Trimmed between the two looks; the next one says so.
+            return at
+        for record in records:
+            message = messages.from_record(record, resource.topic, self._store_host)
+            if accepts(message):
+                size += message.ByteSize()
+                if len(reply.messages) == most or (reply.messages and size > _REPLY_BYTES):
+                    break
+                reply.messages.append(message)
+                DELIVERED.inc()
+            else:
+                FILTERED.inc()
+            at = record.offset + 1
+        return at
+
+    # ---- inside: holding
+    def _hold(self) -> None:
+        if self._waiting >= self._settings.max_waiting_polls:
+            raise Refused(RESOURCE_EXHAUSTED, f"{self._waiting} calls wait already")
+        self._waiting += 1
+        WAITING.set(self._waiting)
+
+    def _let_go(self) -> None:
+        self._waiting -= 1
+        WAITING.set(self._waiting)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._afterwork.add(task)
+        task.add_done_callback(self._afterwork.discard)
+
+
+def _delivery(handle: Handle) -> tuple[str, str, int, int, int]:
+    """As the methods of `bus.messaging` take it."""
+    return handle.topic, handle.group, handle.partition, handle.offset, handle.attempt

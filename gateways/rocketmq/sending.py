@@ -1,0 +1,266 @@
+"""Messages in: now, later, and those whose sender decides later; and the task that publishes what was for later."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from core.errors import BusError
+from core.log import get_logger
+from core.settings_gateways import RocketMQSettings
+from gateways.rocketmq import messages, state
+from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
+from gateways.rocketmq.names import HOLDING_TOPIC, topic_of
+from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
+from gateways.rocketmq.store import Store, set_within
+from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
+from protobuf.apache.rocketmq.v1 import service_pb2 as service
+
+log = get_logger()
+
+#: The queue of messages for later and of half messages, and the registries that make their publishing once.
+QUEUE = "rocketmq"
+REGISTRY = "rocketmq_released"
+SENT_REGISTRY = "rocketmq_sent"
+_KEEP_SECONDS = 7 * 86_400.0
+_LEASE_SECONDS = 30.0
+_CLAIM = 64
+#: The longest pause of the task: others may add messages at another gateway.
+_PAUSE_SECONDS = 0.2
+
+COMMIT, ROLLBACK, GIVEN_UP = "commit", "rollback", "given up"
+
+#: Tells a live producer of a group to say what is to become of a message; False when there is none.
+Ask = Callable[[str, definition.Message, str, int], Awaitable[bool]]
+
+
+class Sending:
+    """`partitions`: of topics that are made here."""
+
+    def __init__(self, settings: RocketMQSettings, store: Store, partitions: int) -> None:
+        self._settings = settings
+        self._store = store
+        self._new_partitions = partitions
+        self._wake = asyncio.Event()
+
+    # ---- calls
+    async def send(self, request: service.SendMessageRequest) -> service.SendMessageResponse:
+        message = request.message
+        topic = topic_of(message.topic)
+        await self.partitions(topic)
+        messages.check(message)
+        delay = self._delay(message.system_attribute)
+        partition = await self._partition(topic, request)
+        # Says at once what would be refused when it is released.
+        record = messages.to_record(topic, message, partition)
+        system = message.system_attribute
+        reply = service.SendMessageResponse(common=common(), message_id=system.message_id)
+        if system.message_type == definition.TRANSACTION:
+            reply.transaction_id = uuid.uuid4().hex
+            await self._store.run(
+                self._store.queue.prepare,
+                QUEUE,
+                reply.transaction_id,
+                _kept(topic, message, partition),
+                self._first_check(system),
+            )
+            TRANSACTIONS.labels("prepared").inc()
+        elif delay > 0:
+            is_new = await self._store.run(
+                self._store.queue.add, QUEUE, self._later_id(topic, system), _kept(topic, message, partition), delay
+            )
+            (SENT.labels("later") if is_new else REPEATED).inc()
+            self._wake.set()
+        elif self._settings.deduplication_seconds > 0:
+            once = await self._store.run(
+                self._store.bus.publish_once,
+                topic,
+                record,
+                registry=SENT_REGISTRY,
+                name=f"{topic}/{system.message_id}",
+                content=b"",
+                keep_seconds=self._settings.deduplication_seconds,
+            )
+            (SENT.labels("now") if once.is_first else REPEATED).inc()
+        else:
+            await self._store.run(self._store.bus.publish, topic, [record])
+            SENT.labels("now").inc()
+        return reply
+
+    async def end_transaction(self, request: service.EndTransactionRequest) -> service.EndTransactionResponse:
+        id = request.transaction_id
+        if not id:
+            raise Refused(INVALID_ARGUMENT, "the transaction_id is missing")
+        is_commit = request.resolution == service.EndTransactionRequest.COMMIT
+        wanted = COMMIT if is_commit else ROLLBACK
+        queue = self._store.queue
+        half = await self._store.run(queue.half, QUEUE, id)
+        delay = None
+        if is_commit and half is not None:
+            delay = self._delay(definition.Message.FromString(half).system_attribute)
+        held = await self._store.run(
+            queue.resolve, QUEUE, id, wanted, delay_seconds=delay if half is not None else (0.0 if is_commit else None)
+        )
+        if held != wanted:
+            TRANSACTIONS.labels("refused").inc()
+            text = f"transaction {id[:64]} ended before: {held}" if held else f"there is no transaction {id[:64]}"
+            raise Refused(INVALID_ARGUMENT, text)
+        if half is not None:
+            TRANSACTIONS.labels(wanted).inc()
+            if is_commit and not delay:
+                await self.release(id, half)
+        self._wake.set()
+        return service.EndTransactionResponse(common=common())
+
+    async def partitions(self, topic: str) -> int:
+        """How many `topic` has, or will have. Raises Refused NOT_FOUND."""
+        count = await self._store.run(self._store.bus.partitions, topic)
+        if not count and not self._settings.create_topics:
+            raise Refused(NOT_FOUND, f"there is no topic {topic}")
+        return count or self._new_partitions
+
+    async def look(self) -> None:
+        """Raises BusUnavailable when the store does not answer."""
+        await self._store.run(self._store.queue.next_due, QUEUE)
+
+    # ---- tasks
+    async def publish_later(self) -> None:
+        """For ever: publish what is due."""
+        while True:
+            self._wake.clear()
+            try:
+                due = await self._store.run(
+                    self._store.queue.claim_due, QUEUE, max_items=_CLAIM, lease_seconds=_LEASE_SECONDS
+                )
+                for id, payload in due:
+                    await self.release(id, payload)
+                left = None if due else await self._store.run(self._store.queue.next_due, QUEUE)
+            except BusError as error:
+                FAILURES.labels("later").inc()
+                log.warning("rocketmq_later_failed", error=str(error))
+                due, left = [], 1.0
+            if not due:
+                pause = _PAUSE_SECONDS if left is None else min(left, _PAUSE_SECONDS)
+                await set_within(self._wake, pause)
+
+    async def release(self, id: str, payload: bytes) -> None:
+        """Publish a message for later, once however often and by however many this is done. What cannot be published
+        now stays.
+        """
+        message = definition.Message.FromString(payload)
+        topic = message.topic.name
+        try:
+            record = messages.to_record(topic, message, message.system_attribute.partition_id)
+            once = await self._store.run(
+                self._store.bus.publish_once,
+                topic,
+                record,
+                registry=REGISTRY,
+                name=id,
+                content=b"",
+                keep_seconds=_KEEP_SECONDS,
+            )
+            await self._store.run(self._store.queue.remove, QUEUE, id, registry=REGISTRY)
+        except (BusError, Refused) as error:
+            RELEASE_FAILURES.inc()
+            log.warning("rocketmq_release_failed", topic=topic, id=id, error=str(error))
+            return
+        if once.is_first:
+            RELEASED.inc()
+
+    async def ask_senders(self, ask: Ask) -> None:
+        """For ever: have senders of undecided messages asked, and put away what nobody decided."""
+        base = self._settings.transaction_check_seconds
+        while True:
+            try:
+                halves = await self._store.run(
+                    self._store.queue.claim_unresolved, QUEUE, max_items=_CLAIM, again_seconds=base
+                )
+                for half in halves:
+                    message = definition.Message.FromString(half.payload)
+                    if half.asked >= self._settings.transaction_check_max:
+                        await self._put_away(half.id, message)
+                    elif await ask(
+                        message.system_attribute.producer_group.name, self._to_ask(message), half.id, half.asked
+                    ):
+                        await self._store.run(
+                            self._store.queue.count_asked, QUEUE, half.id, state.check_delay(base, half.asked)
+                        )
+                        TRANSACTIONS.labels("asked").inc()
+                    else:
+                        # Nobody is there to be asked: that is no answer, and does not count.
+                        TRANSACTIONS.labels("nobody").inc()
+            except BusError as error:
+                FAILURES.labels("transactions").inc()
+                log.warning("rocketmq_transaction_check_failed", error=str(error))
+                halves = []
+            if not halves:
+                await asyncio.sleep(min(0.5, base / 4))
+
+    # ---- inside
+    def _delay(self, system: definition.SystemAttribute) -> float:
+        """Seconds to wait, 0 or less for now. Raises Refused."""
+        if system.HasField("delay_level"):
+            if not 0 <= system.delay_level <= len(state.DELAY_LEVEL_SECONDS):
+                raise Refused(INVALID_ARGUMENT, f"the delay_level {system.delay_level} is not between 1 and 18")
+            return float(state.DELAY_LEVEL_SECONDS[system.delay_level - 1]) if system.delay_level else 0.0
+        if not system.HasField("delivery_timestamp"):
+            return 0.0
+        delay = system.delivery_timestamp.ToMilliseconds() / 1_000 - time.time()
+        if delay > self._settings.max_delay_hours * 3_600:
+            hours = self._settings.max_delay_hours
+            raise Refused(INVALID_ARGUMENT, f"the delivery_timestamp is more than {hours:g} hours ahead")
+        return delay
+
+    async def _partition(self, topic: str, request: service.SendMessageRequest) -> int:
+        count = await self._store.run(self._store.bus.create_topic, topic)
+        system = request.message.system_attribute
+        if request.HasField("partition"):
+            partition = request.partition.id
+        elif system.message_group:
+            return state.message_group_partition(system.message_group, count)
+        else:
+            partition = system.partition_id
+        if not 0 <= partition < count:
+            raise Refused(NOT_FOUND, f"topic {topic} has no partition {partition}: there are {count}")
+        return partition
+
+    def _first_check(self, system: definition.SystemAttribute) -> float:
+        period = system.orphaned_transaction_recovery_period
+        return max(0.0, period.ToMilliseconds() / 1_000) or self._settings.transaction_check_seconds
+
+    def _later_id(self, topic: str, system: definition.SystemAttribute) -> str:
+        """A repeated send is known by it where repetitions are to be dropped."""
+        if self._settings.deduplication_seconds > 0:
+            return f"{topic}/{system.message_id}"
+        return uuid.uuid4().hex
+
+    def _to_ask(self, message: definition.Message) -> definition.Message:
+        """The message as its sender is to see it."""
+        shown = definition.Message()
+        shown.CopyFrom(message)
+        digest = shown.system_attribute.body_digest
+        digest.checksum = messages.checksum(digest.type, shown.body)
+        return shown
+
+    async def _put_away(self, id: str, message: definition.Message) -> None:
+        topic = message.topic.name
+        message.topic.name = HOLDING_TOPIC
+        message.user_attribute[messages.REAL_TOPIC] = topic
+        message.system_attribute.partition_id = 0
+        await self._store.run(self._store.bus.create_topic, HOLDING_TOPIC)
+        payload = message.SerializeToString()
+        held = await self._store.run(self._store.queue.resolve, QUEUE, id, GIVEN_UP, payload=payload, delay_seconds=0.0)
+        if held == GIVEN_UP:
+            TRANSACTIONS.labels("given_up").inc()
+            log.warning("rocketmq_transaction_given_up", topic=topic, transaction=id)
+            await self.release(id, payload)
+
+
+def _kept(topic: str, message: definition.Message, partition: int) -> bytes:
+    """A message for later, with the place where it is to go."""
+    kept = definition.Message()
+    kept.CopyFrom(message)
+    kept.topic.CopyFrom(definition.Resource(name=topic))
+    kept.system_attribute.partition_id = partition
+    return kept.SerializeToString()

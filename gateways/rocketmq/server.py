@@ -1,0 +1,128 @@
+"""The gateway: a gRPC server, and the tasks beside its calls."""
+
+import asyncio
+import socket
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bus.api import Bus
+from bus.connect import messaging_of
+from core.errors import ConfigurationError
+from core.log import get_logger
+from core.settings_gateways import RocketMQSettings
+from gateways.rocketmq.certificate import key_and_certificate
+from gateways.rocketmq.clients import Clients
+from gateways.rocketmq.endpoints import host_and_port
+from gateways.rocketmq.metrics import FAILURES
+from gateways.rocketmq.receiving import Receiving
+from gateways.rocketmq.sending import Sending
+from gateways.rocketmq.service import Service
+from gateways.rocketmq.store import Store
+from gateways.service import handlers_of
+from protobuf.apache.rocketmq.v1 import service_pb2 as service
+
+log = get_logger()
+
+#: Above the largest body, so that a larger one is told what is wrong with it.
+_MAX_REQUEST_BYTES = 32 << 20
+_GRACE_SECONDS = 3.0
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),
+    # Clients that keep their connections alive are not to be thrown out for it.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class RocketMQGateway:
+    """See `gateways.gateway.Gateway`. `keys`: the folder for a certificate of our own; `partitions`: of new topics.
+
+    Raises ConfigurationError for settings that cannot be used.
+    """
+
+    name = "rocketmq"
+
+    def __init__(self, settings: RocketMQSettings, bus: Bus, *, keys: Path, partitions: int) -> None:
+        self._settings = settings
+        try:
+            host, self._port = host_and_port(settings.bind)
+            advertised = host_and_port(settings.advertise)[0] if settings.advertise else host
+        except ValueError as error:
+            raise ConfigurationError(f"gateways.rocketmq: {error}") from error
+        self._host = host
+        self._hosts = (advertised, host, "localhost", "127.0.0.1", socket.gethostname())
+        self._keys = keys
+        self._bus = bus
+        self._partitions = partitions
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        settings = self._settings
+        self._store = Store(self._bus, messaging_of(self._bus))
+        self._sending = Sending(settings, self._store, self._partitions)
+        self._clients = Clients(settings, self._store)
+        self._receiving = Receiving(settings, self._store, self._sending, self._clients, self._hosts[0])
+        behaviours = Service(settings, self._sending, self._receiving, self._clients).behaviours()
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers(
+            [handlers_of(service.DESCRIPTOR.services_by_name["MessagingService"], behaviours)]
+        )
+        try:
+            self._port = self._listen()
+        except RuntimeError as error:
+            raise OSError(f"gateways.rocketmq: {settings.bind} cannot be bound: {error}") from error
+        self._store.start()
+        await self._server.start()
+        for task in (
+            self._sending.publish_later(),
+            self._sending.ask_senders(self._clients.ask),
+            self._clients.hand_out_commands(),
+        ):
+            self._tasks.append(asyncio.create_task(self._survives(task)))
+
+    async def stop(self) -> None:
+        self._receiving.stop()
+        self._clients.answer_all()
+        await self._server.stop(_GRACE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._receiving.drain()
+        await self._store.stop()
+
+    def problems(self) -> tuple[str, ...]:
+        return tuple("a task beside the calls has ended" for task in self._tasks if task.done())
+
+    def details(self) -> Mapping[str, Any]:
+        return {
+            "address": f"{self._host}:{self._port}",
+            "tls": self._settings.tls,
+            "clients": self._clients.count,
+            "waiting_polls": self._receiving.waiting,
+        }
+
+    def _listen(self) -> int:
+        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        if not self._settings.tls:
+            return self._server.add_insecure_port(address)
+        pair = key_and_certificate(self._keys, self._settings.tls_cert, self._settings.tls_key, self._hosts)
+        try:
+            return self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        except ValueError as error:
+            raise ConfigurationError(f"gateways.rocketmq: the certificate cannot be used: {error}") from error
+
+    async def _survives(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            FAILURES.labels("task").inc()
+            log.exception("rocketmq_task_failed")
+            raise
