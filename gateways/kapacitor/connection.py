@@ -24,8 +24,8 @@ QUEUED = 4_096
 #: Taken together, so that what a call costs is shared.
 _AT_ONCE = 2_048
 _TEXT = 1_000
-#: A daemon passes points on in a second thread. When a task is stopped it does not wait for that one, and a point that is
-#: there when the output has ended makes it panic, with all its tasks. So the output ends a while after the last point.
+#: A daemon passes points on in a second thread. When a task is stopped it does not wait for that one, and a point that
+#: is there when the output has ended makes it panic, with all tasks. So the output ends a while after the last point.
 LINGER_SECONDS = 0.25
 #: Keepalives in front of what a function says at the end of its input: of a stopped task the daemon takes each further
 #: response or gives up reading, by chance. What is still read behind these belongs to a task whose input has ended by
