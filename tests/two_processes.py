@@ -11,17 +11,20 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 #: Files of these begin the line, in this order: first those that share a platform, of one folder and then of the other.
+#: A file belongs to the longest of the names that it begins with.
 WITH_SPARK = (
     "tests/faults/test_bad_requests.py",
     "tests/faults/test_frozen.py",
     "tests/faults/test_kill.py",
     "tests/faults/test_live_replay.py",
-    "tests/system/test_history.py",
-    "tests/system/test_live.py",
-    "tests/system/test_trigger_beginning.py",
-    "tests/system/test_triggers.py",
-    "tests/faults/",
     "tests/system/",
+    "tests/faults/",
+    "tests/system/test_real_data.py",
+    "tests/system/test_spark_cluster.py",
+    "tests/system/test_match_benchmark.py",
+    "tests/system/test_ohlc_benchmark.py",
+    "tests/system/test_trigger_latency_benchmark.py",
+    "tests/system/test_triggers_benchmark.py",
     "tests/flink_replacement_spark/",
 )
 #: These are among them and start smaller processes, or none.
@@ -50,7 +53,8 @@ def place_in_line(item: pytest.Item) -> int:
     path = item.nodeid.partition("::")[0]
     if path in WITHOUT_SPARK:
         return len(WITH_SPARK)
-    return next((place for place, start in enumerate(WITH_SPARK) if path.startswith(start)), len(WITH_SPARK) + 1)
+    names = [name for name in WITH_SPARK if path.startswith(name)]
+    return WITH_SPARK.index(max(names, key=len)) if names else len(WITH_SPARK) + 1
 
 
 class FromBothEnds(LoadFileScheduling):

@@ -1,0 +1,71 @@
+"""Two processes take the suite's files from both ends of one line."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.two_processes import WITH_SPARK, WITHOUT_SPARK, FromBothEnds, place_in_line
+
+
+class Process:
+    """One of the two, as the scheduler sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.given: list[int] = []
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        self.given += tests
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def scheduler(tests: list[str]) -> tuple[Any, Process, Process]:
+    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"] * 2, option=SimpleNamespace())
+    made: Any = FromBothEnds(config, None)
+    first, second = Process("gw0"), Process("gw1")
+    for process in (first, second):
+        made.add_node(process)
+        made.add_node_collection(process, tests)
+    made.schedule()
+    return made, first, second
+
+
+def test_the_first_process_begins_at_the_front_and_the_other_at_the_end() -> None:
+    _, first, second = scheduler([f"{name}.py::test" for name in "abcdefgh"])
+    assert first.given == [0, 1]
+    assert second.given == [7, 6]
+
+
+def test_whoever_is_through_earlier_helps_and_each_test_runs_once() -> None:
+    made, first, second = scheduler([f"{name}.py::test_{number}" for name in "abcdef" for number in range(3)])
+    done = 0
+    while done < len(second.given):
+        made.mark_test_complete(second, second.given[done])
+        done += 1
+    assert first.given == [0, 1, 2]
+    assert second.given == [15, 16, 17, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", [*WITH_SPARK, *WITHOUT_SPARK])
+def test_what_the_line_names_is_there(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+def test_files_that_share_a_platform_follow_each_other() -> None:
+    def place(path: str) -> int:
+        return place_in_line(SimpleNamespace(nodeid=f"{path}::test_it"))  # type: ignore[arg-type]
+
+    assert place("tests/system/test_live.py") == place("tests/system/test_history.py")
+    assert (
+        place("tests/faults/test_live_replay.py")
+        < place("tests/system/test_live.py")
+        < place("tests/faults/test_up.py")
+    )
+    assert place("tests/system/test_real_data.py") < place("tests/flink_replacement_spark/test_live.py")
+    assert place("tests/flink_replacement_spark/test_live.py") < place("tests/system/test_keys.py")
+    assert place("tests/system/test_keys.py") < place("tests/core/test_http.py") == place("tests/test_compose.py")
