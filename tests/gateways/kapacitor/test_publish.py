@@ -1,0 +1,110 @@
+"""Points onto the bus."""
+
+import json
+
+import pytest
+
+from bus.memory_bus import MemoryBus
+from gateways.kapacitor import publish
+from gateways.kapacitor.function import Batch, Options, OptionsRefused
+from gateways.kapacitor.functions import function_named
+from protobuf.candlewright_pb2 import OHLCV, Side, Tick
+from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point
+from tests.gateways.kapacitor.daemon import SECOND, Value, option, point, seconds
+
+T0 = 1_700_000_040 * SECOND
+TICKER = "BTC/USDT.BINANCE"
+
+
+def _publisher(bus: MemoryBus, *options: Option) -> publish.Publisher:
+    offered = function_named("publish", lambda: bus).options
+    return publish.make(lambda: bus, Options.of(options, offered), is_batch=False)
+
+
+def _values(bus: MemoryBus, topic: str) -> list[bytes]:
+    return [record.value for partition in range(bus.partitions(topic)) for record in bus.read(topic, partition, 0)]
+
+
+def _trade(second: int, **fields: Value) -> Point:
+    return point(T0 + second * SECOND, {"price": 1.5, "volume": 2, **fields}, ticker=TICKER)
+
+
+def test_trades_become_ticks_and_go_on_to_the_next_node() -> None:
+    bus = MemoryBus()
+    points = [_trade(0, trade_id="7", side="sell")]
+    responses = _publisher(bus).take(points)
+    assert [response.point for response in responses] == points
+    (value,) = _values(bus, "ticks")
+    tick = Tick.FromString(value)
+    assert (tick.ticker, tick.trade_id, tick.timestamp) == (TICKER, "7", T0)
+    assert (tick.price, tick.size, tick.side) == (1.5, 2.0, Side.SELL)
+
+
+def test_trade_that_is_sent_again_is_published_once() -> None:
+    bus = MemoryBus()
+    first, second = _publisher(bus), _publisher(bus)
+    first.take([_trade(0, trade_id="7"), _trade(0, trade_id="8"), _trade(1)])
+    second.take([_trade(0, trade_id="7"), _trade(1), _trade(2)])
+    assert len(_values(bus, "ticks")) == 4
+    assert second.counts == {"points": 3, "published": 1, "repeated": 2, "refused": 0}
+
+
+def test_points_that_are_no_trade_are_counted_as_refused() -> None:
+    bus = MemoryBus()
+    function = _publisher(bus)
+    nameless = point(T0, {"price": 1.0, "volume": 1.0}, ticker="nonsense")
+    function.take([point(T0, {"volume": 1.0}, ticker=TICKER), nameless, point(5, {"price": 1.0}, ticker=TICKER)])
+    assert function.counts["refused"] == 3
+    assert "ticks" not in bus.topics() or not _values(bus, "ticks")
+
+
+def test_bars_of_the_function_ohlc_become_bars_of_the_platform() -> None:
+    bus = MemoryBus()
+    bar: dict[str, Value] = {
+        "open": 1.0, "high": 3.0, "low": 1.0, "close": 2.0, "volume": 4.0, "quote_volume": 8.0,
+        "trade_count": 5, "partial": 1,
+    }  # fmt: skip
+    made = point(T0 - T0 % (60 * SECOND), bar, ticker=TICKER)
+    function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
+    function.take([made, made])
+    (value,) = _values(bus, "ohlc")
+    found = OHLCV.FromString(value)
+    assert (found.ticker, found.period_seconds, found.open_time) == (TICKER, 60, made.time)
+    assert (found.high, found.volume, found.quote_volume, found.trade_count) == (3.0, 4.0, 8.0, 5)
+    assert not found.complete
+    assert found.sequence == 1
+    assert function.counts["repeated"] == 1
+
+
+def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names() -> None:
+    bus = MemoryBus()
+    function = _publisher(bus, option("topic", "alerts"), option("key", "level"), option("key", "time"))
+    function.take([point(T0, {"level": "high", "n": i, "ok": True}, host="a") for i in range(2)])
+    (value,) = _values(bus, "alerts")
+    assert json.loads(value) == {
+        "time": T0,
+        "name": "trades",
+        "tags": {"host": "a"},
+        "fields": {"level": "high", "n": 0, "ok": True},
+    }
+
+
+def test_points_of_a_batch_have_the_tags_of_its_group() -> None:
+    bus = MemoryBus()
+    tags = {"ticker": TICKER}
+    inner = Point(time=T0, fieldsDouble={"price": 1.0, "volume": 1.0})
+    begin, end = BeginBatch(name="trades", tags=tags), EndBatch(name="trades", tags=tags)
+    responses = _publisher(bus).take_batch(Batch(begin, [inner], end))
+    assert [response.WhichOneof("message") for response in responses] == ["begin", "point", "end"]
+    assert Tick.FromString(_values(bus, "ticks")[0]).ticker == TICKER
+
+
+@pytest.mark.parametrize("topic", ["requests", "tick_marks", "trigger_controls", "notifications", "trigger_events", ""])
+def test_topics_of_the_platforms_own_are_refused(topic: str) -> None:
+    with pytest.raises(OptionsRefused, match="no topic"):
+        _publisher(MemoryBus(), option("topic", topic))
+
+
+def test_bars_without_a_period_are_refused() -> None:
+    with pytest.raises(OptionsRefused, match="period"):
+        _publisher(MemoryBus(), option("topic", "ohlc"))
