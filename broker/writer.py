@@ -25,7 +25,7 @@ from protobuf import records_pb2 as rec
 TABLE_REALTIME = "broker_realtime"
 #: What the pipeline was told to make of each ticker: ticker -> Wanted. It names a ticker from before the first mark
 #: until after the one that says: nothing any more.
-TABLE_WANTED = "broker_wanted"
+TABLE_WANTED = topics.TABLE_WANTED
 #: The record of a venue that only foreign ingestors know lasts so long without being put again.
 VENUE_KEEP_SECONDS = 90.0
 #: A write that takes longer is told on the status page.

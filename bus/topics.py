@@ -24,6 +24,7 @@ TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
 TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
 TABLE_TRIGGERS = "triggers"  # trigger id -> TriggerEntry, written by the relay
 TABLE_JOINT_TRIGGERS = "joint_triggers"  # ids of triggers that take rows of several bus partitions together
+TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, what the requests for it add up to, written by the broker
 TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
 
 #: A realtime request that a relay makes for the subscribers of a topic has the id `subscription:{topic}:{uuid}`.

@@ -9,10 +9,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from bus.api import Bus, Position, Record
+from bus.topics import TICKS
 from core.errors import BusError, BusFull
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.bus_calls import BusCalls
+from gateways.tick_storage import TickStorage
 
 _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 4 << 20
@@ -43,6 +45,7 @@ class Producer:
         self._calls = calls
         self._lanes: dict[str, deque[_Message]] = {}
         self._flights: dict[str, asyncio.Task[None]] = {}
+        self._storage = TickStorage(bus)
         self._waiting = 0
         self._waiting_bytes = 0
         self._room = asyncio.Event()
@@ -103,7 +106,7 @@ class Producer:
         while batch:
             records = [message.record for message in batch]
             try:
-                positions = await self._calls.run(lambda records=records: self._bus.publish(topic, records))  # type: ignore[misc]
+                positions = await self._calls.run(lambda records=records: self._publish(topic, records))  # type: ignore[misc]
             except BusError as error:
                 metrics.BUS_FAILURES.labels("publish").inc()
                 log.warning("publish_failed", topic=topic, messages=len(batch), error=str(error))
@@ -118,6 +121,12 @@ class Producer:
                 if message.written is not None and not message.written.done():
                     message.written.set_result(position)
             return
+
+    def _publish(self, topic: str, records: list[Record]) -> list[Position]:
+        """On a thread."""
+        if topic == TICKS:
+            self._storage.want(record.key.decode() for record in records if record.key is not None)
+        return self._bus.publish(topic, records)
 
     def _failed(self, batch: list[_Message], error: BusError, *, has_time: bool) -> list[_Message]:
         """What of the batch is to be tried again: of a full topic nothing was written, so that this repeats nothing."""

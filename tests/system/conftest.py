@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import candlewright as cw
+from candlewright.supervisor.ports import free_port
 from candlewright.supervisor.private import PrivatePlatform
 from sandbox import SandboxThread
 
@@ -52,14 +53,20 @@ class System:
         return rows
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with SandboxThread(seed=11, rate_limit=False) as exchange:
         told: list[str] = []
         platform = PrivatePlatform(
             tmp_path_factory.mktemp("platform"),
             ("--exchange-url", f"BINANCE={exchange.url}", "--ingestors", "2"),
-            {"INGESTOR__VENUES": '["BINANCE"]', "INGESTOR__RATE_LIMIT": "false", "BROKER__LEASE_SECONDS": "5"},
+            {
+                "INGESTOR__VENUES": '["BINANCE"]',
+                "INGESTOR__RATE_LIMIT": "false",
+                "BROKER__LEASE_SECONDS": "5",
+                "GATEWAYS__KAFKA_PIXY__ENABLED": "true",
+                "GATEWAYS__KAFKA_PIXY__BIND": f"127.0.0.1:{free_port()}",
+            },
             hear=told.append,
         )
         try:
@@ -79,7 +86,7 @@ def client(system: System) -> Iterator[cw.Client]:
 Rows = list[tuple[object, ...]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def exchange_rows(system: System) -> Callable[[str, int, int], Rows]:
     """(open time in ms, open, high, low, close, volume, quote volume, trades) as the exchange has them."""
 
@@ -92,7 +99,7 @@ def exchange_rows(system: System) -> Callable[[str, int, int], Rows]:
     return read
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def data_dir(system: System) -> Path:
     return system.platform.data_dir
 

@@ -1,0 +1,165 @@
+"""Who gets which message, without a bus, a clock or a socket."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.api import GroupRecord, StoredRecord
+from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line, Want
+
+
+def offered(offset: int, deliveries: int = 1, partition: int = 0) -> GroupRecord:
+    return GroupRecord(StoredRecord("t", partition, offset, 0, None, b"", {}), deliveries)
+
+
+def line(capacity: int = 3, max_pending: int = 10, max_retries: int = -1, **fields: object) -> Line[str]:
+    return Line(capacity, max_pending, max_retries, partitions=2, **fields)  # type: ignore[arg-type]
+
+
+def given_to(own: Line[str], now: float = 0.0) -> list[tuple[str, int]]:
+    return [(each.call, each.offered.record.offset) for each in own.hand_out(now)]
+
+
+def test_those_that_came_first_are_served_first_and_no_more_wait_than_there_is_room() -> None:
+    own = line(capacity=2)
+    assert [own.join(name, 0.0, 3.0) for name in "abc"] == [True, True, False]
+    own.offer([offered(0), offered(1), offered(2)], 0.0)
+    assert given_to(own) == [("a", 0), ("b", 1)]
+    assert own.join("c", 0.0, 3.0)
+    assert given_to(own) == [("c", 2)]
+
+
+def test_a_call_whose_time_is_up_gets_nothing_though_there_is_something() -> None:
+    own = line()
+    own.join("late", 0.0, 1.0)
+    own.join("early", 0.5, 3.5)
+    own.offer([offered(0)], 1.0)
+    assert given_to(own, now=1.0) == [("early", 0)]
+    assert own.leave("late")
+    assert not own.leave("late")
+
+
+def test_what_was_offered_before_goes_first_in_order() -> None:
+    own = line()
+    own.offer([offered(8), offered(9)], 0.0)
+    assert own.offer_again([offered(5, 2), offered(3, 4)], 0.0) == []
+    for name in "abc":
+        own.join(name, 0.0, 3.0)
+    assert given_to(own) == [("a", 3), ("b", 5), ("c", 8)]
+
+
+def test_what_was_offered_often_enough_is_not_offered_again() -> None:
+    own = line(max_retries=1)
+    spent = own.offer_again([offered(0, 3), offered(1, 2)], 0.0)
+    assert [each.record.offset for each in spent] == [0]
+    own.join("a", 0.0, 3.0)
+    own.join("b", 0.0, 3.0)
+    assert given_to(own) == [("a", 1)]
+    # Once, and no more.
+    assert len(line(max_retries=0).offer_again([offered(0, 2)], 0.0)) == 1
+
+
+def test_an_acknowledgement_takes_away_what_waits_to_be_offered_again() -> None:
+    own = line()
+    own.offer_again([offered(0, 2), offered(1, 2)], 0.0)
+    own.acknowledged([(0, 0), (1, 1)])
+    own.join("a", 0.0, 3.0)
+    assert given_to(own) == [("a", 1)]
+
+
+def test_a_cancelled_call_leaves_its_message_to_the_next_one() -> None:
+    own = line()
+    own.offer([offered(0), offered(1)], 0.0)
+    own.join("a", 0.0, 3.0)
+    (given,) = own.hand_out(0.0)
+    own.take_back(given.offered)
+    own.join("b", 0.0, 3.0)
+    assert given_to(own) == [("b", 0)]
+
+
+def test_a_partition_with_too_much_unacknowledged_is_not_read() -> None:
+    own = line(max_pending=3)
+    assert own.want(0.0) is None
+    own.join("a", 0.0, 3.0)
+    own.join("b", 0.0, 3.0)
+    assert own.want(0.0) == Want(2, (0, 1))
+    own.set_pending({0: 3, 1: 2})
+    assert own.is_held_back
+    assert own.want(0.0) == Want(1, (1,))
+    own.add_pending(1, 1)
+    assert own.want(0.0) is None
+    own.add_pending(0, -2)
+    assert own.want(0.0) == Want(2, (0,))
+
+
+def test_calls_that_come_fast_are_read_ahead_for_unless_others_wait_elsewhere() -> None:
+    for reads_ahead, records in ((True, 3), (False, 1)):
+        own = line(reads_ahead=reads_ahead)
+        own.offer([offered(0), offered(1)], 0.0)
+        own.join("a", 0.0, 3.0)
+        own.join("b", 0.0, 3.0)
+        own.hand_out(0.0)
+        own.join("c", 0.01, 3.0)
+        assert own.want(0.01) == Want(records, (0, 1))
+        assert own.want(0.01 + 2 * READ_AHEAD_SECONDS) == Want(1, (0, 1))
+
+
+def test_what_nobody_comes_for_is_given_back_after_a_moment() -> None:
+    own = line()
+    own.offer([offered(0)], 1.0)
+    assert own.give_up(1.0 + READ_AHEAD_SECONDS / 2) == []
+    assert [each.record.offset for each in own.give_up(1.0 + READ_AHEAD_SECONDS)] == [0]
+    assert own.buffered == 0
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), st.integers(0, 5)),
+        st.tuples(st.just("leave"), st.integers(0, 30)),
+        st.tuples(st.just("offer"), st.integers(1, 4)),
+        st.tuples(st.just("again"), st.integers(1, 3)),
+        st.tuples(st.just("back"), st.just(0)),
+        st.tuples(st.just("time"), st.integers(1, 3)),
+    ),
+    max_size=60,
+)
+
+
+@given(_STEPS)
+def test_each_record_is_in_one_place_and_offsets_ascend(steps: list[tuple[str, int]]) -> None:
+    own: Line[int] = Line(4, 10, -1, partitions=1)
+    now, calls, offsets, last_new = 0.0, 0, 0, -1
+    deadlines: dict[int, float] = {}
+    held: list[GroupRecord] = []
+    inside = 0
+    for step, number in steps:
+        if step == "join":
+            if own.join(calls, now, now + number):
+                deadlines[calls] = now + number
+            calls += 1
+        elif step == "leave":
+            own.leave(number)
+        elif step == "time":
+            now += number
+        elif step == "back" and held:
+            own.take_back(held.pop())
+            inside += 1
+            last_new = -1
+        elif step in ("offer", "again"):
+            records = [offered(offsets + each, 1 if step == "offer" else 2) for each in range(number)]
+            offsets += number
+            inside += number
+            if step == "offer":
+                own.offer(records, now)
+            else:
+                own.offer_again(records, now)
+        for each in own.hand_out(now):
+            inside -= 1
+            assert deadlines[each.call] > now
+            if each.offered.deliveries == 1:
+                assert each.offered.record.offset > last_new
+                last_new = each.offered.record.offset
+            held.append(each.offered)
+        assert own.buffered == inside
+        assert len(own) <= 4
+    places = [each.record.offset for each in (*held, *own.clear())]
+    assert sorted(places) == list(range(offsets))

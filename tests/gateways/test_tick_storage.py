@@ -1,0 +1,31 @@
+"""Who publishes ticks through a gateway has them stored."""
+
+from bus import topics
+from bus.memory_bus import MemoryBus
+from gateways.tick_storage import TickStorage
+from protobuf import records_pb2 as records
+
+_TICKER = "GATE/USDT.NOWHERE"
+
+
+def marks(bus: MemoryBus) -> list[records.TickMark]:
+    return [records.TickMark.FromString(record.value) for record in bus.read(topics.TICK_MARKS, 0, 0)]
+
+
+def test_the_pipeline_is_told_once_and_again_after_a_while() -> None:
+    bus, now = MemoryBus(partitions=1), [0.0]
+    storage = TickStorage(bus, lambda: now[0])
+    for seconds in (0.0, 1.0, 59.0):
+        now[0] = seconds
+        storage.want([_TICKER, _TICKER])
+    assert [(mark.ticker, mark.wanted.ticks, mark.after_sequence) for mark in marks(bus)] == [(_TICKER, True, 0)]
+    now[0] = 60.0
+    storage.want([_TICKER])
+    assert len(marks(bus)) == 2
+
+
+def test_what_requests_want_of_a_ticker_stays_wanted() -> None:
+    bus = MemoryBus(partitions=1)
+    bus.put(topics.TABLE_WANTED, {_TICKER: records.Wanted(period_seconds=[300]).SerializeToString()})
+    TickStorage(bus).want([_TICKER])
+    assert marks(bus)[0].wanted == records.Wanted(ticks=True, period_seconds=[300])
