@@ -32,6 +32,7 @@ WITHOUT_SPARK = (
     "tests/faults/test_bus.py",
     "tests/system/test_broker_kill.py",
     "tests/system/test_ingestor_process.py",
+    "tests/system/test_kapacitor_udf.py",
     "tests/system/test_keys.py",
     "tests/system/test_longer_bars.py",
     "tests/system/test_many_tickers.py",

@@ -71,9 +71,9 @@ class Session:
     def handle(self, requests: Sequence[Request]) -> list[Response]:
         """Responses to `requests`, which follow each other. Raises Refused."""
         responses: list[Response] = []
-        if self._is_refused:
-            requests = [request for request in requests if request.WhichOneof("message") in _WITHOUT_FUNCTION]
         for kind, run in groupby(requests, key=lambda request: request.WhichOneof("message")):
+            if self._is_refused and kind not in _WITHOUT_FUNCTION:
+                continue
             if kind == "point":
                 responses += self._take([request.point for request in run])
             else:

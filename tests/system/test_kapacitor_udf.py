@@ -1,0 +1,147 @@
+"""Functions for a Kapacitor daemon as it meets them: another process, over its pipes or a socket."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from protobuf.udf_superset_pb2 import Request
+from tests.gateways.kapacitor.daemon import COMMAND, SECOND, Daemon, batch, init, option, point, request, seconds
+
+OPTIONS = [option("period", seconds(60))]
+
+
+def _trade(second: float, price: float, symbol: str = "BTC") -> Request:
+    return Request(point=point(round(second * SECOND), {"price": price, "volume": 0.1}, symbol=symbol))
+
+
+def test_info_process_answers_quickly_and_ends_with_its_input(tmp_path: Path) -> None:
+    before = os.times()
+    with Daemon("ohlc", cwd=tmp_path) as daemon:
+        assert set(daemon.ask(request("info")).info.options) == {"period", "price", "volume", "as", "lateness"}
+        assert daemon.close_input() == []
+        assert daemon.wait() == (0, "")
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    # Of one processor; a daemon gives up after half of its timeout, which is seconds.
+    assert used < 1.0
+
+
+def test_task_over_pipes_from_init_to_the_end(tmp_path: Path) -> None:
+    with Daemon("ohlc", cwd=tmp_path) as daemon:
+        assert daemon.ask(init(OPTIONS)).init.success
+        daemon.send([_trade(1, 5.0), _trade(2, 7.0), _trade(60, 1.0)])
+        # Flushed by itself: nothing else is written in between.
+        assert daemon.receive().point.fieldsDouble["high"] == 7.0
+        assert daemon.ask(request("keepalive", time=5)).keepalive.time == 5
+        state = daemon.ask(request("snapshot")).snapshot.snapshot
+        *alive, last = daemon.close_input()
+        assert last.point.fieldsInt["partial"] == 1
+        # A stopped task's daemon reads on by chance, and a point then ends it: what tells is not in the first answers.
+        assert len(alive) >= 16
+        assert {one.keepalive.time for one in alive} == {5}
+        code, log = daemon.wait()
+        assert code == 0
+        assert "finished points=3 bars=2" in log
+    with Daemon("ohlc", cwd=tmp_path) as daemon:
+        daemon.send([init(OPTIONS), request("restore", snapshot=state), _trade(61, 2.0), _trade(120, 3.0)])
+        assert daemon.receive().init.success
+        assert daemon.receive().restore.success
+        bar = daemon.receive().point
+        assert (bar.fieldsDouble["open"], bar.fieldsDouble["close"], bar.fieldsDouble["volume"]) == (1.0, 2.0, 0.2)
+        assert bar.fieldsInt["partial"] == 1
+
+
+def test_batches_over_pipes(tmp_path: Path) -> None:
+    with Daemon("ohlc", "--batch", cwd=tmp_path) as daemon:
+        daemon.send([init(OPTIONS), *batch([_trade(1, 5.0).point, _trade(61, 6.0).point], 120 * SECOND, symbol="BTC")])
+        kinds = [daemon.receive().WhichOneof("message") for _ in range(5)]
+        assert kinds == ["init", "begin", "point", "point", "end"]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [(b"\xff\xff\xff\xff\x7f", "TOO_LARGE"), (b"\x03\xff\xff\xff", "UNDECODABLE"), (b"\x09x", "TRUNCATED")],
+)
+def test_bad_frames_end_the_process_with_an_error_and_a_line(data: bytes, told: str, tmp_path: Path) -> None:
+    with Daemon("ohlc", cwd=tmp_path) as daemon:
+        daemon.send_bytes(data)
+        (answer,) = daemon.close_input()
+        assert told in answer.error.error
+        code, log = daemon.wait()
+        assert code == 1
+        assert told in log
+        assert max(map(len, log.splitlines())) <= 1_000
+
+
+def test_many_points_at_once_do_not_block_either_side(tmp_path: Path) -> None:
+    with Daemon("match", cwd=tmp_path) as daemon:
+        assert daemon.ask(init([option("sql", "price > 0")])).init.success
+        points = [_trade(i, 1.0) for i in range(5_000)]
+        sender = threading.Thread(target=daemon.send, args=([*points, request("snapshot")],))
+        sender.start()
+        before, _ = daemon.points_until("snapshot")
+        sender.join()
+        assert [response.point.time for response in before] == [i * SECOND for i in range(5_000)]
+
+
+@contextmanager
+def _serving(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, "ohlc", "--socket", str(path)], stderr=subprocess.PIPE, cwd=path.parent, text=True
+    )
+    assert process.stderr is not None
+    try:
+        while "listening" not in (line := process.stderr.readline()):
+            assert line, "it ended before it listened"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "ohlc.sock"
+    with _serving(path) as process:
+        with Daemon(path=path) as asking:
+            assert asking.ask(request("info")).info.options
+            assert asking.close_input() == []
+        with Daemon(path=path) as one, Daemon(path=path) as other, Daemon(path=path) as broken:
+            for daemon in (one, other):
+                assert daemon.ask(init(OPTIONS)).init.success
+            one.send([_trade(1, 5.0)])
+            broken.send_bytes(b"\x03\xff\xff\xff")
+            assert broken.receive().error.error
+            assert broken.frames.next() is None
+            other.send([_trade(2, 6.0), _trade(60, 1.0)])
+            assert other.receive().point.fieldsDouble["open"] == 6.0
+            one.send([_trade(60, 1.0)])
+            assert one.receive().point.fieldsDouble["open"] == 5.0
+            # Half-closed: the rest still comes.
+            assert one.close_input()[-1].point.time == 60 * SECOND
+            process.send_signal(signal.SIGTERM)
+            # What is served ends politely.
+            assert list(iter(other.frames.next, None))[-1].point.time == 60 * SECOND
+        assert process.wait(30) == 0
+        assert not path.exists()
+
+
+def test_socket_of_a_killed_server_is_taken_over_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "ohlc.sock"
+    with _serving(path) as process:
+        second = subprocess.run([*COMMAND, "ohlc", "--socket", str(path)], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 1
+        assert "another process serves" in second.stderr
+        process.kill()
+        process.wait()
+    with _serving(path), Daemon(path=path) as daemon:
+        started = time.monotonic()
+        assert daemon.ask(request("info")).info.options
+        assert time.monotonic() - started < 30
