@@ -1,0 +1,1 @@
+"""A Numaflow user-defined source over topics of the bus."""

@@ -1,0 +1,72 @@
+"""Numaflow's partitions and offsets: each partition of a topic has a number that it keeps for ever."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bus.api import Bus, Record
+from core.errors import ConfigurationError
+
+#: A log of names; the number of a partition is the offset of the first record that names it, so that processes that add
+#: partitions at the same time agree.
+LOG = "__numaflow_partitions"
+READER = "numaflow"
+MAX_PARTITIONS = 1 << 16
+_OFFSET = re.compile(rb"(\d{1,5}):(\d{1,19})")
+
+
+class RecordId(NamedTuple):
+    """A record of the source, for ever: Numaflow's partition, and the bus's offset in it."""
+
+    partition_id: int
+    offset: int
+
+
+class SourcePartition(NamedTuple):
+    partition_id: int
+    topic: str
+    partition: int
+
+
+def wire_offset(record: RecordId) -> bytes:
+    """What Numaflow gets, and gives back byte for byte. It names the partition too, so that it stands for itself."""
+    return b"%d:%d" % record
+
+
+def record_id(wire: bytes) -> RecordId | None:
+    """None for what `wire_offset` never made."""
+    match = _OFFSET.fullmatch(wire)
+    return RecordId(int(match[1]), int(match[2])) if match else None
+
+
+def number_partitions(bus: Bus, topics: Iterable[str]) -> tuple[SourcePartition, ...]:
+    """All partitions of `topics`, which must exist, in the order of their numbers.
+
+    Raises ConfigurationError when no number is left.
+    """
+    bus.create_topic(LOG, 1)
+    bus.hold(LOG, READER, {0: 0})
+    wanted = [(topic, partition) for topic in topics for partition in range(bus.partitions(topic))]
+    numbers = _numbers(bus)
+    missing = [Record(_name(*each), partition=0) for each in wanted if _name(*each) not in numbers]
+    if missing:
+        bus.publish(LOG, missing)
+        numbers = _numbers(bus)
+    found = sorted(SourcePartition(numbers[_name(*each)], *each) for each in wanted)
+    if found[-1].partition_id >= MAX_PARTITIONS:
+        raise ConfigurationError(f"Numaflow knows {MAX_PARTITIONS} partitions, and all their numbers are used up")
+    return tuple(found)
+
+
+def _name(topic: str, partition: int) -> bytes:
+    return f"{topic}/{partition}".encode()
+
+
+def _numbers(bus: Bus) -> dict[bytes, int]:
+    numbers: dict[bytes, int] = {}
+    at = 0
+    while records := bus.read(LOG, 0, at):
+        for record in records:
+            numbers.setdefault(record.value, record.offset)
+        at = records[-1].offset + 1
+    return numbers

@@ -1,0 +1,139 @@
+"""The consumer group behind the source: blocking calls of the bus, for threads."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from bus.api import Bus, GroupRecord, StoredRecord
+from core.errors import OffsetOutOfRange
+from core.log import get_logger
+from gateways.numaflow import metrics
+from gateways.numaflow.partitions import RecordId, SourcePartition, number_partitions
+from gateways.numaflow.state import Fetch, FetchAgain, FetchExpired, FetchNew, FetchOwn, Found
+
+log = get_logger()
+
+Fetched = list[tuple[Found, StoredRecord]]
+
+
+class GroupReader:
+    """One replica's part in `group` on all of `topics`. Every method raises BusError."""
+
+    def __init__(self, bus: Bus, topics: Sequence[str], group: str, consumer: str, *, at_end: bool) -> None:
+        self._bus = bus
+        self._topics = list(topics)
+        self._group = group
+        self._consumer = consumer
+        self._at_end = at_end
+        self._by_id: dict[int, SourcePartition] = {}
+        self._id_of: dict[tuple[str, int], int] = {}
+
+    def open(self) -> None:
+        """Make topics and groups that are not there, and number the partitions. Raises ConfigurationError."""
+        for topic in self._topics:
+            self._bus.create_group(topic, self._group, at_end=self._at_end)
+        found = number_partitions(self._bus, self._topics)
+        self._by_id = {each.partition_id: each for each in found}
+        self._id_of = {(each.topic, each.partition): each.partition_id for each in found}
+
+    @property
+    def partition_ids(self) -> list[int]:
+        return sorted(self._by_id)
+
+    def fetch(self, fetch: Fetch) -> Fetched:
+        match fetch:
+            case FetchOwn(idle_seconds, count):
+                return self._claimed(idle_seconds, count, self._consumer)
+            case FetchAgain(records):
+                return self._again(records)
+            case FetchExpired(idle_seconds, count):
+                return self._claimed(idle_seconds, count, None)
+            case FetchNew(count):
+                return self._new(count)
+
+    def wait(self, seconds: float) -> None:
+        """Until there may be a new record, at most `seconds`."""
+        after: dict[tuple[str, int], int] = {}
+        for topic in self._topics:
+            after |= {(topic, p): offset for p, offset in self._bus.next_offsets(topic, self._group).items()}
+        self._bus.wait(after, seconds)
+
+    def acknowledge(self, records: Iterable[RecordId]) -> int:
+        """Returns how many were pending; what is none of this source's partitions is passed over."""
+        offsets: dict[SourcePartition, list[int]] = defaultdict(list)
+        for partition_id, offset in records:
+            if (place := self._by_id.get(partition_id)) is not None:
+                offsets[place].append(offset)
+        return sum(
+            self._bus.acknowledge(place.topic, self._group, place.partition, wanted)
+            for place, wanted in offsets.items()
+        )
+
+    def backlog(self) -> int:
+        """Records that nobody was given yet, and those that nobody acknowledged."""
+        count = 0
+        for topic in self._topics:
+            count += sum(self._bus.pending(topic, self._group).values())
+            following = self._bus.next_offsets(topic, self._group)
+            count += sum(max(0, part.end - following[p]) for p, part in enumerate(self._bus.state(topic)))
+        return count
+
+    def is_ready(self) -> bool:
+        """Whether the groups are there; asks the store."""
+        return all(self._group in self._bus.groups(topic) for topic in self._topics)
+
+    def _claimed(self, idle_seconds: float, count: int, of_consumer: str | None) -> Fetched:
+        found: Fetched = []
+        for topic in self._topics:
+            if len(found) >= count:
+                break
+            found += self._identified(
+                self._bus.claim_expired(
+                    topic,
+                    self._group,
+                    self._consumer,
+                    min_idle_seconds=idle_seconds,
+                    max_records=count - len(found),
+                    of_consumer=of_consumer,
+                )
+            )
+        return found
+
+    def _again(self, records: Iterable[Found]) -> Fetched:
+        found: Fetched = []
+        for each in records:
+            place = self._by_id[each.record.partition_id]
+            try:
+                stored = self._bus.read(place.topic, place.partition, each.record.offset, max_records=1)
+            except OffsetOutOfRange:
+                stored = []
+            if stored:
+                found.append((each, stored[0]))
+            else:
+                # Only a writer outside the bus can take away what a group has not acknowledged.
+                metrics.TRIMMED.labels(place.topic).inc()
+                log.error("record_is_gone", topic=place.topic, partition=place.partition, offset=each.record.offset)
+                self.acknowledge([each.record])
+        return found
+
+    def _new(self, count: int) -> Fetched:
+        found: Fetched = []
+        # Another topic is first each time, so that a busy one does not keep the others waiting.
+        self._topics.append(self._topics.pop(0))
+        for topic in list(self._topics):
+            if len(found) >= count:
+                break
+            found += self._identified(
+                self._bus.read_group(topic, self._group, self._consumer, max_records=count - len(found))
+            )
+        return found
+
+    def _identified(self, offered: Iterable[GroupRecord]) -> Fetched:
+        return [
+            (
+                Found(
+                    RecordId(self._id_of[each.record.topic, each.record.partition], each.record.offset), each.deliveries
+                ),
+                each.record,
+            )
+            for each in offered
+        ]

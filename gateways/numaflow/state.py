@@ -1,0 +1,160 @@
+"""Which records the client has, which it is to get next, and why: pure decisions."""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gateways.numaflow.partitions import RecordId
+
+#: How many times the records of one read may wait for their acknowledgement.
+BATCHES_OUTSTANDING = 4
+#: The store's clock counts milliseconds, and is not ours: what was delivered so shortly after a handshake may be taken
+#: for older than it, and is then looked at twice.
+CLOCK_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record that a fetch brought; `deliveries` counts from 1, this one included."""
+
+    record: RecordId
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOwn:
+    """What this replica was given `idle_seconds` ago or earlier and nobody acknowledged."""
+
+    idle_seconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAgain:
+    """Records that the client gave back and whose delay is over."""
+
+    records: tuple[Found, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchExpired:
+    """What any replica was given `idle_seconds` ago or earlier and nobody acknowledged."""
+
+    idle_seconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchNew:
+    count: int
+
+
+Fetch = FetchOwn | FetchAgain | FetchExpired | FetchNew
+
+
+@dataclass(slots=True)
+class SourceState:
+    """`redeliver_seconds`: after which time another replica's records are taken over. Times are monotonic seconds."""
+
+    redeliver_seconds: float
+    _outstanding: dict[RecordId, int] = field(default_factory=dict)
+    _refused: dict[RecordId, int] = field(default_factory=dict)
+    _due: list[tuple[float, RecordId]] = field(default_factory=list)
+    _opened_at: float = 0.0
+    _has_backlog: bool = False
+    _claims_at: float = 0.0
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._outstanding)
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next record that was given back is due."""
+        return self._due[0][0] if self._due else None
+
+    def session_opened(self, at: float) -> None:
+        """A client that connects has nothing: all that this replica was ever given comes again."""
+        self._outstanding.clear()
+        self._refused.clear()
+        self._due.clear()
+        self._opened_at = at
+        self._has_backlog = True
+
+    def room(self, asked: int) -> int:
+        """How many records a read of `asked` may bring now."""
+        return max(0, min(asked, BATCHES_OUTSTANDING * asked - len(self._outstanding)))
+
+    def fetches(self, at: float) -> Sequence[type[Fetch]]:
+        """What to try for one read, in this order, until it has enough."""
+        kinds: list[type[Fetch]] = []
+        if self._has_backlog:
+            kinds.append(FetchOwn)
+        if self._due and self._due[0][0] <= at:
+            kinds.append(FetchAgain)
+        if at >= self._claims_at and not self._has_backlog:
+            kinds.append(FetchExpired)
+        return [*kinds, FetchNew]
+
+    def fetch(self, kind: type[Fetch], count: int, at: float) -> Fetch | None:
+        """The fetch of `kind` that brings at most `count` records; None when there is no more to try."""
+        if count <= 0:
+            return None
+        if kind is FetchOwn:
+            idle = max(0.0, at - self._opened_at - CLOCK_SECONDS)
+            return FetchOwn(idle, count) if self._has_backlog else None
+        if kind is FetchAgain:
+            return FetchAgain(tuple(self._take_due(count, at))) if self._due and self._due[0][0] <= at else None
+        if kind is FetchExpired:
+            return FetchExpired(self.redeliver_seconds, count) if at >= self._claims_at else None
+        return FetchNew(count)
+
+    def fetched(self, fetch: Fetch, found: Sequence[Found], at: float) -> list[RecordId]:
+        """Those of `found` that the client is to get: not what it has already, or gave back for later."""
+        if isinstance(fetch, FetchOwn) and not found:
+            self._has_backlog = False
+        if isinstance(fetch, FetchExpired) and len(found) < fetch.count:
+            # Records expire one by one: a share of the time is soon enough.
+            self._claims_at = at + min(1.0, self.redeliver_seconds / 4)
+        chosen = []
+        for each in found:
+            if each.record in self._outstanding or each.record in self._refused:
+                continue
+            self._outstanding[each.record] = each.deliveries
+            chosen.append(each.record)
+        return chosen
+
+    def acknowledged(self, records: Iterable[RecordId]) -> None:
+        for record in records:
+            self._outstanding.pop(record, None)
+            self._refused.pop(record, None)
+
+    def refused(
+        self, records: Iterable[RecordId], at: float, delay_seconds: float, max_deliveries: int
+    ) -> tuple[int, list[RecordId]]:
+        """(how many come again after the delay, those that do not because they came again `max_deliveries` times; 0 =
+        no limit). A record that the client does not have is passed over.
+        """
+        again = 0
+        given_up: list[RecordId] = []
+        for record in records:
+            deliveries = self._outstanding.get(record)
+            if deliveries is None:
+                continue
+            if max_deliveries and deliveries > max_deliveries:
+                given_up.append(record)
+                continue
+            del self._outstanding[record]
+            self._refused[record] = deliveries
+            heapq.heappush(self._due, (at + delay_seconds, record))
+            again += 1
+        return again, given_up
+
+    def _take_due(self, count: int, at: float) -> Iterable[Found]:
+        while self._due and self._due[0][0] <= at and count:
+            record = heapq.heappop(self._due)[1]
+            deliveries = self._refused.pop(record, None)
+            # None: acknowledged meanwhile.
+            if deliveries is not None:
+                count -= 1
+                yield Found(record, deliveries + 1)
