@@ -131,6 +131,8 @@ class Consumer:
             self._time_is_up(call)
         try:
             await self._give_back(self._line.clear())
+            if not self.problem:
+                await self._calls.run(lambda: self._bus.forget_consumer(self.topic, self.group, self._me.consumer))
         except BusError as error:
             self._note("give_back", error)
 

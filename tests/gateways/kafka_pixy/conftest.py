@@ -20,8 +20,9 @@ Scenario = Callable[["Client", Bus], Awaitable[None]]
 class Client:
     """Calls the methods by their names; a failed call raises grpc.aio.AioRpcError."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
         self._channel = channel
+        self.address = address
 
     def call(self, method: str, request: Any, **options: Any) -> Any:
         answer = _ANSWERS[method]
@@ -72,7 +73,10 @@ async def served(
         for gateway in gateways:
             await gateway.start()
             channels.append(grpc.aio.insecure_channel(gateway.details()["address"]))
-        await asyncio.wait_for(scenario(*map(Client, channels)), 20)
+        clients = [
+            Client(channel, gateway.details()["address"]) for channel, gateway in zip(channels, gateways, strict=True)
+        ]
+        await asyncio.wait_for(scenario(*clients), 20)
     finally:
         for channel in channels:
             await channel.close()

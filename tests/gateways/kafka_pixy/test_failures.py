@@ -1,0 +1,139 @@
+"""The service when the bus or the address is not to be had, and at its stop."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from bus.api import Bus, GroupRecord, Position, Record
+from bus.memory_bus import MemoryBus
+from core.errors import BusUnavailable, ConfigurationError
+from core.settings_gateways import KafkaPixySettings
+from gateways.kafka_pixy.server import KafkaPixy
+from tests.gateways.kafka_pixy.conftest import Client, Serve, refused, served
+
+Code = grpc.StatusCode
+
+
+class Away(MemoryBus):
+    """A bus whose calls fail while they are named in `away`."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=4)
+        self.away: set[str] = set()
+
+    def _check(self, name: str) -> None:
+        if name in self.away:
+            raise BusUnavailable("the bus does not answer")
+
+    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
+        self._check("publish")
+        return super().publish(topic, records, lease=lease)
+
+    def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
+        self._check("create_group")
+        super().create_group(topic, group, at_end=at_end)
+
+    def read_group(self, *arguments: Any, **options: Any) -> list[GroupRecord]:
+        self._check("read_group")
+        return super().read_group(*arguments, **options)
+
+    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+        self._check("acknowledge")
+        return super().acknowledge(topic, group, partition, offsets)
+
+
+@pytest.fixture
+def bus() -> Bus:
+    return Away()
+
+
+def test_what_cannot_be_written_is_an_internal_error(serve: Serve, bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        bus.away = {"publish"}
+        assert (await refused(client.produce("t", b"x"))).code is Code.INTERNAL
+        bus.away = set()
+        assert (await client.produce("t", b"x", b"bar")).offset == 0
+
+    serve(scenario)
+
+
+def test_a_group_that_cannot_be_made_promises_nothing(serve: Serve, bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        bus.away = {"create_group"}
+        assert (await refused(client.consume("t", "g"))).code is Code.INTERNAL
+        bus.away = set()
+        while (found := await refused(client.consume("t", "g"))).code is Code.INTERNAL:
+            pass
+        assert found.code is Code.NOT_FOUND
+        await client.produce("t", b"x")
+        assert (await client.consume("t", "g")).message == b"x"
+
+    serve(scenario)
+
+
+def test_consumers_go_on_when_the_bus_is_back(serve: Serve, bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        bus.create_group("t", "g", at_end=True)
+        await client.produce("t", b"x", b"bar")
+        bus.away = {"read_group"}
+        waiting = client.consume("t", "g")
+        await asyncio.sleep(0.1)
+        bus.away = {"acknowledge"}
+        assert (await waiting).message == b"x"
+        assert (await refused(client.ack("t", "g", 2, 0))).code is Code.INTERNAL
+        await client.produce("t", b"y", b"bar")
+        # An acknowledgement that fails does not fail the call.
+        assert (await client.consume("t", "g", auto_ack=True)).message == b"y"
+        bus.away = set()
+        assert {(await client.consume("t", "g", auto_ack=True)).offset for _ in range(2)} == {0, 1}
+
+    serve(scenario, ack_timeout_seconds=0.5, long_polling_seconds=5)
+
+
+def test_a_group_that_was_deleted_is_made_again(serve: Serve, bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        await client.produce("t", b"x", b"bar")
+        await refused(client.consume("t", "g"))
+        bus.delete_group("t", "g")
+        await refused(client.consume("t", "g"))
+        while not bus.groups("t"):
+            await refused(client.consume("t", "g"))
+        await client.produce("t", b"y", b"bar")
+        assert (await client.consume("t", "g", auto_ack=True)).message == b"y"
+
+    serve(scenario, long_polling_seconds=1)
+
+
+def test_an_address_that_is_taken_or_none_is_an_error(bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        taken = client.address
+        with pytest.raises(OSError, match="cannot listen"):
+            await KafkaPixy(KafkaPixySettings(bind=taken), bus).start()
+        with pytest.raises(ConfigurationError, match="host:port"):
+            await KafkaPixy(KafkaPixySettings(bind="somewhere"), bus).start()
+
+    asyncio.run(served(scenario, bus, [{}]))
+
+
+def test_a_stop_ends_waiting_calls_and_gives_back_what_nobody_saw(bus: Away) -> None:
+    async def scenario() -> None:
+        gateway = KafkaPixy(KafkaPixySettings(bind="127.0.0.1:0", long_polling_seconds=30), bus)
+        await gateway.start()
+        channel = grpc.aio.insecure_channel(gateway.details()["address"])
+        client = Client(channel)
+        bus.create_group("t", "g", at_end=True)
+        waiting = asyncio.ensure_future(refused(client.consume("u", "g")))
+        for number in range(3):
+            await client.produce("t", b"%d" % number, b"bar")
+        assert (await client.consume("t", "g", auto_ack=True)).offset == 0
+        await gateway.stop()
+        assert (await waiting).code in (Code.NOT_FOUND, Code.UNAVAILABLE)
+        await channel.close()
+        # Read ahead or not: it is the next one that gets them, in order, and as if for the first time.
+        left = bus.pending_by_consumer("t", "g")[2]
+        assert set(left) <= {"nobody"}
+
+    asyncio.run(scenario())
