@@ -5,7 +5,6 @@ All of it is kept on the bus, so that clients may talk to any of several gateway
 
 import asyncio
 import time
-from collections import deque
 
 from google.rpc import code_pb2
 
@@ -14,7 +13,7 @@ from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import filters, state
 from gateways.rocketmq.metrics import COMMANDS, CONFLICTS, FAILURES, REPORTS
-from gateways.rocketmq.names import group_of, topic_of
+from gateways.rocketmq.names import full_name, group_of, topic_of
 from gateways.rocketmq.state import Client
 from gateways.rocketmq.status import INVALID_ARGUMENT, Refused, common
 from gateways.rocketmq.store import Store
@@ -45,7 +44,8 @@ class Clients:
         self._known: tuple[Client, ...] = ()
         self._known_at = float("-inf")
         self._polls: dict[str, asyncio.Future[bytes | None]] = {}
-        self._asked_last: deque[str] = deque(maxlen=1_024)
+        #: The group that each of these named as its producer group.
+        self._poll_groups: dict[str, str] = {}
 
     async def live(self) -> tuple[Client, ...]:
         """As of a second ago at most, and with what came in through this gateway."""
@@ -92,8 +92,9 @@ class Clients:
         self._answer(request.client_id, None)
         return service.NotifyClientTerminationResponse(common=common())
 
-    async def poll(self, client_id: str, hold_seconds: float) -> service.PollCommandResponse:
+    async def poll(self, request: service.PollCommandRequest, hold_seconds: float) -> service.PollCommandResponse:
         """A command for the client, or a no-op after `hold_seconds`."""
+        client_id, group = request.client_id, request.producer_group
         if not client_id:
             await asyncio.sleep(min(1.0, hold_seconds))
             return service.PollCommandResponse(noop_command=service.NoopCommand())
@@ -101,6 +102,7 @@ class Clients:
         self._answer(client_id, None)
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._polls[client_id] = future
+        self._poll_groups[client_id] = full_name(group) if group.name else ""
         try:
             letter = await asyncio.wait_for(asyncio.shield(future), hold_seconds)
         except TimeoutError:
@@ -112,6 +114,7 @@ class Clients:
         finally:
             if self._polls.get(client_id) is future:
                 del self._polls[client_id]
+                del self._poll_groups[client_id]
         if letter is None:
             return service.PollCommandResponse(noop_command=service.NoopCommand())
         command = service.PollCommandResponse.FromString(letter)
@@ -129,7 +132,12 @@ class Clients:
 
     async def ask(self, group: str, message: definition.Message, transaction_id: str, asked: int) -> bool:
         """See `sending.Ask`. Producers of the group take turns."""
-        found = state.producers(await self.live(), group)
+        clients = await self.live()
+        found = state.producers(clients, group)
+        # A producer that has just started asks for commands before its first heartbeat comes. Push consumers name
+        # their group the same way.
+        consumers = {client.client_id for client in clients if client.is_consumer}
+        found += [id for id, polled in self._poll_groups.items() if polled == group and id not in {*found, *consumers}]
         if not found:
             return False
         command = service.PollCommandResponse()

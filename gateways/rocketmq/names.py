@@ -42,8 +42,13 @@ def resource_of(name: str) -> definition.Resource:
     return definition.Resource(name=name)
 
 
+def full_name(resource: definition.Resource) -> str:
+    """Unchecked."""
+    return f"{resource.resource_namespace}%{resource.name}" if resource.resource_namespace else resource.name
+
+
 def _full(resource: definition.Resource, kind: str) -> str:
-    name = f"{resource.resource_namespace}%{resource.name}" if resource.resource_namespace else resource.name
+    name = full_name(resource)
     if not resource.name:
         raise Refused(INVALID_ARGUMENT, f"the {kind} has no name")
     if not _LEGAL.fullmatch(name) or len(name) > MAX_TOPIC_BYTES:

@@ -124,7 +124,7 @@ class Receiving:
         if most <= 0:
             most = state.max_attempts(await self._clients.live(), handle.group) or state.DEFAULT_MAX_ATTEMPTS
         if attempt >= most:
-            await self._bury(handle, "attempts")
+            await self._bury(handle, attempt, "attempts")
         else:
             delay = state.nack_delay(self._settings.nack_delays_seconds, attempt)
             outcome = await self._store.run(self._store.queue.postpone, *_delivery(handle), delay)
@@ -135,7 +135,7 @@ class Receiving:
         self, request: service.ForwardMessageToDeadLetterQueueRequest
     ) -> service.ForwardMessageToDeadLetterQueueResponse:
         handle = self._handle(request.receipt_handle, request.topic, request.group)
-        await self._bury(handle, "forwarded")
+        await self._bury(handle, max(request.delivery_attempt, handle.attempt), "forwarded")
         return service.ForwardMessageToDeadLetterQueueResponse(common=common())
 
     # ---- by offset
@@ -264,7 +264,7 @@ class Receiving:
                 FILTERED.inc()
                 continue
             if most is not None and delivery.attempt > most:
-                await self._bury(handle, "never_answered")
+                await self._bury(handle, delivery.attempt - 1, "never_answered")
                 continue
             size += message.ByteSize()
             if back or (taken and size > _REPLY_BYTES):
@@ -288,8 +288,11 @@ class Receiving:
             handle = handles.parse(message.system_attribute.receipt_handle)
             await self._store.run(self._store.queue.give_back, *_delivery(handle))
 
-    async def _bury(self, handle: Handle, reason: str) -> None:
-        """Move the message to the group's dead letters; a repetition finds it settled and changes nothing."""
+    async def _bury(self, handle: Handle, attempts: int, reason: str) -> None:
+        """Move the message to the group's dead letters; a repetition finds it settled and changes nothing.
+
+        `attempts`: how often it was tried, as the client counts.
+        """
         topic, partition, offset, group = handle[:4]
         try:
             (record,) = await self._store.run(self._store.bus.read, topic, partition, offset, max_records=1)
@@ -304,7 +307,7 @@ class Receiving:
         message.user_attribute[messages.REAL_TOPIC] = topic
         message.user_attribute[messages.REAL_QUEUE] = f"{partition}:{offset}"
         message.user_attribute[messages.ORIGIN_ID] = system.message_id
-        message.user_attribute[messages.ATTEMPTS] = str(handle.attempt)
+        message.user_attribute[messages.ATTEMPTS] = str(attempts)
         system.partition_id = (
             state.message_group_partition(system.message_group, count) if system.message_group else offset % count
         )
@@ -420,13 +423,15 @@ class Receiving:
             message = messages.from_record(record, resource.topic, self._store_host)
             if accepts(message):
                 size += message.ByteSize()
-                if len(reply.messages) == most or (reply.messages and size > _REPLY_BYTES):
+                if reply.messages and size > _REPLY_BYTES:
                     break
                 reply.messages.append(message)
                 DELIVERED.inc()
             else:
                 FILTERED.inc()
             at = record.offset + 1
+            if len(reply.messages) == most:
+                break
         return at
 
     # ---- inside: holding

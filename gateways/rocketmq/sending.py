@@ -10,7 +10,7 @@ from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import messages, state
 from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
-from gateways.rocketmq.names import HOLDING_TOPIC, topic_of
+from gateways.rocketmq.names import HOLDING_TOPIC, full_name, topic_of
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
@@ -181,7 +181,7 @@ class Sending:
                     if half.asked >= self._settings.transaction_check_max:
                         await self._put_away(half.id, message)
                     elif await ask(
-                        message.system_attribute.producer_group.name, self._to_ask(message), half.id, half.asked
+                        full_name(message.system_attribute.producer_group), self._to_ask(message), half.id, half.asked
                     ):
                         await self._store.run(
                             self._store.queue.count_asked, QUEUE, half.id, state.check_delay(base, half.asked)

@@ -183,7 +183,7 @@ class Service:
             )
 
     async def _poll(self, request: service.PollCommandRequest, context: Context) -> service.PollCommandResponse:
-        return await self._clients.poll(request.client_id, self._hold_seconds(context, 0.0, MAX_COMMAND_SECONDS))
+        return await self._clients.poll(request, self._hold_seconds(context, 0.0, MAX_COMMAND_SECONDS))
 
     async def _stack_trace(
         self, request: service.ReportThreadStackTraceRequest, _: Context
