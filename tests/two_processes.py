@@ -30,6 +30,7 @@ WITH_SPARK = (
 #: These are among them and start smaller processes, or none.
 WITHOUT_SPARK = (
     "tests/faults/test_bus.py",
+    "tests/faults/test_kafka_pixy.py",
     "tests/system/test_broker_kill.py",
     "tests/system/test_ingestor_process.py",
     "tests/system/test_kapacitor_udf.py",
