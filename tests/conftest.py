@@ -31,6 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=place_in_line)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes are named by their number: those of a message with a map differ between two processes, names may not."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of recorded market data beside the checkout; a test that needs it skips where it is absent."""
