@@ -30,6 +30,10 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
     for partition, group in by_partition.items():
         parts += (_bulk(partition), _bulk(len(group)))
         count += 2
+        if (keyed := _all_keyed(group)) is not None:
+            parts += keyed[0]
+            count += keyed[1]
+            continue
         at = 0
         while at < len(group):
             record = group[at]
@@ -50,7 +54,7 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
                 parts.append(b"$1\r\n-\r\n$%d\r\n%b\r\n" % (len(value), value))
                 count += 2
             else:
-                parts.append(b"$1\r\nk\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value))
+                parts.append(_keyed(key, value))
                 count += 3
     if count > _MAX_ARGUMENTS:
         raise BusError(f"{len(records)} records are too many for one call")
@@ -96,6 +100,31 @@ def _stamped(stamp: SequenceStamp, key: bytes, value: bytes) -> bytes:
     )  # fmt: skip
 
 
+def _all_keyed(group: Sequence[Record]) -> tuple[list[bytes], int] | None:
+    """Several records that have keys and nothing else, in packs, and the number of arguments; None for others."""
+    if len(group) == 1 or group[0].sequence is not None:
+        return None
+    values, keys, headers, _, _, stamps = zip(*group, strict=True)
+    if None in keys or any(headers) or any(stamps):
+        return None
+    parts: list[bytes] = []
+    count = start = 0
+    for part in _packs(values):
+        end = start + len(part)
+        if len(part) == 1:
+            parts.append(_keyed(keys[start], part[0]))
+            count += 3
+        else:
+            parts.append(_keyed_pack(keys[start:end], part))
+            count += 6
+        start = end
+    return parts, count
+
+
+def _keyed(key: bytes, value: bytes) -> bytes:
+    return b"$1\r\nk\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
+
+
 def _run(group: Sequence[Record], at: int) -> list[bytes]:
     """The value at `at`, and those behind it of records that only their values tell apart from it."""
     _, key, _, _, _, stamp = group[at]
@@ -107,7 +136,7 @@ def _run(group: Sequence[Record], at: int) -> list[bytes]:
     return [record.value for record in group[at:end]]
 
 
-def _packs(values: list[bytes]) -> list[list[bytes]]:
+def _packs(values: Sequence[bytes]) -> list[Sequence[bytes]]:
     """Cut into parts of about the same length, none of them too large for one entry unless it is one value."""
     if len(values) == 1 or (len(values) <= _PACK_RECORDS and sum(map(len, values)) <= _PACK_BYTES):
         return [values]
@@ -117,9 +146,18 @@ def _packs(values: list[bytes]) -> list[list[bytes]]:
 
 def _pack(stamp: SequenceStamp, key: bytes, values: Sequence[bytes]) -> bytes:
     """Neighbouring records of one stamp and key, as one entry."""
-    lengths = b" ".join([b"%d" % len(value) for value in values])
-    arguments = ("*", stamp.name, stamp.tag, key, len(values), lengths, b"".join(values))
+    arguments = ("*", stamp.name, stamp.tag, key, len(values), _lengths(values), b"".join(values))
     return b"".join([_bulk(argument) for argument in arguments])
+
+
+def _keyed_pack(keys: Sequence[bytes], values: Sequence[bytes]) -> bytes:
+    """Neighbouring records without numbers, as one entry."""
+    arguments = ("+", len(values), _lengths(keys), b"".join(keys), _lengths(values), b"".join(values))
+    return b"".join([_bulk(argument) for argument in arguments])
+
+
+def _lengths(texts: Sequence[bytes]) -> bytes:
+    return " ".join(map(str, map(len, texts))).encode()
 
 
 def _bulk(argument: bytes | str | int) -> bytes:

@@ -1,7 +1,8 @@
 """Redis replies to Python, with a short way for the entries of the bus's streams.
 
 `ReplyParser` takes the place of redis-py's own parser. Everything reads as usual (bytes, int, None, lists, exceptions
-for error lines), but an entry that `lua/publish.lua` wrote becomes an `Entry` or a `Pack` instead of a list of lists.
+for error lines), but an entry that `lua/publish.lua` wrote becomes an `Entry`, a `Pack` or a `KeyedPack` instead of a
+list of lists.
 """
 
 import json
@@ -72,6 +73,33 @@ class Pack(NamedTuple):
         return found
 
 
+class KeyedPack(NamedTuple):
+    """Neighbouring records without numbers in one entry: `offset` is the last one's; keys and values stand behind each
+    other.
+    """
+
+    offset: int
+    timestamp_ms: int
+    keys: bytes
+    key_lengths: list[int]
+    values: bytes
+    lengths: list[int]
+
+    def records(self, first: int) -> list[Entry]:
+        """As entries of their own, from offset `first` on."""
+        offset = self.offset + 1 - len(self.lengths)
+        found = []
+        start = key_start = 0
+        for key_length, length in zip(self.key_lengths, self.lengths, strict=True):
+            end, key_end = start + length, key_start + key_length
+            if offset >= first:
+                key, value = self.keys[key_start:key_end], self.values[start:end]
+                found.append(Entry(offset, self.timestamp_ms, key, value, None, None))
+            start, key_start = end, key_end
+            offset += 1
+        return found
+
+
 def dense(entries: list[Any], first: int) -> list[Entry] | None:
     """The records of a stream's entries from offset `first` on; None where one is missing or not written by the bus."""
     head, tail = entries[0], entries[-1]
@@ -79,7 +107,7 @@ def dense(entries: list[Any], first: int) -> list[Entry] | None:
         return entries
     found: list[Entry] = []
     for entry in entries:
-        if type(entry) is Pack:
+        if type(entry) is Pack or type(entry) is KeyedPack:
             found += entry.records(first)
         elif type(entry) is Entry:
             found.append(entry)
@@ -238,12 +266,15 @@ def _is_entry(item: Any) -> bool:
     )
 
 
-def _as_written(item: list[Any]) -> Entry | Pack:
+def _as_written(item: list[Any]) -> Entry | Pack | KeyedPack:
     pairs = dict(zip(item[1][::2], item[1][1::2], strict=True))
     stamp = pairs.get(b"s")
     sequence = int(stamp.partition(b".")[0]) if stamp else None
     offset, time = int(item[0][:-2]), int(pairs[b"t"])
-    if sequence is not None and item[0].endswith(b"-2"):
+    if item[0].endswith(b"-2"):
         lengths = list(map(int, pairs[b"n"].split()))
+        if sequence is None:
+            key_lengths = list(map(int, pairs[b"c"].split()))
+            return KeyedPack(offset, time, pairs[b"k"], key_lengths, pairs[b"v"], lengths)
         return Pack(offset, time, pairs[b"k"], pairs[b"v"], lengths, sequence, pairs[b"g"])
     return Entry(offset, time, pairs.get(b"k"), pairs[b"v"], pairs.get(b"h"), sequence)

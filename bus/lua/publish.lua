@@ -6,8 +6,10 @@
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value;
 --       or * = neighbouring records, one number each: sequence name, tag, key, how many, the lengths of their values
---       with a space between, the values behind each other. They become one entry, a pack, but in a topic with groups,
---       where Redis counts entries.
+--       with a space between, the values behind each other;
+--       or + = neighbouring records that have keys alone: how many, the lengths of their keys, the keys behind each other,
+--       the lengths of their values, the values.
+--       Both become one entry, a pack, but in a topic with groups, where Redis counts entries.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
 --        {'F', bytes} full, {'K', content} known by that name, {'S'} stale.
 local argv, call = ARGV, redis.call
@@ -215,6 +217,27 @@ while i <= n do
         has_packed = true
       end
       i = i + 7
+    elseif flags == '+' then
+      local number, key_lengths, keys = tonumber(argv[i + 1]), argv[i + 2], argv[i + 3]
+      local lengths, values = argv[i + 4], argv[i + 5]
+      added = added + #keys + #values
+      if is_plain then
+        local at, key_at, next_key = 1, 1, string.gmatch(key_lengths, '%d+')
+        for length in string.gmatch(lengths, '%d+') do
+          local key_length = next_key()
+          call(
+            'XADD', stream, format('%.0f-1', offset), 't', now, 'k', string.sub(keys, key_at, key_at + key_length - 1),
+            'v', string.sub(values, at, at + length - 1))
+          at, key_at, offset = at + length, key_at + key_length, offset + 1
+        end
+        offset = offset - 1
+      else
+        offset = offset + number - 1
+        call(
+          'XADD', stream, format('%.0f-2', offset), 't', now, 'c', key_lengths, 'k', keys, 'n', lengths, 'v', values)
+        has_packed = true
+      end
+      i = i + 6
     elseif flags == '-' then
       local value = argv[i + 1]
       call('XADD', stream, id, 't', now, 'v', value)

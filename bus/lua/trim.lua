@@ -107,17 +107,24 @@ local function known_of(entry)
   local last, kind = string.match(entry[1], '^(%d+)-(%d)')
   local found = { last = tonumber(last), time = tonumber(fields['t'] or '0') }
   if kind == '2' then
-    local number = tonumber(string.match(fields['s'], '^%d+'))
+    local number = tonumber(string.match(fields['s'] or '', '^%d+'))
+    local next_key = string.gmatch(fields['c'] or '', '%d+')
     local _, count = string.gsub(fields['n'], '%d+', '')
     local offset = found.last - count + 1
     found.sizes = {}
     for length in string.gmatch(fields['n'], '%d+') do
-      local size = 32 + #fields['k'] + length
-      if fields['g'] ~= '' then
-        size = size + #fields['g'] + varint_bytes(number)
+      local size = 32 + length
+      if number then
+        size = size + #fields['k']
+        if fields['g'] ~= '' then
+          size = size + #fields['g'] + varint_bytes(number)
+        end
+        number = number + 1
+      else
+        size = size + next_key()
       end
       found.sizes[offset] = size
-      offset, number = offset + 1, number + 1
+      offset = offset + 1
     end
   else
     found.size = 32 + #(fields['k'] or '') + #(fields['h'] or '') + #(fields['v'] or '')

@@ -46,11 +46,28 @@ local function unpacked(last, fields)
   end
 end
 
+local function unpacked_keyed(last, fields)
+  local time, key_lengths, keys, lengths, values = fields[2], fields[4], fields[6], fields[8], fields[10]
+  local _, count = string.gsub(lengths, '%d+', '')
+  local here, at, key_at, next_key = last - count + 1, 1, 1, string.gmatch(key_lengths, '%d+')
+  for length in string.gmatch(lengths, '%d+') do
+    local key_length = next_key()
+    if here >= offset then
+      local key, value = string.sub(keys, key_at, key_at + key_length - 1), string.sub(values, at, at + length - 1)
+      call('XADD', to, format('%.0f-1', here), 't', time, 'k', key, 'v', value)
+      left = left - 1
+    end
+    here, at, key_at = here + 1, at + length, key_at + key_length
+  end
+end
+
 while left > 0 and offset < past do
   for _, entry in ipairs(call('XRANGE', from, format('%.0f-0', offset), '+', 'COUNT', 64)) do
     local last, kind = string.match(entry[1], '^(%d+)-(%d)')
     last = tonumber(last)
-    if kind == '2' then
+    if kind == '2' and entry[2][3] == 'c' then
+      unpacked_keyed(last, entry[2])
+    elseif kind == '2' then
       unpacked(last, entry[2])
     else
       call('XADD', to, entry[1], unpack(entry[2]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.api import StoredRecord
-from bus.replies import Entry, Pack, ReplyParser, dense, stored
+from bus.replies import Entry, KeyedPack, Pack, ReplyParser, dense, stored
 from bus.store import pack
 
 
@@ -43,7 +43,11 @@ def wire(reply: Any) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(reply), reply)
 
 
-def wire_of_entry(entry: Entry | Pack) -> bytes:
+def wire_of_entry(entry: Entry | Pack | KeyedPack) -> bytes:
+    if isinstance(entry, KeyedPack):
+        fields = [b"t", b"%d" % entry.timestamp_ms, b"c", b" ".join(b"%d" % length for length in entry.key_lengths)]
+        fields += [b"k", entry.keys, b"n", b" ".join(b"%d" % length for length in entry.lengths), b"v", entry.values]
+        return wire([b"%d-2" % entry.offset, fields])
     if isinstance(entry, Pack):
         fields = [b"t", b"%d" % entry.timestamp_ms, b"s", b"%d.7" % entry.sequence, b"g", entry.tag, b"k", entry.key]
         fields += [b"n", b" ".join(b"%d" % length for length in entry.lengths), b"v", entry.values]
@@ -80,11 +84,23 @@ packs = st.builds(
     sequence=st.integers(1, 2**53),
     tag=payloads,
 )
+keyed_packs = st.builds(
+    lambda pairs, **rest: KeyedPack(
+        keys=b"".join(key for key, _ in pairs),
+        key_lengths=[len(key) for key, _ in pairs],
+        values=b"".join(value for _, value in pairs),
+        lengths=[len(value) for _, value in pairs],
+        **rest,
+    ),
+    pairs=st.lists(st.tuples(payloads, payloads), min_size=2, max_size=5),
+    offset=st.integers(10, 2**53),
+    timestamp_ms=st.integers(0, 10**13),
+)
 sizes = st.lists(st.integers(1, 200), min_size=1, max_size=5)
 
 
-@given(st.lists(entries | packs, max_size=12), sizes)
-def test_entries_read_the_same_however_they_are_cut(wanted: list[Entry | Pack], cut: list[int]) -> None:
+@given(st.lists(entries | packs | keyed_packs, max_size=12), sizes)
+def test_entries_read_the_same_however_they_are_cut(wanted: list[Entry | Pack | KeyedPack], cut: list[int]) -> None:
     data = b"*%d\r\n" % len(wanted) + b"".join(map(wire_of_entry, wanted))
     parser = parser_of(data * 2, cut)
     assert parser.read_response() == wanted
@@ -129,6 +145,16 @@ def test_a_pack_becomes_its_records_from_any_of_them_on() -> None:
     assert [dense([pack_of_three], first) for first in (10, 11, 12)] == [records, records[1:], records[2:]]
     after = Entry(13, 3, None, b"y", None, None)
     assert dense([pack_of_three, after], 12) == [records[2], after]
+
+
+def test_a_pack_of_keys_becomes_its_records_from_any_of_them_on() -> None:
+    pack_of_three = KeyedPack(12, 2, b"kll", [1, 2, 0], b"aabbb", [2, 0, 3])
+    records = [
+        Entry(10, 2, b"k", b"aa", None, None),
+        Entry(11, 2, b"ll", b"", None, None),
+        Entry(12, 2, b"", b"bbb", None, None),
+    ]
+    assert [dense([pack_of_three], first) for first in (10, 11, 12)] == [records, records[1:], records[2:]]
 
 
 def test_missing_entries_and_those_of_strangers_are_noticed() -> None:

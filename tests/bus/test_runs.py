@@ -238,3 +238,32 @@ def test_a_waiting_reader_wakes_for_a_pack(redis_url: str) -> None:
         bus.publish("t", _bars(10))
         assert woken.result(20) == {("t", 0)}
     bus.close()
+
+
+def test_records_with_keys_alone_take_few_entries_and_become_those_of_a_group(redis_url: str) -> None:
+    bus = RedisBus(redis_url)
+    bus.create_topic("t", 1)
+    records = [Record(b"v" * (n % 7), key=b"k" * (n % 3), partition_key=b"p") for n in range(1_000)]
+    records[500] = Record(b"x" * 20_000, key=b"long", partition_key=b"p")
+    wanted = [(n, record.key, record.value, None) for n, record in enumerate(records)]
+    for part in (records[:700], records[700:]):
+        bus.publish("t", part)
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.xlen("cw:log:t:0") < 40
+        for offset in range(0, 1_000, 17):
+            found = [(r.offset, r.key, r.value, r.sequence) for r in bus.read("t", 0, offset, max_records=200)]
+            assert found == wanted[offset : offset + 200]
+        size = bus.state("t")[0].size_bytes
+        assert size == sum(32 + len(record.key or b"") + len(record.value) for record in records)
+        bus.hold("t", "reader", {0: 45})
+        assert bus.trim("t", keep_seconds=-1) == 45
+        dropped = sum(32 + len(record.key or b"") + len(record.value) for record in records[:45])
+        assert bus.state("t")[0].size_bytes == size - dropped
+        bus.create_group("t", "g", at_end=False)
+        assert client.xlen("cw:log:t:0") == 955
+        bus.publish("t", records[:100])
+        assert client.xlen("cw:log:t:0") == 1_055
+    again = [(1_000 + n, key, value, None) for n, key, value, _ in wanted[:100]]
+    given = [r.record for r in bus.read_group("t", "g", "c", max_records=2_000)]
+    assert [(r.offset, r.key, r.value, r.sequence) for r in given] == wanted[45:] + again
+    bus.close()
