@@ -1,0 +1,246 @@
+"""Functions of others that misbehave: what brings a Kapacitor daemon down costs us one restart."""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.settings_gateways import KapacitorFunctionSettings
+from protobuf.udf_superset_pb2 import EdgeType, Request
+from triggers.udf import use as use_module
+from triggers.udf.hosted import BatchOutcome, HostedFunction
+from triggers.udf.options import Duration, UdfRefused
+from triggers.udf.points import batch_requests, point_request
+from triggers.udf.use import UdfFailed, Use, ask_info
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tests" / "triggers" / "udf" / "function.py"
+TIMEOUT = 15.0
+ONCE = [
+    "empty", "batch-end-alone", "batch-negative", "batch-huge", "stream-begin", "garbage", "long-frame", "crash",
+    "half-frame", "error",
+]  # fmt: skip
+
+
+def _settings(mode: str = "", note: Path | None = None, timeout: float = TIMEOUT) -> KapacitorFunctionSettings:
+    arguments = (str(SCRIPT), mode, *([str(note)] if note else []))
+    return KapacitorFunctionSettings(
+        prog=sys.executable, args=arguments, env={"PYTHONPATH": str(ROOT)}, timeout_seconds=timeout
+    )
+
+
+@contextmanager
+def _hosted(settings: KapacitorFunctionSettings, **more: object) -> Iterator[HostedFunction]:
+    hosted = HostedFunction("theirs", settings, pause=lambda _: None, **more)  # type: ignore[arg-type]
+    try:
+        yield hosted
+    finally:
+        hosted.close()
+
+
+def _point(x: int, symbol: str = "BTC", time: int = 1) -> Request:
+    return point_request(time, "trades", ["symbol"], {"symbol": symbol}, {"x": x})
+
+
+def _sums(outcome: BatchOutcome) -> list[int]:
+    return [point.fieldsInt["sum"] for output in outcome.outputs for point in output.points]
+
+
+def test_state_goes_from_batch_to_batch_and_a_batch_can_be_done_again() -> None:
+    with _hosted(_settings()) as hosted:
+        first = hosted.run(1, [_point(1), _point(2, "ETH")], b"")
+        assert _sums(first) == [1, 2]
+        assert _sums(hosted.run(2, [_point(10)], first.state)) == [11]
+        assert hosted.counts.uses == 1
+        assert _sums(hosted.run(2, [_point(10)], first.state)) == [11]
+        assert hosted.counts.uses == 2
+    with _hosted(_settings()) as hosted:
+        assert _sums(hosted.run(2, [_point(5, "ETH")], first.state)) == [7]
+
+
+def test_outputs_keep_what_makes_their_group() -> None:
+    with _hosted(_settings()) as hosted:
+        (output,) = hosted.run(1, [_point(1)], b"").outputs
+        assert (output.points[0].group, list(output.points[0].dimensions)) == ("symbol=BTC", ["symbol"])
+
+
+def test_batches_go_in_and_come_out_whole() -> None:
+    requests = batch_requests("trades", {"symbol": "BTC"}, [(1, {"x": 1}), (2, {"x": 2})], end_ns=60)
+    with _hosted(_settings("batch")) as hosted:
+        assert hosted.check().wants == EdgeType.BATCH
+        (output,) = hosted.run(1, requests, b"").outputs
+        assert output.begin is not None
+        assert output.end is not None
+        assert (output.begin.size, output.end.tmax, dict(output.end.tags)) == (2, 60, {"symbol": "BTC"})
+        assert [point.fieldsInt["sum"] for point in output.points] == [1, 3]
+
+
+@pytest.mark.parametrize("mode", ONCE)
+def test_misbehaviour_costs_one_restart_and_no_output(mode: str, tmp_path: Path) -> None:
+    is_batch = mode.startswith("batch")
+    with _hosted(_settings(mode, tmp_path / "note")) as hosted:
+        rows = [(1, {"x": 1}), (2, {"x": 13}), (3, {"x": 2})]
+        requests = (
+            batch_requests("trades", {"symbol": "BTC"}, rows, 60) if is_batch else [_point(f["x"]) for _, f in rows]
+        )
+        outcome = hosted.run(1, requests, b"")
+        assert _sums(outcome) == [1, 14, 16]
+        assert (hosted.counts.failures, hosted.counts.uses) == (1, 2)
+        assert _sums(hosted.run(2, requests[:2] + requests[-1:] if is_batch else requests[:1], outcome.state)) == [17]
+
+
+def test_silence_ends_the_use_and_another_goes_on(tmp_path: Path) -> None:
+    with _hosted(_settings("silence", tmp_path / "note", timeout=2.0)) as hosted:
+        assert _sums(hosted.run(1, [_point(13)], b"")) == [13]
+        assert hosted.counts.failures >= 1
+
+
+def test_what_fails_each_time_is_given_up_with_its_reason() -> None:
+    with _hosted(_settings("crash"), attempts=3) as hosted:
+        state = hosted.run(1, [_point(1)], b"").state
+        with pytest.raises(UdfFailed, match=r"closed its output|does not take its input|output broke"):
+            hosted.run(2, [_point(13)], state)
+        assert hosted.counts.failures == 3
+        # Another batch may do.
+        assert _sums(hosted.run(2, [_point(4)], state)) == [5]
+
+
+def test_what_it_says_of_itself_ends_up_in_the_reason() -> None:
+    with _hosted(_settings("error"), attempts=1) as hosted, pytest.raises(UdfFailed, match="it says: no more"):
+        hosted.run(1, [_point(13)], b"")
+
+
+def test_log_of_any_length_is_read_and_told_in_short_lines() -> None:
+    lines: list[str] = []
+    use = Use(_settings("log"), EdgeType.STREAM, lines.append)
+    use.init([], "task", "node")
+    use.send([_point(13)])
+    assert use.ask("snapshot", Request()).snapshot.snapshot == b"symbol=BTC\t13"
+    use.stop()
+    assert len(lines) == 20_001
+    assert max(map(len, lines)) < 1_100
+    assert "200000 bytes" in lines[0]
+
+
+def test_answers_that_nobody_asked_for_are_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    with _hosted(_settings("unasked", tmp_path / "note")) as hosted:
+        assert hosted.run(1, [_point(13)], b"").state == b"symbol=BTC\t13"
+        hosted.close()
+        assert hosted.counts.unasked == 1
+
+
+def test_refused_state_begins_anew_and_is_counted() -> None:
+    with _hosted(_settings("refuse-state")) as hosted:
+        assert _sums(hosted.run(2, [_point(3)], b"symbol=BTC\t10")) == [3]
+        assert hosted.counts.states_refused == 1
+
+
+def test_refused_options_are_not_tried_again() -> None:
+    with _hosted(_settings("refuse")) as hosted:
+        with pytest.raises(UdfRefused, match="not today"):
+            hosted.run(1, [_point(1)], b"")
+        assert hosted.counts.uses == 1
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [
+        ([("nope", ())], "no option 'nope'"),
+        ([("times", (3.0,))], "DOUBLE, expected INT"),
+        ([("times", (1, 2))], "1 arguments, not 2"),
+        ([("label", ("a", 5))], "INT, expected DURATION"),
+        ([("times", (True,))], "BOOL, expected INT"),
+    ],
+)
+def test_options_are_checked_before_anything_starts(calls: list[tuple[str, tuple[object, ...]]], told: str) -> None:
+    with _hosted(_settings(), calls=calls) as hosted:
+        with pytest.raises(UdfRefused, match=told):
+            hosted.check()
+        assert hosted.counts.uses == 0
+
+
+def test_options_that_fit_are_accepted() -> None:
+    with _hosted(_settings(), calls=[("times", (1,)), ("label", ("a", Duration(5))), ("times", (2,))]) as hosted:
+        assert _sums(hosted.run(1, [_point(1)], b"")) == [1]
+
+
+def test_both_directions_flow_at_once() -> None:
+    # Far more than what both pipes hold, in both directions.
+    with _hosted(_settings("flood")) as hosted:
+        outcome = hosted.run(1, [_point(1) for _ in range(100)], b"")
+        assert len(outcome.outputs) == 100 * 51
+
+
+def test_output_past_its_bound_ends_the_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use_module, "MAX_OUTPUT_POINTS", 100)
+    with _hosted(_settings("flood"), attempts=1) as hosted, pytest.raises(UdfFailed, match="at once"):
+        hosted.run(1, [_point(1) for _ in range(10)], b"")
+
+
+def test_function_that_answers_keepalives_with_a_time_of_its_own_is_no_trouble() -> None:
+    with _hosted(_settings("no-echo")) as hosted:
+        assert _sums(hosted.run(1, [_point(1)], b"")) == [1]
+
+
+def test_program_that_is_not_there_fails_with_its_name() -> None:
+    settings = KapacitorFunctionSettings(prog="/no/such/program")
+    with pytest.raises(UdfFailed, match="/no/such/program"):
+        ask_info(settings, lambda _: None)
+
+
+def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    settings = KapacitorFunctionSettings(
+        prog="/bin/sh", args=("-c", f"sleep 600 & echo $! > {pid_file}; exec cat > /dev/null"), timeout_seconds=TIMEOUT
+    )
+    use = Use(settings, EdgeType.STREAM, lambda _: None)
+    while not pid_file.exists() or not pid_file.read_text().strip():
+        os.sched_yield()
+    use.kill()
+    child = Path(f"/proc/{pid_file.read_text().strip()}/stat")
+    # Ended, though perhaps nobody has asked how yet.
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+@contextmanager
+def _listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[list[socket.socket]]:
+    peers: list[socket.socket] = []
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def accept() -> None:
+            try:
+                while True:
+                    peer, _ = server.accept()
+                    peers.append(peer)
+                    serve(peer)
+            except OSError:
+                return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield peers
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            for peer in peers:
+                peer.close()
+
+
+def test_socket_that_closes_at_once_is_a_failure_and_not_a_hang(tmp_path: Path) -> None:
+    settings = KapacitorFunctionSettings(socket=str(tmp_path / "s"), timeout_seconds=TIMEOUT)
+    with _listening(tmp_path / "s", lambda peer: peer.close()), pytest.raises(UdfFailed):
+        ask_info(settings, lambda _: None)
+
+
+def test_socket_that_nobody_serves_is_a_failure_within_the_timeout(tmp_path: Path) -> None:
+    settings = KapacitorFunctionSettings(socket=str(tmp_path / "none"), timeout_seconds=0.3)
+    with pytest.raises(UdfFailed, match="cannot be started"):
+        ask_info(settings, lambda _: None)

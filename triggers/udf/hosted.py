@@ -1,0 +1,156 @@
+"""A function that goes on: micro-batches in, outputs and the state after them out, restarted when it fails.
+
+The caller keeps the state with its own checkpoint and numbers its batches. What fails inside of one is done again by a
+new use, from the state before it, so that a batch has its outputs once or not at all. A batch that the caller does
+again, here or after a restart, is told by its number, and begins from the state that the caller has kept.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import tenacity
+
+from core.log import get_logger
+from core.settings_gateways import KapacitorFunctionSettings
+from protobuf.udf_superset_pb2 import EdgeType, InfoResponse, Option, Request
+from triggers.udf.options import Call, UdfRefused, checked_options
+from triggers.udf.use import Output, StateRefused, UdfFailed, Use, ask_info
+
+__all__ = ["BatchOutcome", "HostCounts", "HostedFunction"]
+
+log = get_logger()
+ATTEMPTS = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+
+
+@dataclass(slots=True)
+class HostCounts:
+    """`restarts`: uses begun after the first; `states_refused`: uses that had to begin without their state."""
+
+    uses: int = 0
+    restarts: int = 0
+    failures: int = 0
+    states_refused: int = 0
+    log_lines: int = 0
+    unasked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """`state`: after the batch, for the next one; empty for a function that has none."""
+
+    outputs: Sequence[Output]
+    state: bytes
+
+
+@dataclass(slots=True)
+class HostedFunction:
+    """Function `name` of the operator's settings, with the options of one trigger. For one thread.
+
+    `pause`: how to wait between attempts.
+    """
+
+    name: str
+    settings: KapacitorFunctionSettings
+    calls: Sequence[Call] = ()
+    task_id: str = ""
+    node_id: str = ""
+    attempts: int = ATTEMPTS
+    pause: Callable[[float], None] = field(default=tenacity.nap.sleep, repr=False)
+    counts: HostCounts = field(default_factory=HostCounts)
+    _info: InfoResponse | None = None
+    _options: list[Option] = field(default_factory=list)
+    _use: Use | None = None
+    _at: int | None = None
+
+    def check(self) -> InfoResponse:
+        """What the function says of itself, with the options checked against it; asked once.
+
+        Raises UdfRefused for options that it does not take, UdfFailed when it cannot be asked.
+        """
+        if self._info is None:
+            info = ask_info(self.settings, self._log)
+            self._options = checked_options(info, self.calls)
+            self._info = info
+        return self._info
+
+    def run(self, number: int, requests: Sequence[Request], before: bytes) -> BatchOutcome:
+        """Batch `number`: `requests` are its points, or begins, points and ends, in their order; `before`: the state
+        after the batch in front of it, empty at the very begin.
+
+        Raises UdfRefused for options that the function does not take, and UdfFailed when the last attempt failed: the
+        batch may be run again.
+        """
+        for attempt in tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self.attempts),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+            retry=tenacity.retry_if_exception_type(UdfFailed),
+            sleep=self.pause,
+            reraise=True,
+        ):
+            with attempt:
+                return self._run(number, requests, before)
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Ends the function politely; its last words belong to no batch and are dropped. The next `run` begins anew."""
+        use, self._use, self._at = self._use, None, None
+        if use is not None:
+            use.stop()
+            self.counts.unasked += use.unasked
+
+    def _run(self, number: int, requests: Sequence[Request], before: bytes) -> BatchOutcome:
+        try:
+            use = self._use_at(number - 1, before)
+            self._at = None
+            use.send(requests)
+            use.ask("snapshot", Request())
+            use.settle()
+            outcome = BatchOutcome(use.take_outputs(), use.newest_state)
+        except UdfFailed as error:
+            self.counts.failures += 1
+            log.warning("udf_failed", udf=self.name, task=self.task_id, batch=number, reason=str(error))
+            self._drop()
+            raise
+        self._at = number
+        return outcome
+
+    def _use_at(self, number: int, state: bytes) -> Use:
+        """A use in the state after batch `number`."""
+        if self._use is not None and self._at == number and not self._use.failure:
+            return self._use
+        if self.counts.uses:
+            self.counts.restarts += 1
+        self._drop()
+        provides = self.check().provides
+        self._use = self._begun(provides)
+        if state:
+            try:
+                self._use.restore(state)
+            except StateRefused as error:
+                # As after a change of its code; it would be refused each time, and the trigger never run again.
+                self.counts.states_refused += 1
+                log.warning("udf_state_refused", udf=self.name, task=self.task_id, reason=str(error))
+                self._drop()
+                self._use = self._begun(provides)
+        return self._use
+
+    def _begun(self, provides: EdgeType) -> Use:
+        use = Use(self.settings, provides, self._log)
+        self.counts.uses += 1
+        try:
+            use.init(self._options, self.task_id, self.node_id)
+        except (UdfFailed, UdfRefused):
+            use.kill()
+            raise
+        return use
+
+    def _drop(self) -> None:
+        use, self._use, self._at = self._use, None, None
+        if use is not None:
+            use.kill()
+            self.counts.unasked += use.unasked
+
+    def _log(self, line: str) -> None:
+        self.counts.log_lines += 1
+        log.info("udf_log", udf=self.name, task=self.task_id, line=line)

@@ -1,0 +1,179 @@
+"""The other side of a function: a process of ours, or a connection to a server on a unix socket."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from core.settings_gateways import KapacitorFunctionSettings
+
+__all__ = ["LogLine", "Peer", "open_peer"]
+
+LogLine = Callable[[str], None]
+_CHUNK = 64 << 10
+_LINE = 1_000
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class Peer(Protocol):
+    def read(self, size: int) -> bytes:
+        """Up to so many bytes, as soon as there are any; none at the end."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """All of it; blocks while the other side does not read. Raises OSError when it has gone."""
+        ...
+
+    def end_input(self) -> None:
+        """Nothing more will be written: the polite end."""
+        ...
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Whether the other side has gone within that time."""
+        ...
+
+    def kill(self) -> None:
+        """Ends it, and reads and writes of other threads that are under way."""
+        ...
+
+    def close(self) -> None:
+        """After `kill`, when no thread reads or writes any more."""
+        ...
+
+
+def open_peer(settings: KapacitorFunctionSettings, log_line: LogLine) -> Peer:
+    """`log_line`: called for each line of a process's log, from a thread. Raises OSError when it cannot be started or
+    reached within its timeout.
+    """
+    return _Process(settings, log_line) if settings.prog else _Connection(settings.socket, settings.timeout_seconds)
+
+
+class _Process:
+    def __init__(self, settings: KapacitorFunctionSettings, log_line: LogLine) -> None:
+        pipe = subprocess.PIPE
+        # A session of its own, so that what it starts ends with it.
+        self._process = subprocess.Popen(
+            [settings.prog, *settings.args],
+            env={**os.environ, **settings.env},
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            start_new_session=True,
+        )
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
+        self._kill_once = threading.Lock()
+        self._drain = threading.Thread(target=self._drain_log, args=(log_line,), name="udf-log", daemon=True)
+        self._drain.start()
+
+    def read(self, size: int) -> bytes:
+        return os.read(self._stdout.fileno(), size)
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._stdin.fileno(), rest) :]
+
+    def end_input(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        # Once: later the number may be another's.
+        if self._kill_once.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        self._drain.join(_LONGEST_PAUSE)
+        for pipe in (self._stdin, self._stdout, self._stderr):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _drain_log(self, log_line: LogLine) -> None:
+        """Always read on: a process whose log is full hangs. Of a long line the begin is told, the rest dropped."""
+        line, length = bytearray(), 0
+        while True:
+            try:
+                chunk = os.read(self._stderr.fileno(), _CHUNK)
+            except (OSError, ValueError):
+                chunk = b""
+            *ended, last = chunk.split(b"\n")
+            for piece in ended:
+                line += piece[: _LINE - len(line)]
+                log_line(_told(line, length + len(piece)))
+                line, length = bytearray(), 0
+            line += last[: max(0, _LINE - len(line))]
+            length += len(last)
+            if not chunk:
+                if line:
+                    log_line(_told(line, length))
+                return
+
+
+def _told(line: bytearray, length: int) -> str:
+    text = line.decode(errors="replace")
+    return text if length <= _LINE else f"{text} … {length} bytes"
+
+
+class _Connection:
+    def __init__(self, path: str, timeout_seconds: float) -> None:
+        self._socket = _dialled(path, timeout_seconds)
+        self._has_ended = threading.Event()
+
+    def read(self, size: int) -> bytes:
+        data = self._socket.recv(size)
+        if not data:
+            self._has_ended.set()
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def end_input(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def wait(self, timeout_seconds: float) -> bool:
+        return self._has_ended.wait(timeout_seconds)
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _dialled(path: str, timeout_seconds: float) -> socket.socket:
+    """With growing pauses: a server that restarts is back soon."""
+    end, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE
+    while True:
+        found = socket.socket(socket.AF_UNIX)
+        try:
+            found.connect(path)
+        except OSError:
+            found.close()
+            if time.monotonic() + pause > end:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        else:
+            return found
