@@ -1,6 +1,6 @@
 # One image for every part; compose.yaml names the command of each.
 FROM python:3.12-slim-bookworm
-ENV PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2 PATH=/app/.venv/bin:$PATH
+ENV PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2 ARROW_DEFAULT_MEMORY_POOL=system PATH=/app/.venv/bin:$PATH
 WORKDIR /app
 COPY requirements.lock pyproject.toml README.md run ./
 COPY core core

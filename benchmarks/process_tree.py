@@ -1,7 +1,15 @@
-"""What the processes of a benchmark use: peaks of resident memory and processor time, by part, from /proc."""
+"""What the processes of a benchmark use: peaks of memory and processor time, by part, from /proc.
+
+Memory is anonymous memory: what processes allocated, not what they map of files. Python workers are forked from one
+that has loaded what they need, and share those pages: of each page they are given their shares (PSS), so that the sum
+counts it once. Reading shares takes milliseconds a process: of one whose resident memory stayed as it was they are not
+read again, and the other parts have no forks, and need it not.
+"""
 
 import os
+import re
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 from types import TracebackType
@@ -9,17 +17,17 @@ from typing import Self
 
 __all__ = ["ProcessTree"]
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS = 0.25
 _PARTS = {"java": "jvm", "redis-server": "redis"}
+_ANONYMOUS = re.compile(r"^(?:RssAnon|Pss_Anon):\s+(\d+) kB$", re.MULTILINE)
 
 
 class ProcessTree:
     """This process (`driver`) and its descendants: `jvm`, `redis`, and `workers`, which stand for all others.
 
-    Within `with`, `peak_bytes` keeps the largest resident memory of each part, and `cpu_seconds` gives what each has
-    used since. Pages that forked workers share are counted in each of them.
+    Within `with`, `peak_bytes` keeps the largest anonymous memory of each part, and `cpu_seconds` gives what each has
+    used since, without what looking took.
     """
 
     def __init__(self) -> None:
@@ -28,12 +36,16 @@ class ProcessTree:
         self._thread = threading.Thread(target=self._watch, name="process-tree", daemon=True)
         self._cpu_at_start: dict[tuple[str, int], float] = {}
         self._cpu: dict[tuple[str, int], float] = {}
+        self._own_cpu_seconds = 0.0
+        #: By process: resident pages, and the anonymous bytes that they were found with.
+        self._found: dict[int, tuple[int, int]] = {}
 
     @property
     def cpu_seconds(self) -> dict[str, float]:
         used: dict[str, float] = defaultdict(float)
         for (part, pid), seconds in self._cpu.items():
             used[part] += seconds - self._cpu_at_start.get((part, pid), 0.0)
+        used["driver"] -= self._own_cpu_seconds
         return dict(used)
 
     def __enter__(self) -> Self:
@@ -52,6 +64,7 @@ class ProcessTree:
     def _watch(self) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):
             self._look()
+        self._own_cpu_seconds = time.thread_time()
 
     def _look(self) -> None:
         processes = dict(_processes())
@@ -63,16 +76,28 @@ class ProcessTree:
         while waiting:
             pid = waiting.pop()
             waiting += children[pid]
-            _, name, cpu_seconds, resident = processes[pid]
+            _, name, cpu_seconds, pages = processes[pid]
             part = "driver" if pid == os.getpid() else _PARTS.get(name, "workers")
-            used[part] += resident
+            if pid not in self._found or self._found[pid][0] != pages:
+                self._found[pid] = pages, _anonymous_bytes(pid, is_forked=part == "workers")
+            used[part] += self._found[pid][1]
             self._cpu[part, pid] = cpu_seconds
-        for part, resident in used.items():
-            self.peak_bytes[part] = max(resident, self.peak_bytes.get(part, 0))
+        for part, size in used.items():
+            self.peak_bytes[part] = max(size, self.peak_bytes.get(part, 0))
+
+
+def _anonymous_bytes(pid: int, *, is_forked: bool) -> int:
+    """0 for a process that is gone."""
+    try:
+        text = Path(f"/proc/{pid}/{'smaps_rollup' if is_forked else 'status'}").read_text()
+    except OSError:
+        return 0
+    found = _ANONYMOUS.search(text)
+    return 0 if found is None else int(found[1]) << 10
 
 
 def _processes() -> list[tuple[int, tuple[int, str, float, int]]]:
-    """(pid, (parent, name, processor seconds, resident bytes)) of all that are there."""
+    """(pid, (parent, name, processor seconds, resident pages)) of all that are there."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -84,6 +109,6 @@ def _processes() -> list[tuple[int, tuple[int, str, float, int]]]:
         start, _, rest = text.rpartition(")")
         fields = rest.split()
         cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
-        entry = int(fields[1]), start.partition("(")[2], cpu_seconds, int(fields[21]) * _PAGE_BYTES
+        entry = int(fields[1]), start.partition("(")[2], cpu_seconds, int(fields[21])
         found.append((int(folder.name), entry))
     return found

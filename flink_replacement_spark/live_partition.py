@@ -58,7 +58,9 @@ _IDLE_NS = PERIODS[-1] * SECOND
 
 
 class LivePartition:
-    """Call `process` with each micro-batch's records; `save` after it and `LivePartition.load` before its next."""
+    """Call `process` with each micro-batch's records, or `add` with them part by part and `finish`; `save` after it and
+    `LivePartition.load` before its next.
+    """
 
     def __init__(self, lateness_ns: int, horizon_ns: int) -> None:
         self.makers = [BarMaker(PERIODS, lateness_ns, horizon_ns), BarMaker([1], lateness_ns, horizon_ns)]
@@ -72,6 +74,8 @@ class LivePartition:
         self._text_orders: dict[str, int] = {}
         self._stored: dict[str, SeenIds] = {}
         self._touched: dict[str, int] = {}
+        self._output = LiveOutput()
+        self._heard_of: set[str] = set()
 
     @property
     def duplicates(self) -> int:
@@ -87,21 +91,30 @@ class LivePartition:
 
         A mark applies between the trades that were published before it and those after it, however early it is read.
         """
-        output = LiveOutput()
-        touched = set()
+        self.add(batches, marks)
+        return self.finish(now_ns)
+
+    def add(self, batches: Iterable[bytes], marks: Iterable[bytes] = ()) -> None:
+        """The next records of a micro-batch. Bars come out of `finish`, so that its parts make no further revisions."""
+        output = self._output
         for mark in _decode_marks(marks, output):
-            touched.add(mark.ticker)
+            self._heard_of.add(mark.ticker)
             self._marks.add(mark)
         pending: dict[str, deque[TickColumns]] = {}
         for batch in _decode_ticks(batches, output):
             pending.setdefault(batch.ticker, deque()).append(batch)
-        touched |= pending.keys()
+        self._heard_of |= pending.keys()
         while True:
             self._apply_due(pending, output)
             if not pending:
                 break
             self._add({ticker: self._before_next_mark(ticker, queue) for ticker, queue in pending.items()}, output)
             pending = {ticker: queue for ticker, queue in pending.items() if queue}
+
+    def finish(self, now_ns: int = 0) -> LiveOutput:
+        """What the records since the last call made; `now_ns` as in `process`."""
+        output, self._output = self._output, LiveOutput()
+        touched, self._heard_of = self._heard_of, set()
         idle = self._idle(touched, now_ns) if now_ns else []
         for maker in self.makers:
             maker.retire(idle)

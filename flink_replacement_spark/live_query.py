@@ -31,7 +31,7 @@ def start_live_query(session: SparkSession, settings: Settings, writer: LiveWrit
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
         work = process(settings.bus.url, query_id, batch_id, lateness_ns, horizon_ns)
         writer.write(query_id, batch_id, LiveResults.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
-        # Arrow keeps what it frees, in pieces of which the next large batch finds few that fit.
+        # What was freed is kept, in pieces of which the next large batch finds few that fit.
         pa.default_memory_pool().release_unused()
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)

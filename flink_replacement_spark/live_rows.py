@@ -28,6 +28,8 @@ __all__ = ["process"]
 _SEQUENCE_TAG = b"\x68"
 _PUBLISH_RECORDS = 5_000
 _MILLISECOND_NS = 1_000_000
+#: Trades that are decoded together.
+_PART_BYTES = 8 << 20
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -43,6 +45,8 @@ def process(
             # A function of its own: with this one its module's names would come to a worker as copies, the states that
             # it keeps too.
             yield from _run(url, query_id, batch_id, lateness_ns, horizon_ns, ranges)
+            # Spark takes any worker for a task: each would keep what the largest of them took.
+            pa.default_memory_pool().release_unused()
 
     return run
 
@@ -51,12 +55,11 @@ def _run(
     url: str, query_id: str, batch_id: int, lateness_ns: int, horizon_ns: int, ranges: Sequence[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     partition = ranges[0].column("partition")[0].as_py()
-    (ticks, tick_ms), (marks, mark_ms) = (_values(url, ranges, tag) for tag in range(2))
     bus = worker_bus(url)
     store = StateStore(bus, query_id)
     live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
     before = live.duplicates, live.too_late
-    output = live.process(ticks, marks, max(tick_ms, mark_ms) * _MILLISECOND_NS)
+    output = _output(live, url, ranges)
     with ThreadPoolExecutor(1) as publisher:
         # The bus takes longer over many bars than the rest does. A batch of which any of it is missing runs again, from
         # the state before it, so that their order does not matter.
@@ -84,14 +87,24 @@ def _resume(
     return LivePartition(lateness_ns, horizon_ns) if stored is None else LivePartition.load(stored)
 
 
-def _values(url: str, ranges: Sequence[pa.RecordBatch], tag: int) -> tuple[list[bytes], int]:
-    """The values of a topic's records, and the bus's time (ms) of the newest of them, 0 for none."""
+def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch]) -> LiveOutput:
+    """Trades are taken in part by part: what a task needs does not grow with how far behind its partition is."""
+    found_marks = list(chain.from_iterable(records_of(url, ranges, 1)))
+    marks = [record.value for record in found_marks]
+    newest_ms = found_marks[-1].timestamp_ms if found_marks else 0
     values: list[bytes] = []
-    newest_ms = 0
-    for found in records_of(url, ranges, tag):
-        values += [record.value for record in found]
-        newest_ms = found[-1].timestamp_ms
-    return values, newest_ms
+    size = 0
+    for found in records_of(url, ranges, 0):
+        newest_ms = max(newest_ms, found[-1].timestamp_ms)
+        # By their sizes alone, however they were read: a batch that runs again is cut at the same places.
+        for record in found:
+            values.append(record.value)
+            size += len(record.value)
+            if size >= _PART_BYTES:
+                live.add(values, marks)
+                values, marks, size = [], [], 0
+    live.add(values, marks)
+    return live.finish(newest_ms * _MILLISECOND_NS)
 
 
 def _publish(publisher: Executor, bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> Future[None]:

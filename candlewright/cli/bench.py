@@ -1,5 +1,6 @@
 """`candlewright bench NAME`: each benchmark is a module of `benchmarks/`, run as a process of its own."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 import typer
 
 from candlewright.cli.output import say
+from candlewright.supervisor.processes import MEMORY
 
 
 def names() -> list[str]:
@@ -33,4 +35,6 @@ def run(name: str | None, arguments: Sequence[str]) -> None:
         raise typer.Exit(0 if name else 2)
     if name not in known:
         raise typer.BadParameter(f"no benchmark {name}; there are: {', '.join(known) or 'none here'}")
-    raise typer.Exit(subprocess.call([sys.executable, "-m", f"benchmarks.{name.replace('-', '_')}", *arguments]))
+    command = [sys.executable, "-m", f"benchmarks.{name.replace('-', '_')}", *arguments]
+    # What it measures in its own process is what a part does, and allocates as a part.
+    raise typer.Exit(subprocess.call(command, env={**MEMORY, **os.environ}))

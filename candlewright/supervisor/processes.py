@@ -13,8 +13,10 @@ GUARD = Path(__file__).with_name("guard.py")
 MARK = "CANDLEWRIGHT_SUPERVISED"
 _PROC = Path("/proc")
 #: glibc gives each thread a heap of its own, up to eight a core. What one frees is of no use to the others, so that the
-#: parts, above all Spark with its many threads, grow for hours before they are as large as they get.
-_MEMORY = {"MALLOC_ARENA_MAX": "2"}
+#: parts, above all Spark with its many threads, grow for hours before they are as large as they get. Arrow's own
+#: allocator has a heap for each thread as well, and gives back that of the thread that asks; what it takes from glibc
+#: goes back with the rest.
+MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, cwd: Path) -> "subprocess.Popen[bytes]":
@@ -23,7 +25,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, cwd
     """
     return subprocess.Popen(
         [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
-        env={**_MEMORY, **environment, MARK: mark},
+        env={**MEMORY, **environment, MARK: mark},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -330,7 +330,7 @@ def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, 
         bench_command, "find_spec", lambda name: type("Spec", (), {"submodule_search_locations": [folder]})
     )
     called: list[list[str]] = []
-    monkeypatch.setattr(bench_command.subprocess, "call", lambda command: called.append(command) or 0)
+    monkeypatch.setattr(bench_command.subprocess, "call", lambda command, env: called.append(command) or 0)
     assert bench_command.names() == ["echo", "slow-echo"]
     assert run("bench", "echo", "--rows", "5", "--output", "json").exit_code == 0
     assert called == [[sys.executable, "-m", "benchmarks.echo", "--rows", "5", "--output", "json"]]
