@@ -27,6 +27,9 @@ TABLE_REPORTS = "rocketmq_reports"
 _REPORT_SECONDS = 3_600.0
 _LETTER_SECONDS = 300.0
 _FRESH_SECONDS = 1.0
+_GONE_SECONDS = 120.0
+#: How long calls of such a client are held, which do not end by themselves.
+_GONE_PAUSE_SECONDS = 0.5
 _COLLECT_SECONDS = 0.25
 #: A command is answered before clients give the call up.
 MAX_COMMAND_SECONDS = 50.0
@@ -46,6 +49,8 @@ class Clients:
         self._polls: dict[str, asyncio.Future[bytes | None]] = {}
         #: The group that each of these named as its producer group.
         self._poll_groups: dict[str, str] = {}
+        #: When those that said goodbye did: they still have calls under way.
+        self._gone: dict[str, float] = {}
 
     async def live(self) -> tuple[Client, ...]:
         """As of a second ago at most, and with what came in through this gateway."""
@@ -77,6 +82,7 @@ class Clients:
             keep_seconds=self._settings.client_expiry_seconds,
         )
         self._known = (*others, client)
+        self._gone.pop(client.client_id, None)
         return client
 
     async def terminate(
@@ -89,14 +95,17 @@ class Clients:
         if gone:
             await self._store.run(self._store.bus.delete, TABLE_CLIENTS, gone)
         self._known = tuple(c for c in self._known if c.client_id != request.client_id)
+        oldest = time.monotonic() - _GONE_SECONDS
+        self._gone = {id: at for id, at in self._gone.items() if at > oldest}
+        self._gone[request.client_id] = time.monotonic()
         self._answer(request.client_id, None)
         return service.NotifyClientTerminationResponse(common=common())
 
     async def poll(self, request: service.PollCommandRequest, hold_seconds: float) -> service.PollCommandResponse:
         """A command for the client, or a no-op after `hold_seconds`."""
         client_id, group = request.client_id, request.producer_group
-        if not client_id:
-            await asyncio.sleep(min(1.0, hold_seconds))
+        if not client_id or self.is_gone(client_id):
+            await asyncio.sleep(min(_GONE_PAUSE_SECONDS, hold_seconds))
             return service.PollCommandResponse(noop_command=service.NoopCommand())
         # A client that asks again has given its earlier call up.
         self._answer(client_id, None)
@@ -120,6 +129,10 @@ class Clients:
         command = service.PollCommandResponse.FromString(letter)
         COMMANDS.labels(str(command.WhichOneof("type"))).inc()
         return command
+
+    def is_gone(self, client_id: str) -> bool:
+        """Whether the client said goodbye, and nothing was heard of it since."""
+        return client_id in self._gone
 
     async def report(self, kind: str, command_id: str, text: str) -> None:
         """Keep what a client answered to a command, for whoever gave it."""

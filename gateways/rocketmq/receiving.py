@@ -34,6 +34,7 @@ _OTHERS_SECONDS = 300.0
 #: How long a held call goes without a look where others may have settled or postponed something.
 _LOOK_SECONDS = 1.0
 _PAGE = 256
+_GONE_PAUSE_SECONDS = 0.2
 
 
 class Receiving:
@@ -48,6 +49,8 @@ class Receiving:
         self._clients = clients
         self._store_host = store_host
         self._turn = itertools.count()
+        #: Groups that are known to exist; one that expires is made anew when that is found.
+        self._joined: set[tuple[str, str]] = set()
         self._waiting = 0
         self._stopping = asyncio.Event()
         #: Kept so that they are not forgotten before they end.
@@ -73,6 +76,11 @@ class Receiving:
         self._hold()
         try:
             while True:
+                if self._clients.is_gone(request.client_id):
+                    # Nobody would answer to what it was given.
+                    taken: list[definition.Message] = []
+                    await asyncio.sleep(min(_GONE_PAUSE_SECONDS, max(0.0, until - time.monotonic())))
+                    break
                 arrived = self._store.watch(places)
                 found, due = await self._look(topic, group, asked, request, hide, most)
                 try:
@@ -100,14 +108,17 @@ class Receiving:
         self, topic: str, group: str, policy: int, request: service.ReceiveMessageRequest | None = None
     ) -> None:
         """Make the group where it does not exist, standing where its consume policy says."""
-        groups = await self._store.run(self._store.bus.groups, topic)
-        if group in groups:
+        if (topic, group) in self._joined:
+            return
+        if group in await self._store.run(self._store.bus.groups, topic):
+            self._joined.add((topic, group))
             return
         at_end = policy in (definition.RESUME, definition.DISCARD)
         await self._store.run(self._store.bus.create_group, topic, group, at_end=at_end)
         if policy == definition.TARGET_TIMESTAMP and request is not None:
             start_ms = request.initialization_timestamp.ToMilliseconds()
             await self._store.run(self._pass_over, topic, group, start_ms)
+        self._joined.add((topic, group))
 
     async def acknowledge(self, request: service.AckMessageRequest) -> service.AckMessageResponse:
         if request.WhichOneof("handle") == "offset":
@@ -180,6 +191,10 @@ class Receiving:
         finally:
             self._let_go()
 
+    def look_again(self) -> None:
+        """Let the calls that are held see what changed."""
+        self._store.nudge_all()
+
     def stop(self) -> None:
         """Answer the calls that are held."""
         self._stopping.set()
@@ -230,6 +245,7 @@ class Receiving:
                 if group in await self._store.run(self._store.bus.groups, topic):
                     raise
                 # It expired, or was deleted: from where it stood nothing is known.
+                self._joined.discard((topic, group))
                 await self.join(topic, group, definition.PLAYBACK)
                 continue
             found += received.deliveries

@@ -5,6 +5,8 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
+from bus import topics
+from bus.api import Record
 from core.errors import BusError
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
@@ -13,6 +15,7 @@ from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPE
 from gateways.rocketmq.names import HOLDING_TOPIC, full_name, topic_of
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
+from gateways.tick_storage import TickStorage
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
@@ -41,39 +44,36 @@ class Sending:
         self._settings = settings
         self._store = store
         self._new_partitions = partitions
+        self._tick_storage = TickStorage(store.bus)
         self._wake = asyncio.Event()
 
     # ---- calls
     async def send(self, request: service.SendMessageRequest) -> service.SendMessageResponse:
+        reply = await self._store.run(self._take, request)
+        self._wake.set()
+        return reply
+
+    def _take(self, request: service.SendMessageRequest) -> service.SendMessageResponse:
         message = request.message
+        system = message.system_attribute
         topic = topic_of(message.topic)
-        await self.partitions(topic)
         messages.check(message)
-        delay = self._delay(message.system_attribute)
-        partition = await self._partition(topic, request)
+        delay = self._delay(system)
+        partition = self._partition(topic, request)
         # Says at once what would be refused when it is released.
         record = messages.to_record(topic, message, partition)
-        system = message.system_attribute
+        queue, bus = self._store.queue, self._store.bus
         reply = service.SendMessageResponse(common=common(), message_id=system.message_id)
         if system.message_type == definition.TRANSACTION:
             reply.transaction_id = uuid.uuid4().hex
-            await self._store.run(
-                self._store.queue.prepare,
-                QUEUE,
-                reply.transaction_id,
-                _kept(topic, message, partition),
-                self._first_check(system),
-            )
+            queue.prepare(QUEUE, reply.transaction_id, _kept(topic, message, partition), self._first_check(system))
             TRANSACTIONS.labels("prepared").inc()
         elif delay > 0:
-            is_new = await self._store.run(
-                self._store.queue.add, QUEUE, self._later_id(topic, system), _kept(topic, message, partition), delay
-            )
+            is_new = queue.add(QUEUE, self._later_id(topic, system), _kept(topic, message, partition), delay)
             (SENT.labels("later") if is_new else REPEATED).inc()
-            self._wake.set()
         elif self._settings.deduplication_seconds > 0:
-            once = await self._store.run(
-                self._store.bus.publish_once,
+            self._have_stored(topic, record)
+            once = bus.publish_once(
                 topic,
                 record,
                 registry=SENT_REGISTRY,
@@ -83,9 +83,14 @@ class Sending:
             )
             (SENT.labels("now") if once.is_first else REPEATED).inc()
         else:
-            await self._store.run(self._store.bus.publish, topic, [record])
+            self._have_stored(topic, record)
+            bus.publish(topic, [record])
             SENT.labels("now").inc()
         return reply
+
+    def _have_stored(self, topic: str, record: Record) -> None:
+        if topic == topics.TICKS and record.key is not None:
+            self._tick_storage.want([record.key.decode()])
 
     async def end_transaction(self, request: service.EndTransactionRequest) -> service.EndTransactionResponse:
         id = request.transaction_id
@@ -114,7 +119,10 @@ class Sending:
 
     async def partitions(self, topic: str) -> int:
         """How many `topic` has, or will have. Raises Refused NOT_FOUND."""
-        count = await self._store.run(self._store.bus.partitions, topic)
+        return await self._store.run(self._partitions, topic)
+
+    def _partitions(self, topic: str) -> int:
+        count = self._store.bus.partitions(topic)
         if not count and not self._settings.create_topics:
             raise Refused(NOT_FOUND, f"there is no topic {topic}")
         return count or self._new_partitions
@@ -151,6 +159,7 @@ class Sending:
         topic = message.topic.name
         try:
             record = messages.to_record(topic, message, message.system_attribute.partition_id)
+            await self._store.run(self._have_stored, topic, record)
             once = await self._store.run(
                 self._store.bus.publish_once,
                 topic,
@@ -212,8 +221,9 @@ class Sending:
             raise Refused(INVALID_ARGUMENT, f"the delivery_timestamp is more than {hours:g} hours ahead")
         return delay
 
-    async def _partition(self, topic: str, request: service.SendMessageRequest) -> int:
-        count = await self._store.run(self._store.bus.create_topic, topic)
+    def _partition(self, topic: str, request: service.SendMessageRequest) -> int:
+        self._partitions(topic)
+        count = self._store.bus.partitions(topic) or self._store.bus.create_topic(topic)
         system = request.message.system_attribute
         if request.HasField("partition"):
             partition = request.partition.id

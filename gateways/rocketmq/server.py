@@ -87,6 +87,7 @@ class RocketMQGateway:
             self._tasks.append(asyncio.create_task(self._survives(task)))
 
     async def stop(self) -> None:
+        self._store.stop_watching()
         self._receiving.stop()
         self._clients.answer_all()
         await self._server.stop(_GRACE_SECONDS)

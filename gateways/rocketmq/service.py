@@ -72,7 +72,7 @@ class Service:
             "ReportMessageConsumptionResult": (service.ReportMessageConsumptionResultResponse, self._consumption),
             "NotifyClientTermination": (
                 service.NotifyClientTerminationResponse,
-                lambda request, _: self._clients.terminate(request),
+                self._terminate,
             ),
         }
         return {name: self._guarded(name, *method) for name, method in methods.items()}
@@ -158,6 +158,13 @@ class Service:
                 await self._sending.partitions(topic)
                 await self._receiving.join(topic, client.group, client.policy)
         return service.HeartbeatResponse(common=common())
+
+    async def _terminate(
+        self, request: service.NotifyClientTerminationRequest, _: Context
+    ) -> service.NotifyClientTerminationResponse:
+        reply = await self._clients.terminate(request)
+        self._receiving.look_again()
+        return reply
 
     async def _health(self, request: service.HealthCheckRequest, _: Context) -> service.HealthCheckResponse:
         await self._sending.look()

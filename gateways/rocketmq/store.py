@@ -44,6 +44,10 @@ class Store:
     def start(self) -> None:
         self._arrivals.start(asyncio.get_running_loop())
 
+    def stop_watching(self) -> None:
+        """Nobody is told of new records any more."""
+        self._arrivals.end()
+
     async def stop(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._arrivals.stop)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -76,8 +80,11 @@ class Arrivals:
         self._loop = loop
         self._thread.start()
 
-    def stop(self) -> None:
+    def end(self) -> None:
         self._stop.set()
+
+    def stop(self) -> None:
+        self.end()
         if self._thread.is_alive():
             self._thread.join()
 
