@@ -22,6 +22,7 @@ _OPTIONS: Mapping[str, Mapping[str, Sequence[ValueType]]] = {
     },
     "match": {
         "sql": (STRING,),
+        "rule": (STRING,),
         "parameter": (STRING, STRING),
         "table": (STRING,),
         "column": (STRING, STRING),
@@ -47,7 +48,7 @@ NAMES = tuple(_OPTIONS)
 
 
 def function_named(name: str, open_bus: Callable[[], "Bus"]) -> FunctionKind:
-    """`open_bus`: for the function that publishes, called when a task begins."""
+    """`open_bus`: for tasks that publish or name a registered trigger; called when one begins."""
 
     def make(options: Options, *, is_batch: bool) -> Function:
         if name == "ohlc":
@@ -57,7 +58,7 @@ def function_named(name: str, open_bus: Callable[[], "Bus"]) -> FunctionKind:
         if name == "match":
             from gateways.kapacitor import match
 
-            return match.make(options, is_batch=is_batch)
+            return match.make(open_bus, options, is_batch=is_batch)
         from gateways.kapacitor import publish
 
         return publish.make(open_bus, options, is_batch=is_batch)

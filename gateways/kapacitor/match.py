@@ -4,17 +4,20 @@ import io
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import pyarrow as pa
 
+from bus.api import Bus
 from cep import Events, ReleaseBuffer, StreamInput, StreamQuery, TriggerRejected, TriggerStream, compile_stream
 from cep.plans import Filter, Match, Narrowed, Project, Renamed, Scan
 from cep.release import SEQUENCE
+from core.errors import BusError, ConfigurationError
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of
 from gateways.kapacitor.ohlc import batch_of
+from gateways.kapacitor.rules import registered_rule
 from protobuf.udf_superset_pb2 import Point, Response
 from triggers.check import INPUTS
 
@@ -25,16 +28,15 @@ _SIZES = struct.Struct("<I")
 _MAX_INT = (1 << 63) - 1
 
 
-def make(options: Options, *, is_batch: bool) -> "Matcher":
-    """Raises OptionsRefused with line and column for a text that is refused."""
-    table = Table.of(options)
-    sql = options.text("sql")
-    if not sql.strip():
-        raise OptionsRefused("the option sql is needed: a condition, a SELECT, or MATCH_RECOGNIZE")
+def make(open_bus: Callable[[], Bus], options: Options, *, is_batch: bool) -> "Matcher":
+    """`open_bus`: for the text of a registered trigger. Raises OptionsRefused, with line and column for a text that is
+    refused.
+    """
+    sql, parameters = _text_of(options, open_bus)
+    table = Table.of(options, "ohlc" if "period_seconds" in parameters else "ticks")
     lateness = options.number("lateness")
     if lateness < 0:
         raise OptionsRefused("the option lateness is negative")
-    parameters = {str(name): str(value) for name, value in options.every("parameter")}
     try:
         query = compile_stream(
             sql, {table.name: table.source}, parameters, default_table=table.name, partitions_close=is_batch
@@ -42,6 +44,24 @@ def make(options: Options, *, is_batch: bool) -> "Matcher":
     except TriggerRejected as error:
         raise OptionsRefused(str(error)) from error
     return Matcher(query, table, lateness, options.text("as"), [sql, sorted(parameters.items()), lateness])
+
+
+def _text_of(options: Options, open_bus: Callable[[], Bus]) -> tuple[str, dict[str, str]]:
+    own = {str(name): str(value) for name, value in options.every("parameter")}
+    sql, rule = options.text("sql"), options.text("rule")
+    if bool(sql.strip()) == bool(rule):
+        raise OptionsRefused("one of the options sql (a condition, a SELECT, MATCH_RECOGNIZE) and rule is needed")
+    if not rule:
+        return sql, own
+    try:
+        bus = open_bus()
+        try:
+            text, parameters = registered_rule(bus, rule)
+        finally:
+            bus.close()
+    except (BusError, ConfigurationError) as error:
+        raise OptionsRefused(f"the bus is not to be reached: {error}") from error
+    return text, parameters | own
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +76,8 @@ class Table:
     fields: Mapping[str, str]
 
     @classmethod
-    def of(cls, options: Options) -> "Table":
-        name = options.text("table", "ticks")
+    def of(cls, options: Options, default: str) -> "Table":
+        name = options.text("table", default)
         if name not in INPUTS:
             raise OptionsRefused(f"the option table is one of {', '.join(INPUTS)}")
         known = INPUTS[name]

@@ -2,9 +2,12 @@
 
 import pytest
 
+from bus.memory_bus import MemoryBus
+from bus.topics import TABLE_TRIGGERS
 from gateways.kapacitor import match
 from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import function_named
+from protobuf.records_pb2 import TriggerEntry
 from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point, Response
 from tests.gateways.kapacitor.daemon import SECOND, Value, option, point, seconds
 
@@ -19,7 +22,7 @@ def _no_bus() -> object:
 
 def _matcher(sql: str, *more: Option, is_batch: bool = False) -> match.Matcher:
     offered = function_named("match", _no_bus).options  # type: ignore[arg-type]
-    return match.make(Options.of([option("sql", sql), *more], offered), is_batch=is_batch)
+    return match.make(_no_bus, Options.of([option("sql", sql), *more], offered), is_batch=is_batch)  # type: ignore[arg-type]
 
 
 def _tick(time: float, price: float, symbol: str = "BTC", **fields: Value) -> Point:
@@ -145,6 +148,7 @@ def test_values_that_no_field_can_hold_are_left_out_and_counted() -> None:
         [option("sql", "price >")],
         [option("sql", "no_such_column > 1")],
         [option("sql", "")],
+        [option("sql", "price > 1"), option("rule", "breakout")],
         [option("sql", "price > 1"), option("table", "trades")],
         [option("sql", "price > 1"), option("double", "price")],
         [option("sql", "price > 1"), option("column", "nope", "field")],
@@ -155,7 +159,25 @@ def test_values_that_no_field_can_hold_are_left_out_and_counted() -> None:
 def test_texts_and_options_that_cannot_run_are_refused(options: list[Option]) -> None:
     offered = function_named("match", _no_bus).options  # type: ignore[arg-type]
     with pytest.raises(OptionsRefused):
-        match.make(Options.of(options, offered), is_batch=False)
+        match.make(_no_bus, Options.of(options, offered), is_batch=False)  # type: ignore[arg-type]
+
+
+def test_rule_is_a_registered_trigger_with_its_parameters() -> None:
+    bus = MemoryBus()
+    entry = TriggerEntry()
+    entry.registration.sql = "close > :limit"
+    entry.registration.parameters.update(limit="10", period_seconds="60")
+    bus.put(TABLE_TRIGGERS, {"breakout": entry.SerializeToString()})
+    offered = function_named("match", lambda: bus).options
+
+    def named(name: str, *more: Option) -> match.Matcher:
+        return match.make(lambda: bus, Options.of([option("rule", name), *more], offered), is_batch=False)
+
+    bars = [point(i * 60 * SECOND, {"close": float(close)}, symbol="BTC") for i, close in enumerate((9, 11, 21))]
+    assert len(named("breakout").take(bars)) == 2
+    assert len(named("breakout", option("parameter", "limit", "20")).take(bars)) == 1
+    with pytest.raises(OptionsRefused, match="no trigger 'gone'"):
+        named("gone")
 
 
 def test_refused_text_is_told_with_line_and_column() -> None:

@@ -1,0 +1,17 @@
+"""Triggers that are registered on the platform, by their ids."""
+
+from bus.api import Bus
+from bus.topics import TABLE_TRIGGERS
+from gateways.kapacitor.function import OptionsRefused
+from protobuf.records_pb2 import TriggerEntry
+
+__all__ = ["registered_rule"]
+
+
+def registered_rule(bus: Bus, trigger_id: str) -> tuple[str, dict[str, str]]:
+    """Text and parameters. Raises OptionsRefused for an id that is not registered, BusUnavailable."""
+    (value,) = bus.get(TABLE_TRIGGERS, [trigger_id])
+    entry = TriggerEntry() if value is None else TriggerEntry.FromString(value)
+    if value is None or entry.is_leaving:
+        raise OptionsRefused(f"no trigger {trigger_id!r} is registered")
+    return entry.registration.sql, dict(entry.registration.parameters)
