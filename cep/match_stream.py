@@ -21,10 +21,11 @@ from cep.matching import MatchRows, evaluate_matches, mask_array
 from cep.plans import match_relation
 from cep.recognize import RecognizePlan, SortKey
 from cep.relation import partition_codes, sorted_order
-from cep.release import FOREVER, Clock, Rows, compact, joined
+from cep.release import FOREVER, Clock, Rows, compact
+from cep.retained import Chunk, Gathered, Piece
 from cep.search import Found, Matches, PartitionSearch, StepLimit, WorkLimit
 from cep.slots import Slots
-from cep.vector import Array, Index, is_ascending, is_every, ranges
+from cep.vector import Array, Index, is_ascending, ranges
 from core.errors import TriggerRejected
 
 Key = tuple[Any, ...]
@@ -41,22 +42,13 @@ class Pending:
     partial: bool
 
 
-@dataclass(slots=True, eq=False)
-class Chunk:
-    """Retained rows of the partitions that one batch touched; `users`: how many of them still have theirs here."""
-
-    rows: Rows
-    users: int = 0
-
-
 @dataclass(slots=True)
 class Partition:
-    """One partition: its search, its retained rows (`count` from `place` of `chunk`, numbers from `first_row`), how far
-    they have been tested."""
+    """One partition: its search, its retained rows (`count` in `pieces`, numbers from `first_row`), how far they have
+    been tested."""
 
     search: PartitionSearch
-    chunk: Chunk | None = None
-    place: int = 0
+    pieces: list[Piece] = field(default_factory=list)
     count: int = 0
     first_row: int = 0
     tested: int = 0
@@ -66,9 +58,14 @@ class Partition:
     #: The state as text, until it changes.
     written: str = ""
 
-    def kept(self) -> Rows:
-        assert self.chunk is not None
-        return self.chunk.rows.slice(self.place, self.count)
+    def time_of(self, row: int) -> int:
+        """Of a retained row."""
+        place = row - self.first_row
+        for piece in self.pieces:
+            if place < piece.count:
+                return int(piece.chunk.rows.time[piece.place + place])
+            place -= piece.count
+        raise IndexError(row)
 
     @property
     def end(self) -> int:
@@ -77,6 +74,24 @@ class Partition:
 
 #: A partition, and where its new rows begin and end.
 New = tuple[Partition, int, int]
+#: So many retained rows of a partition are left where they are, until they lie in so many pieces.
+MANY_KEPT, MOST_PIECES = 256, 32
+_NO_TIMES = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """Rows, and which of all these are; None for all."""
+
+    rows: Rows
+    bounds: Bounds
+    places: Index | None
+
+    def placed(self, values: Array, length: int) -> Array:
+        """Where all rows have theirs, the others' being 0."""
+        found = np.zeros(length, values.dtype)
+        found[self.places] = values
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +197,7 @@ class MatchStream:
             return None
         together = self._gathered(touched, grouped)
         parts = []
+        new = [end - start for _, start, end in touched]
         for part, start, end in touched:
             part.written = ""
             part.count += end - start
@@ -189,13 +205,13 @@ class MatchStream:
         sizes = np.array([part.count for part in parts], dtype=np.int64)
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
-        row_masks = self._masks(parts, together, bounds)
+        untested = self._untested(parts, together, bounds)
+        row_masks, times = self._masks(untested, together, bounds), self._times(untested, together)
         path = self.plan.conditions.path
-        values = self._values(together, bounds)
-        lists = [values.value(node).to_list() for node in path.hoisted] if path is not None else []
-        times: list[int] = []
-        if self.plan.time_column is not None:
-            times = together.relation.column(self.plan.time_column).expand().values.tolist()
+        lists: list[list[Any]] = []
+        if path is not None:
+            values = self._values(together.rows, bounds)
+            lists = [values.value(node).to_list() for node in path.hoisted]
         ready = Found()
         watches_time = bool(clock.closed) or self.plan.search.within_ns is not None
         is_many = not self._measures_ahead and self._bulk.suits(grouped.length)
@@ -214,65 +230,61 @@ class MatchStream:
         found = self._search_in_bulk(in_bulk, row_masks, ready) if in_bulk else None
         matches = ready.matches() if found is None else found.merged(ready.matches())
         result = self._put_out(matches, together, bounds)
-        self._forget(parts, together, bounds)
+        self._forget(parts, new, together, bounds)
         return result
 
     def _values(self, rows: Rows, bounds: Bounds) -> RowValues:
         return RowValues(self._slots.reader(rows.relation.column, rows.ticker), rows.length, bounds)
 
-    def _masks(self, parts: list[Partition], together: Rows, bounds: Bounds) -> Array:
-        """The masks of all rows that were not tested yet. Where those that were are many, theirs are left out."""
+    def _untested(self, parts: list[Partition], together: Gathered, bounds: Bounds) -> _Tested:
+        """The rows to test, and those that they look back at; all where the others are few."""
         passed = [max(0, part.tested - self._lookback - part.first_row) for part in parts]
         if 2 * sum(passed) < together.length:
-            return mask_array(self.plan.conditions, self._values(together, bounds), together.length)
+            return _Tested(together.rows, bounds, None)
         starts = bounds.starts + np.array(passed, np.int64)
         sizes = (bounds.ends - starts)[bounds.ends > starts]
         places = ranges(starts[bounds.ends > starts], sizes)
         ends = np.cumsum(sizes)
-        tested = self._values(together.take(places), Bounds(ends - sizes, ends))
-        masks = mask_array(self.plan.conditions, tested, len(places))
-        found = np.zeros(together.length, masks.dtype)
-        found[places] = masks
-        return found
+        return _Tested(together.take(places), Bounds(ends - sizes, ends), places)
 
-    def _gathered(self, touched: list[New], grouped: Rows) -> Rows:
+    def _masks(self, tested: _Tested, together: Gathered, bounds: Bounds) -> Array:
+        """Those of the rows that were tested before are left out."""
+        masks = mask_array(self.plan.conditions, self._values(tested.rows, tested.bounds), tested.rows.length)
+        return masks if tested.places is None else tested.placed(masks, together.length)
+
+    def _times(self, tested: _Tested, together: Gathered) -> Array:
+        if self.plan.time_column is None:
+            return np.zeros(0, np.int64)
+        times = tested.rows.relation.column(self.plan.time_column).expand().values
+        return times if tested.places is None else tested.placed(times, together.length)
+
+    @staticmethod
+    def _gathered(touched: list[New], grouped: Rows | None = None) -> Gathered:
         """The retained and the new rows of the touched partitions, one partition after another."""
-        chunks: dict[Chunk, list[int]] = {}
-        for index, (part, _, _) in enumerate(touched):
-            if part.chunk is not None:
-                chunks.setdefault(part.chunk, []).append(index)
-        firsts, lengths = np.zeros(2 * len(touched), np.int64), np.zeros(2 * len(touched), np.int64)
-        sources: list[Rows] = []
-        total = 0
-        for chunk, users in chunks.items():
-            counts = np.array([touched[index][0].count for index in users], np.int64)
-            places = np.array([touched[index][0].place for index in users], np.int64)
-            at = 2 * np.array(users, np.int64)
-            firsts[at], lengths[at] = total + np.cumsum(counts) - counts, counts
-            picked = ranges(places, counts)
-            sources.append(chunk.rows if is_every(picked, chunk.rows.length) else chunk.rows.take(picked))
-            total += len(picked)
-        firsts[1::2] = total + np.array([start for _, start, _ in touched], np.int64)
-        lengths[1::2] = np.array([end - start for _, start, end in touched], np.int64)
-        if grouped.length or not sources:
+        chunks = list(dict.fromkeys(piece.chunk for part, _, _ in touched for piece in part.pieces))
+        numbers = {chunk: number for number, chunk in enumerate(chunks)}
+        sources = [chunk.rows for chunk in chunks]
+        if grouped is not None and (grouped.length or not sources):
             sources.append(grouped)
-            total += grouped.length
-        order = ranges(firsts, lengths)
-        found = joined(sources)
-        return found if is_every(order, total) else found.take(order)
+        spans: list[tuple[int, int, int]] = []
+        for part, start, end in touched:
+            spans += [(numbers[piece.chunk], piece.place, piece.count) for piece in part.pieces]
+            if end > start:
+                spans.append((len(chunks), start, end - start))
+        return Gathered(sources, spans)
 
-    def _test(self, part: Partition, row_masks: Array, times: list[int], shift: int, watermark: int | None) -> None:
+    def _test(self, part: Partition, row_masks: Array, times: Array, shift: int, watermark: int | None) -> None:
         closed = watermark == FOREVER
         end = part.end if closed else max(part.tested, part.end - self._lookahead)
         low, high = part.tested + shift, end + shift
         new = row_masks[low:high].tolist()
         if part.search.closed and new:
             part.search.closed = False
-        if watermark is not None and end < part.end and times:
+        if watermark is not None and end < part.end and len(times):
             # No deadline passes before the rows that still wait for those that NEXT looks at.
-            watermark = min(watermark, times[high])
+            watermark = min(watermark, int(times[high]))
         part.search.watermark = None if closed else watermark
-        part.search.extend(new, times[low:high] if times else (), closed)
+        part.search.extend(new, times[low:high].tolist(), closed)
         part.masks += new
         part.tested = end
 
@@ -301,7 +313,7 @@ class MatchStream:
             raise self._too_much() from None
         if found is None:
             for part, shift in parts:
-                self._test(part, row_masks, [], shift, None)
+                self._test(part, row_masks, _NO_TIMES, shift, None)
                 self._search(part, ready, shift)
             return None
         counts = np.bincount(found.partitions, minlength=len(parts)).tolist()
@@ -401,18 +413,36 @@ class MatchStream:
             ready.add(match.start + shift, match.labels, match.number)
         del part.pending[:count]
 
-    def _put_out(self, matches: Matches, together: Rows, bounds: Bounds) -> MatchResult | None:
+    def _put_out(self, matches: Matches, together: Gathered, bounds: Bounds) -> MatchResult | None:
         if not len(matches.starts) and not len(matches.unmatched):
             return None
-        result = evaluate_matches(self.plan, matches, together.relation.column, bounds)
-        shown = together.take(result.rows)
+        used = np.zeros(len(bounds.ends), np.bool_)
+        for rows in (matches.starts, matches.unmatched):
+            used[np.searchsorted(bounds.ends, rows, side="right")] = True
+        sizes = bounds.ends - bounds.starts
+        if 2 * int(sizes[used].sum()) < together.length:
+            # Only of partitions with matches: the others may hold many rows.
+            ends = np.cumsum(np.where(used, sizes, 0))
+            moved = ends - bounds.ends
+            matches = replace(
+                matches,
+                starts=matches.starts + moved[np.searchsorted(bounds.ends, matches.starts, side="right")],
+                unmatched=matches.unmatched + moved[np.searchsorted(bounds.ends, matches.unmatched, side="right")],
+            )
+            given = together.take(ranges(bounds.starts[used], sizes[used]))
+            bounds = Bounds((ends - sizes)[used], ends[used])
+        else:
+            given = together.rows
+        result = evaluate_matches(self.plan, matches, given.relation.column, bounds)
+        shown = given.take(result.rows)
         relation = match_relation(self.plan, shown.relation, result.measures)
-        return MatchResult(shown.replaced(relation), _context(matches, result, together))
+        return MatchResult(shown.replaced(relation), _context(matches, result, given))
 
-    def _forget(self, parts: list[Partition], together: Rows, bounds: Bounds) -> None:
-        """Drop what no attempt, pending match or later condition can reach; one copy for all partitions."""
+    def _forget(self, parts: list[Partition], new: list[int], together: Gathered, bounds: Bounds) -> None:
+        """Drop what no attempt, pending match or later condition can reach; one copy for all partitions, of the `new`
+        rows alone where a partition keeps many."""
         keep: list[tuple[int, int]] = []
-        for part, start, end in zip(parts, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+        for part, start, end, fresh in zip(parts, bounds.starts.tolist(), bounds.ends.tolist(), new, strict=True):
             search = part.search
             base = min(search.oldest_needed, search.end)
             if base > search.base:
@@ -420,8 +450,14 @@ class MatchStream:
                 search.forget(base)
             needed = min([search.oldest_needed, part.tested, *(match.start for match in part.pending)])
             first = max(part.first_row, needed - self._lookback)
-            keep.append((start + first - part.first_row, end))
-            part.first_row = first
+            low, old = start + first - part.first_row, end - fresh
+            part.first_row, part.count = first, end - low
+            if old - low < MANY_KEPT or len(part.pieces) >= MOST_PIECES:
+                self._release(part, 0)
+            else:
+                self._release(part, old - low)
+                low = old
+            keep.append((low, end))
         lows = np.array([low for low, _ in keep], np.int64)
         lengths = np.array([high - low for low, high in keep], np.int64)
         self._store(parts, lengths.tolist(), compact(together.take(ranges(lows, lengths)), self._columns))
@@ -429,38 +465,47 @@ class MatchStream:
             self._repack()
 
     def _store(self, parts: list[Partition], lengths: list[int], rows: Rows) -> None:
-        """These are the retained rows of the partitions from now on."""
+        """Further retained rows of the partitions."""
         chunk = Chunk(rows)
-        self._stored += rows.length
         place = 0
         for part, length in zip(parts, lengths, strict=True):
-            self._release(part)
-            part.count = length
             if length:
-                part.chunk, part.place = chunk, place
+                part.pieces.append(Piece(chunk, place, length))
                 chunk.users += 1
                 place += length
-        if not chunk.users:
-            self._stored -= rows.length
+        if chunk.users:
+            self._stored += rows.length
 
-    def _release(self, part: Partition) -> None:
-        if part.chunk is not None:
-            part.chunk.users -= 1
-            if not part.chunk.users:
-                self._stored -= part.chunk.rows.length
-            part.chunk = None
+    def _release(self, part: Partition, kept: int) -> None:
+        """Of its retained rows these last ones stay."""
+        gone = sum(piece.count for piece in part.pieces) - kept
+        while gone > 0:
+            piece = part.pieces[0]
+            if piece.count > gone:
+                part.pieces[0] = Piece(piece.chunk, piece.place + gone, piece.count - gone)
+                return
+            gone -= piece.count
+            del part.pieces[0]
+            piece.chunk.users -= 1
+            if not piece.chunk.users:
+                self._stored -= piece.chunk.rows.length
 
     def _repack(self) -> None:
         """All retained rows in one chunk; without the rows beside them that are not needed any more."""
         parts = [part for part in self.partitions.values() if part.count]
         if parts:
-            together = self._gathered([(part, 0, 0) for part in parts], parts[0].kept().slice(0, 0))
-            self._store(parts, [part.count for part in parts], compact(together, self._columns))
+            together = compact(self._kept(parts), self._columns)
+            for part in parts:
+                self._release(part, 0)
+            self._store(parts, [part.count for part in parts], together)
+
+    def _kept(self, parts: list[Partition]) -> Rows:
+        return self._gathered([(part, 0, 0) for part in parts]).rows
 
     def drop(self, tickers: Set[str]) -> None:
         """Forget the partitions that hold rows of these tickers alone."""
         for key in [key for key, part in self.partitions.items() if part.tickers <= tickers]:
-            self._release(self.partitions.pop(key))
+            self._release(self.partitions.pop(key), 0)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -473,8 +518,7 @@ class MatchStream:
         parts = [part for part in self.partitions.values() if part.count]
         kept = None
         if parts:
-            kept = self._gathered([(part, 0, 0) for part in parts], parts[0].kept().slice(0, 0))
-            kept = compact(kept, self._columns)
+            kept = compact(self._kept(parts), self._columns)
         for key, part in self.partitions.items():
             part.written = part.written or json.dumps(_plain(key, part), separators=(",", ":"))
         written = ",".join([part.written for part in self.partitions.values()])
@@ -492,6 +536,7 @@ class MatchStream:
             part.masks = list(written["search"]["masks"])
             parts.append(part)
             lengths.append(written["rows"])
+            part.count = written["rows"]
             part.first_row, part.tested = written["first_row"], written["tested"]
             part.tickers = set(written["tickers"])
             part.pending = [Pending(*match) for match in written["pending"]]

@@ -18,9 +18,9 @@ from cep.vector import Index
 def _first_needed(part: Partition) -> int | None:
     """The time of the first row that a later result may hold; None where there is none."""
     needed = min([part.search.oldest_needed, part.tested, *(match.start for match in part.pending)])
-    if needed >= part.end or part.chunk is None:
+    if needed >= part.end:
         return None
-    return int(part.chunk.rows.time[part.place + max(needed, part.first_row) - part.first_row])
+    return part.time_of(max(needed, part.first_row))
 
 
 class _Holding:

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from cep import Limits, TriggerRejected, evaluate
-from cep.release import Clock, ReleaseBuffer
+from cep.release import Clock, ReleaseBuffer, Rows
+from cep.retained import Gathered
 from cep.stream import Events, StreamInput, TriggerStream, compile_stream
+from cep.vector import Index
 
 SECOND = 1_000_000_000
 SCHEMA = pa.schema([("ticker", pa.string()), ("ts", pa.timestamp("ns")), ("price", pa.float64())])
@@ -198,6 +200,26 @@ def test_state_stays_small_when_within_prunes() -> None:
     for start in range(0, 1000, 20):
         running.push(*(("T", start + offset, 1.0) for offset in range(20)))
     assert running.stream.retained_rows <= 40
+
+
+def test_rows_that_a_match_keeps_are_not_copied_with_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = 0
+    take = Gathered._picked
+
+    def counted(gathered: Gathered, wanted: Index) -> Rows:
+        nonlocal copied
+        copied += len(wanted)
+        return take(gathered, wanted)
+
+    monkeypatch.setattr(Gathered, "_picked", counted)
+    running = Running(match("MEASURES COUNT(*) AS n PATTERN (S A* B) DEFINE B AS price < 0"))
+    for first in range(0, 3_000, 30):
+        running.push(*((ticker, row, 1.0) for row in range(first, first + 30) for ticker in "TU"))
+    # Each once with its batch, with the next one that looks back at it, and whenever they lie in many pieces.
+    assert running.stream.retained_rows > 5_900
+    assert copied < 5 * 6_000
+    assert running.push(("T", 3_000.0, -1.0), ("T", 3_001.0, 1.0)) == []
+    assert [row[-1] for row in running.close("T")] == [3_001]
 
 
 def test_partitions_that_span_tickers_wait_for_the_slowest() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cep import SkipFailed, bulk, evaluate
+from cep import SkipFailed, bulk, evaluate, match_stream
 from cep.release import ReleaseBuffer
 from cep.stream import StreamInput, TriggerStream, compile_stream
 from tests.cep.random_matches import Case, cases
@@ -45,7 +45,8 @@ def with_ticker(case: Case) -> pa.Table:
     return case.table.append_column("ticker", pa.array(["T"] * len(case.rows), pa.string()))
 
 
-def in_batches(case: Case, cuts: list[int], restart: bool) -> None:
+def in_batches(case: Case, cuts: list[int], restart: bool, few_kept: int = 0) -> None:
+    """`few_kept`: fewer retained rows are copied with each batch."""
     table = with_ticker(case)
     # Ties stand in arrival order in both.
     try:
@@ -53,13 +54,14 @@ def in_batches(case: Case, cuts: list[int], restart: bool) -> None:
     except SkipFailed:
         return
     places = sorted({cut for cut in cuts if cut <= table.num_rows})
-    assert streamed(case.sql, table, places, restart) == wanted, (case.sql, places)
+    with patch.object(match_stream, "MANY_KEPT", few_kept), patch.object(match_stream, "MOST_PIECES", 3):
+        assert streamed(case.sql, table, places, restart) == wanted, (case.sql, places)
 
 
 @_SETTINGS
-@given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans())
-def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool) -> None:
-    in_batches(case, cuts, restart)
+@given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans(), st.sampled_from([0, 2, 256]))
+def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool, few_kept: int) -> None:
+    in_batches(case, cuts, restart, few_kept)
 
 
 @_SETTINGS

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cep.relation import partition_codes
 from cep.types import BIGINT
-from cep.vector import Vector, ranks_of
+from cep.vector import Index, Vector, ranks_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -41,6 +41,11 @@ def test_a_column_that_follows_from_the_others_is_not_sorted(monkeypatch: pytest
     start = random.permutation(2_000) * 60_000_000_000
     columns = [random.integers(0, 5, 2_000), start, start + 60_000_000_000]
     sorted_rows: list[int] = []
-    monkeypatch.setattr("cep.relation.ranks_of", lambda values: sorted_rows.append(len(values)) or ranks_of(values))
+
+    def counted(values: Index) -> Index:
+        sorted_rows.append(len(values))
+        return ranks_of(values)
+
+    monkeypatch.setattr("cep.relation.ranks_of", counted)
     partition_codes([Vector(BIGINT, column, None) for column in columns], 2_000)
     assert sorted_rows == [2_000]
