@@ -6,6 +6,7 @@ from core.settings import Settings
 from gateways.gateway import Gateway
 from gateways.kafka_pixy.server import KafkaPixy
 from gateways.numaflow.server import NumaflowSource
+from gateways.numaflow_sources.server import NumaflowSources
 from gateways.rocketmq.server import RocketMQGateway
 
 
@@ -20,6 +21,8 @@ def enabled_gateways(settings: Settings, bus: Bus) -> list[Gateway]:
         keys = settings.data_dir / "keys"
         rocketmq = RocketMQGateway(settings.gateways.rocketmq, bus, keys=keys, partitions=settings.bus.partitions)
         found.append(rocketmq)
+    if settings.ingestor.numaflow:
+        found.append(NumaflowSources(settings.ingestor.numaflow, bus))
     if not found:
         raise ConfigurationError("no gateway is enabled: set gateways.kafka_pixy.enabled, .rocketmq or .numaflow")
     return found

@@ -1,0 +1,44 @@
+"""What the readers of Numaflow sources count."""
+
+from core.metrics import REGISTRY, Counter, Gauge
+
+READ = Counter("candlewright_numaflow_sources_read_total", "Records that a source sent", ["source"], registry=REGISTRY)
+PUBLISHED = Counter(
+    "candlewright_numaflow_sources_published_total", "Records published to their topic", ["source"], registry=REGISTRY
+)
+REPEATED = Counter(
+    "candlewright_numaflow_sources_repeated_total",
+    "Records dropped because they are on the bus already; they are acknowledged again",
+    ["source"],
+    registry=REGISTRY,
+)
+UNFIT = Counter(
+    "candlewright_numaflow_sources_unfit_total",
+    "Payloads that are no record of their topic, by what became of them",
+    ["source", "fate"],
+    registry=REGISTRY,
+)
+ACKNOWLEDGED = Counter(
+    "candlewright_numaflow_sources_acknowledged_total", "Offsets acknowledged", ["source"], registry=REGISTRY
+)
+RECONNECTS = Counter(
+    "candlewright_numaflow_sources_reconnects_total",
+    "Sessions that ended, by why",
+    ["source", "why"],
+    registry=REGISTRY,
+)
+BUS_WAITS = Counter(
+    "candlewright_numaflow_sources_bus_waits_total", "Publishes repeated", ["source", "why"], registry=REGISTRY
+)
+FAILURES = Counter(
+    "candlewright_numaflow_sources_failures_total",
+    "Unexpected failures, logged and survived",
+    ["source"],
+    registry=REGISTRY,
+)
+PENDING = Gauge(
+    "candlewright_numaflow_sources_pending",
+    "Records that a source has for us; -1 = it does not say",
+    ["source"],
+    registry=REGISTRY,
+)

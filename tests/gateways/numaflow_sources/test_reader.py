@@ -1,0 +1,272 @@
+"""Sources that are read onto a bus in memory: what arrives, what is acknowledged, and what happens when parts die."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from bus.api import Record, StoredRecord
+from bus.memory_bus import MemoryBus
+from core.errors import BusUnavailable
+from core.metrics import REGISTRY
+from core.settings_gateways import NumaflowSourceSettings
+from gateways.numaflow_sources import reader as reader_module
+from gateways.numaflow_sources.server import NumaflowSources
+from protobuf import candlewright_pb2 as cw
+from protobuf import source_superset_pb2 as source
+from protobuf import tick_columns
+from tests.gateways.numaflow_sources.source_server import SourceServer, result
+
+TICKER = "BTC/USDT.BINANCE"
+Run = Callable[..., Awaitable[NumaflowSources]]
+
+
+class KillableBus(MemoryBus):
+    """`dies_after` publishes: the next one is carried out or not (`carries_out`), and its caller never hears of it."""
+
+    dies_after: int | None = None
+    carries_out = True
+
+    def publish_as(self, topic: str, records: list[Record], **options):  # type: ignore[no-untyped-def, override]
+        if self.dies_after is not None and records:
+            if self.dies_after == 0:
+                if self.carries_out:
+                    super().publish_as(topic, records, **options)
+                raise BusUnavailable("nobody hears this any more")
+            self.dies_after -= 1
+        return super().publish_as(topic, records, **options)
+
+
+@pytest.fixture
+def bus() -> KillableBus:
+    return KillableBus(partitions=2)
+
+
+@pytest.fixture
+async def other(tmp_path: Path) -> AsyncIterator[SourceServer]:
+    server = SourceServer(tmp_path)
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def run(bus: KillableBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Run]:
+    monkeypatch.setattr(reader_module, "_READY_SECONDS", 0.02)
+    monkeypatch.setattr(reader_module, "_INFO_SECONDS", 0.02)
+    monkeypatch.setattr(reader_module, "_REFUSED_PAUSE_SECONDS", 0.05)
+    started: list[NumaflowSources] = []
+
+    async def start(**settings: object) -> NumaflowSources:
+        own = NumaflowSourceSettings.model_validate(
+            {
+                "socket": str(tmp_path / "other.sock"),
+                "server_info": str(tmp_path / "sourcer-server-info"),
+                "topic": "t",
+                "timeout_ms": 20,
+                **settings,
+            }
+        )
+        gateway = NumaflowSources({"trades": own}, bus)
+        await gateway.start()
+        started.append(gateway)
+        return gateway
+
+    yield start
+    bus.dies_after = None
+    for gateway in started:
+        await gateway.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def all_of(bus: MemoryBus, topic: str) -> list[StoredRecord]:
+    return [record for partition in range(bus.partitions(topic)) for record in bus.read(topic, partition, 0)]
+
+
+def values(bus: MemoryBus, topic: str = "t") -> list[bytes]:
+    return sorted(record.value for record in all_of(bus, topic))
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"source": "trades", **labels}) or 0.0
+
+
+def numbered(count: int) -> list[source.ReadResponse.Result]:
+    return [result(b"%d" % n, b"payload %03d" % n) for n in range(count)]
+
+
+async def test_records_are_published_once_and_acknowledged_after_that(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    other.add(numbered(7))
+    await other.start()
+    gateway = await run(max_records=3)
+    await until(lambda: len(other.acknowledged) == 7)
+    assert values(bus) == [b"payload %03d" % n for n in range(7)]
+    assert all(record.key == b"k" and record.headers["h"] == "v" for record in all_of(bus, "t"))
+    # Lists, for the source is made with a released SDK.
+    assert other.ack_requests[:3] == [3, 3, 1]
+    assert not gateway.problems()
+
+
+async def test_a_source_of_the_published_dialect_gets_one_offset_a_request(
+    bus: KillableBus, tmp_path: Path, run: Run
+) -> None:
+    other = SourceServer(tmp_path, takes_lists=False)
+    other.add(numbered(5))
+    await other.start(language="cobol", version="")
+    try:
+        await run()
+        await until(lambda: len(other.acknowledged) == 5)
+        assert other.ack_requests == [1] * 5
+        assert len(values(bus)) == 5
+    finally:
+        await other.stop()
+
+
+async def test_one_of_the_old_calls_is_refused_with_a_sentence_until_it_is_replaced(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    other.add(numbered(1))
+    await other.start(version="0.8.0")
+    gateway = await run()
+    await until(gateway.problems)
+    assert "python SDK 0.8.0" in gateway.problems()[0]
+    assert not other.asked
+    other.tell("python", "0.9.0")
+    await until(lambda: other.acknowledged)
+    assert not gateway.problems()
+
+
+async def test_reading_waits_for_the_socket_the_yes_and_the_whole_file(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    gateway = await run()
+    await until(lambda: "waiting for" in str(gateway.details()))
+    other.is_ready = False
+    other.add(numbered(1))
+    await other.start()
+    text = other.info.read_text()
+    other.info.write_text(text[:-5])
+    other.is_ready = True
+    await until(lambda: "server-info" in str(gateway.details()["sources"]["trades"]["doing"]))
+    assert not other.asked
+    other.info.write_text(text)
+    await until(lambda: other.acknowledged)
+
+
+async def test_a_failed_acknowledgement_is_made_again_without_a_second_record(
+    bus: KillableBus, tmp_path: Path, run: Run
+) -> None:
+    other = SourceServer(tmp_path, breaks_acks=2)
+    other.add(numbered(4))
+    await other.start()
+    try:
+        before = counted("candlewright_numaflow_sources_repeated_total")
+        await run()
+        await until(lambda: len(other.acknowledged) == 4)
+        assert len(values(bus)) == 4
+        assert counted("candlewright_numaflow_sources_repeated_total") == before + 8
+    finally:
+        await other.stop()
+
+
+@pytest.mark.parametrize("carries_out", [True, False])
+async def test_a_reader_that_dies_around_a_publish_leaves_each_record_once(
+    bus: KillableBus, other: SourceServer, run: Run, carries_out: bool
+) -> None:
+    other.add(numbered(9))
+    await other.start()
+    bus.dies_after, bus.carries_out = 1, carries_out
+    first = await run(max_records=3)
+    await until(lambda: other.taken >= 6)
+    await until(first.problems)
+    # As if killed: nothing that it knows is left but what is on the bus.
+    bus.dies_after = 0
+    await first.stop()
+    assert len(other.acknowledged) == 3
+    bus.dies_after = None
+    await run(max_records=3)
+    await until(lambda: len(other.acknowledged) == 9)
+    assert values(bus) == [b"payload %03d" % n for n in range(9)]
+
+
+async def test_a_source_that_restarts_is_read_on(bus: KillableBus, other: SourceServer, run: Run) -> None:
+    other.add(numbered(2))
+    await other.start()
+    gateway = await run()
+    await until(lambda: len(other.acknowledged) == 2)
+    await other.stop()
+    await until(lambda: "reading" not in str(gateway.details()["sources"]["trades"]["doing"]))
+    other.add([result(b"later", b"later")])
+    await other.start()
+    await until(lambda: b"later" in other.acknowledged)
+    assert len(values(bus)) == 3
+
+
+@pytest.mark.parametrize("missing", ["offset", "event_time"])
+async def test_a_record_without_offset_or_time_is_refused_and_not_acknowledged(
+    bus: KillableBus, other: SourceServer, run: Run, missing: str
+) -> None:
+    broken = result(b"7", b"x")
+    broken.ClearField(missing)
+    other.add([broken])
+    await other.start()
+    gateway = await run()
+    await until(gateway.problems)
+    assert "without an" in gateway.problems()[0]
+    assert not values(bus)
+    assert not other.acknowledged
+
+
+async def test_mapped_payloads_become_ticks_and_unfit_ones_dead_letters(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    good = b'{"data": {"p": "1.25"}, "q": 2, "T": 1700000000123, "m": "sell"}'
+    other.add([result(b"1", good), result(b"2", b'{"q": 2}'), result(b"3", b"no JSON")])
+    await other.start()
+    mapping = {"ticker": f"={TICKER}", "price": "data.p", "size": "q", "ts": "T", "side": "m"}
+    gateway = await run(topic="ticks", mapping=mapping)
+    await until(lambda: len(other.acknowledged) == 3)
+    (record,) = all_of(bus, "ticks")
+    assert record.key == TICKER.encode()
+    assert record.sequence == 1
+    columns = tick_columns.decode(record.value)
+    assert columns.price.tolist() == [1.25]
+    assert columns.timestamp.tolist() == [1_700_000_000_123_000_000]
+    assert columns.side.tolist() == [2]
+    assert columns.trade_id.tolist() == [b"trades:0:1"]
+    dead = {letter.value: letter.headers for letter in all_of(bus, "trades_dead_letters")}
+    assert set(dead) == {b'{"q": 2}', b"no JSON"}
+    assert dead[b'{"q": 2}']["reason"] == "the price is missing: the payload has no data.p"
+    assert dead[b"no JSON"]["offset_hex"] == b"3".hex()
+    assert gateway.details()["sources"]["trades"]["unfit"] == 2
+
+
+async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_asked_for(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    tick = cw.Tick(ticker=TICKER, trade_id="1", timestamp=1_700_000_000_000_000_000, price=1, size=1)
+    other.add([result(b"1", tick.SerializeToString()), result(b"2", b"junk"), result(b"3", tick.SerializeToString())])
+    await other.start()
+    gateway = await run(topic="ticks", unfit="stop")
+    await until(gateway.problems)
+    assert "stopped before offset 0/b'2'" in gateway.problems()[0]
+    assert other.acknowledged == [b"1"]
+    assert len(all_of(bus, "ticks")) == 1
+
+
+async def test_two_readers_of_one_name_lose_nothing(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    other.add(numbered(40))
+    await other.start()
+    await run(max_records=5)
+    await run(max_records=5)
+    await until(lambda: len(set(other.acknowledged)) == 40)
+    assert set(values(bus)) == {b"payload %03d" % n for n in range(40)}
