@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bars import exact
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
@@ -80,6 +82,26 @@ def test_a_restart_between_any_batches_changes_nothing(partition: LivePartition)
         restarted = LivePartition.load(restarted.save())
         assert _bars(restarted.process(ticks, marks)) == _bars(partition.process(ticks, marks))
     assert restarted.duplicates == partition.duplicates == 2
+
+
+@given(
+    seconds=st.lists(st.integers(0, 400), min_size=1, max_size=12),
+    cuts=st.sets(st.integers(1, 11)),
+    clock=st.tuples(st.integers(0, 500), st.integers(0, 14)),
+)
+def test_records_taken_in_part_by_part_make_the_bars_that_they_make_at_once(
+    seconds: list[int], cuts: set[int], clock: tuple[int, int]
+) -> None:
+    batches = [_batch(n, (second, str(n // 2), float(n))) for n, second in enumerate(seconds, start=1)]
+    marks = [_covered(), _mark(wanted=records.Wanted(ticks=True, period_seconds=[5, 300])), _clock(*clock)]
+    at_once, in_parts = LivePartition(0, 60 * SECOND), LivePartition(0, 60 * SECOND)
+    ends = [*sorted(cuts), 12]
+    for first, end in zip([0, *ends], ends, strict=False):
+        in_parts.add(batches[first:end], marks if first == 0 else [])
+    whole, made = at_once.process(batches, marks), in_parts.finish()
+    assert _bars(made) == _bars(whole)
+    assert sum(map(len, made.ticks)) == sum(map(len, whole.ticks))
+    assert in_parts.duplicates == at_once.duplicates
 
 
 def test_a_gap_marks_its_bars_and_its_repair_publishes_them_again(partition: LivePartition) -> None:
