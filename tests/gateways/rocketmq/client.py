@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message_factory import GetMessageClass
 
+from bus.messaging import Messaging
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
@@ -22,6 +23,8 @@ class Client:
         self, address: str, certificate: bytes | None = None, metadata: tuple[tuple[str, str], ...] = ()
     ) -> None:
         self.address = address
+        #: What a gateway of this process keeps beside the bus, where there is one.
+        self.queue: Messaging
         self.metadata = metadata
         if certificate is None:
             self.channel = grpc.aio.insecure_channel(address)

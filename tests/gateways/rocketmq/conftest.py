@@ -34,6 +34,8 @@ async def start(bus: Bus, tmp_path: Path) -> AsyncIterator[Start]:
             stack.push_async_callback(gateway.stop)
             certificate = (tmp_path / "keys" / "rocketmq.crt").read_bytes() if settings.tls else None
             address = str(gateway.details()["address"])
-            return await stack.enter_async_context(Client(address, certificate, metadata))
+            client = await stack.enter_async_context(Client(address, certificate, metadata))
+            client.queue = gateway._store.queue
+            return client
 
         yield begin
