@@ -5,6 +5,7 @@ key, the partition and the number that the platform's own writers give it.
 """
 
 import math
+import time
 from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError, Message
@@ -16,7 +17,7 @@ from core.errors import BadFrame, InvalidRequest
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import tick_columns
-from venues.grid import EARLIEST_NS, LATEST_NS, WEEK_SECONDS, open_containing
+from venues.grid import EARLIEST_NS, LATEST_NS, SECOND, WEEK_SECONDS, open_containing
 from venues.ticker import Ticker
 
 __all__ = ["INNER_PREFIX", "as_published", "is_visible", "record_of"]
@@ -40,6 +41,8 @@ _TICKS_TAG, _BAR_TAG, _CONTEXT_TAG = b"\x10", b"\x68", b"\x2a"
 #: A Tick is small; what is larger is not looked at as one.
 _MAX_TICK_BYTES = 4 << 10
 _MAX_ID_BYTES = 200
+#: As for trades of foreign ingestors: clocks differ by seconds.
+_MAX_AHEAD_NS = 3_600 * SECOND
 
 
 def is_visible(topic: str) -> bool:
@@ -54,9 +57,11 @@ def record_of(
     key: bytes | None = None,
     partition: int | None = None,
     headers: Mapping[str, str] | None = None,
+    now_ns: int | None = None,
 ) -> Record:
     """The record that `value` becomes on `topic`. `key`, `partition` and `headers` hold for topics of clients; on the
-    platform's the key and the partition come from the record itself, and there are no headers.
+    platform's the key and the partition come from the record itself, and there are no headers. `now_ns`: the time that
+    ticks must not lie far ahead of, by default this machine's.
 
     Raises InvalidRequest, with a sentence for the client, for a topic that is not visible, a name that no topic can
     have, and a value that the readers of the platform's topic could not take.
@@ -66,7 +71,7 @@ def record_of(
     if topic == topics.NOTIFICATIONS:
         raise InvalidRequest("the topic notifications is written by the platform alone")
     if topic == topics.TICKS:
-        return _ticks(value)
+        return _ticks(value, time.time_ns() if now_ns is None else now_ns)
     if topic == topics.OHLC:
         return _bar(value)
     if topic == topics.TRIGGER_EVENTS:
@@ -93,7 +98,7 @@ def _is_tick(value: bytes) -> bool:
         return False
 
 
-def _ticks(value: bytes) -> Record:
+def _ticks(value: bytes, now_ns: int) -> Record:
     try:
         columns = tick_columns.decode(value)
     except BadFrame as error:
@@ -101,14 +106,17 @@ def _ticks(value: bytes) -> Record:
     if not len(columns):
         raise InvalidRequest(_why_no_tick(value))
     _check_ticker(columns.ticker)
-    for time, price, size, trade_id in zip(
+    if columns.timestamp.max() > now_ns + _MAX_AHEAD_NS:
+        # It would end the bars before it, and all ticks of the time until then would come too late.
+        raise InvalidRequest(f"the timestamp {columns.timestamp.max()} is more than an hour ahead")
+    for at, price, size, trade_id in zip(
         columns.timestamp.tolist(),
         columns.price.tolist(),
         columns.size.tolist(),
         columns.trade_id.tolist(),
         strict=True,
     ):
-        _check_time("timestamp", time)
+        _check_time("timestamp", at)
         if not math.isfinite(price):
             raise InvalidRequest(f"the price {price} is no number")
         if not (math.isfinite(size) and size >= 0):

@@ -14,6 +14,7 @@ from core.errors import BusError, BusFull
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.bus_calls import BusCalls
+from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage
 
 _BATCH_RECORDS = 1_000
@@ -46,6 +47,7 @@ class Producer:
         self._lanes: dict[str, deque[_Message]] = {}
         self._flights: dict[str, asyncio.Task[None]] = {}
         self._storage = TickStorage(bus)
+        self.clocks = TickClocks(bus)
         self._waiting = 0
         self._waiting_bytes = 0
         self._room = asyncio.Event()
@@ -126,7 +128,10 @@ class Producer:
         """On a thread."""
         if topic == TICKS:
             self._storage.want(record.key.decode() for record in records if record.key is not None)
-        return self._bus.publish(topic, records)
+        positions = self._bus.publish(topic, records)
+        if topic == TICKS:
+            self.clocks.published(records)
+        return positions
 
     def _failed(self, batch: list[_Message], error: BusError, *, has_time: bool) -> list[_Message]:
         """What of the batch is to be tried again: of a full topic nothing was written, so that this repeats nothing."""

@@ -137,6 +137,7 @@ class KafkaPixy:
             try:
                 await self._calls.run(self._instances.beat)
                 self._is_alone = len(await self._calls.run(self._instances.living)) <= 1
+                await self._calls.run(self._producer.clocks.tell)
                 self._problem = ""
             except BusError as error:
                 self._problem = f"the bus does not answer: {error}"

@@ -114,6 +114,7 @@ def test_what_only_ingestors_say_of_a_batch_is_left_out() -> None:
         ("ticks", _tick(trade_id="").SerializeToString()),
         ("ticks", _tick(timestamp=0).SerializeToString()),
         ("ticks", _tick(timestamp=1_700_000_000).SerializeToString()),
+        ("ticks", _tick(timestamp=4_000_000_000_000_000_000).SerializeToString()),
         ("ticks", _tick(price=float("nan")).SerializeToString()),
         ("ticks", _tick(size=-1.0).SerializeToString()),
         ("ticks", _batch(trade_id=["1", ""]).SerializeToString()),

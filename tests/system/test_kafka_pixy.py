@@ -22,7 +22,6 @@ from tests.system.test_live import PATIENCE_SECONDS, part, until
 pytestmark = pytest.mark.timeout(600)
 
 MINUTE = 60 * SECOND
-TICKER = "GATE/USDT.NOWHERE"
 CLIENT = Path(__file__).parent / "kafka_pixy_client.py"
 
 
@@ -65,28 +64,32 @@ def pixy(system: System, tmp_path: Path) -> Iterator[Caller]:
         process.stdin.close()
 
 
-def tick(number: int, timestamp: int, price: float) -> bytes:
+def tick(ticker: str, number: int, timestamp: int, price: float) -> bytes:
     return Tick(
-        ticker=TICKER, trade_id=str(number), timestamp=timestamp, price=price, size=2.0, side=BUY
+        ticker=ticker, trade_id=str(number), timestamp=timestamp, price=price, size=2.0, side=BUY
     ).SerializeToString()
 
 
-def test_ticks_of_a_gateway_become_bars_rows_and_events(system: System, client: cw.Client, pixy: Caller) -> None:
+#: Of a venue that nobody knows, and of one whose exchange does not have the pair.
+@pytest.mark.parametrize("ticker", ["GATE/USDT.NOWHERE", "GATE/USDT.BINANCE"])
+def test_ticks_of_a_gateway_become_bars_rows_and_events(
+    system: System, client: cw.Client, pixy: Caller, ticker: str
+) -> None:
     # The group begins here; other tests' bars may be on this topic as well.
     pixy("ConsumeNAck", topic="ohlc", group="own", auto_ack=True)
-    trigger = client.triggers.add("price > 104", tickers=[TICKER], trigger_id="gate")
+    trigger = client.triggers.add("price > 104", tickers=[ticker], trigger_id=f"gate-{ticker[-3:]}")
     start = time.time_ns() // MINUTE * MINUTE - 5 * MINUTE
     # One tick each twenty seconds, single ones and then a batch; the last one closes the third minute.
     times = [start + number * 20 * SECOND for number in range(10)]
     places = {
         (answer["partition"], answer["offset"])
         for number, at in enumerate(times[:6])
-        if (answer := pixy.produce("ticks", tick(number + 1, at, 100.0 + number), key_value=b"other"))
+        if (answer := pixy.produce("ticks", tick(ticker, number + 1, at, 100.0 + number), key_value=b"other"))
     }
     assert len(places) == 6
     assert len({partition for partition, _ in places}) == 1
     batch = TickBatch(
-        ticker=TICKER, timestamp=times[6:], price=[106.0, 107.0, 108.0, 109.0], size=[2.0] * 4, side=[BUY] * 4,
+        ticker=ticker, timestamp=times[6:], price=[106.0, 107.0, 108.0, 109.0], size=[2.0] * 4, side=[BUY] * 4,
         trade_id=[str(number) for number in range(7, 11)], received_at=[0] * 4,
     )  # fmt: skip
     assert pixy.produce("ticks", batch.SerializeToString())["partition"] in {partition for partition, _ in places}
@@ -96,7 +99,7 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(system: System, client: 
     bars: list[OHLCV] = []
     while len(bars) < 3:
         bar = OHLCV.FromString(bytes.fromhex(pixy.consume("ohlc", "own", auto_ack=True)["message"]))
-        bars += [bar] if bar.ticker == TICKER and bar.period_seconds == 60 else []
+        bars += [bar] if bar.ticker == ticker and bar.period_seconds == 60 else []
     assert [(bar.open_time, bar.open, bar.high, bar.low, bar.close, bar.volume, bar.trade_count) for bar in bars] == [
         (start + minute * MINUTE, first, first + 2, first, first + 2, 6.0, 3)
         for minute, first in enumerate((100.0, 103.0, 106.0))
@@ -107,14 +110,14 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(system: System, client: 
     trigger.remove()
 
     def rows() -> list[float]:
-        table = read_ohlc(system.platform.settings, TICKER, 60, start, start + 3 * MINUTE)
+        table = read_ohlc(system.platform.settings, ticker, 60, start, start + 3 * MINUTE)
         closes: list[float] = table.column("close").to_pylist()
         return closes
 
     until(lambda: rows() == [102.0, 105.0, 108.0], "the bars in the table")
 
     def ids() -> list[str]:
-        table = read_ticks(system.platform.settings, TICKER, start, start + 4 * MINUTE)
+        table = read_ticks(system.platform.settings, ticker, start, start + 4 * MINUTE)
         found: list[str] = table.column("trade_id").to_pylist()
         return sorted(found, key=int)
 
