@@ -6,7 +6,7 @@ has patience.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic
 
 import zmq
@@ -65,11 +65,16 @@ class Lane(Generic[Batch]):
             self._under_way, self._begun_at = (batch, pending), time.monotonic()
             self._poller.register(pending.fileno(), zmq.POLLIN)
 
-    def done(self) -> Batch | None:
-        """The batch that was written, once."""
+    def done(self, ready: Sequence[object] | None = None) -> Batch | None:
+        """The batch that was written, once.
+
+        `ready`: what the poll returned; without it the answer is looked for, which also notices one that does not come.
+        """
         if self._under_way is None:
             return self._thread.done()
         batch, pending = self._under_way
+        if ready is not None and pending.fileno() not in ready:
+            return None
         is_written = True
         try:
             if not pending.is_done():

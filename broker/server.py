@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import zmq
 
@@ -46,6 +46,8 @@ MAX_FRAMES_PER_ROUND = 1_000
 MAX_BYTES_PER_ROUND = 16 << 20
 #: Commands that wait for the bus; past that no frame is read, and ingestors feel it.
 MAX_WAITING_COMMANDS = 50_000
+#: Results of about 70 jobs, which do not wait for more of them.
+ENOUGH_RESULTS = 200
 #: Unfinished requests held in memory; the rest waits on the bus.
 MAX_REQUESTS = 200_000
 TICK_SECONDS = 0.1
@@ -71,6 +73,11 @@ class Waker:
         # A full buffer, or a loop that has closed already: it needs no further call.
         with contextlib.suppress(BlockingIOError, OSError):
             self._outlet.send(b"w")
+
+    @property
+    def descriptor(self) -> int:
+        """What a poll for `inlet` returns."""
+        return self.inlet.fileno()
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -169,14 +176,20 @@ class BrokerServer:
                 if is_open != was_open:
                     poller.modify(self._router, zmq.POLLIN if is_open else 0)
                     was_open = is_open
+                if is_due_soon and has_room:
+                    # Those that gathered while the last ones were handled: there is nothing better to do meanwhile.
+                    self._read_frames()
                 seconds = SOON_SECONDS if is_due_soon else due_at - time.monotonic()
                 ready = [what for what, _ in poller.poll(max(0, int(seconds * 1_000)))]
                 now = time.monotonic()
                 is_due = now >= due_at
+                is_woken = is_due or self._waker.descriptor in ready
                 has_frames = self._router in ready
-                if is_due or len(ready) > has_frames:
+                if is_woken:
                     self._waker.drain()
-                    self._take_written()
+                if is_woken or len(ready) > has_frames:
+                    self._take_written(None if is_woken else ready)
+                if is_woken:
                     self._take_portions()
                 if has_frames or (is_due_soon and has_room and not self._leases.is_due_soon):
                     self._read_frames()
@@ -267,12 +280,12 @@ class BrokerServer:
         else:
             self._marks.append(mark)
 
-    def _take_written(self) -> None:
-        leases = self._leases.done()
+    def _take_written(self, ready: Sequence[object] | None = None) -> None:
+        leases = self._leases.done(ready)
         if leases is not None:
             self._send_all(leases.outgoing)
             self._handle(leases.events)
-        results = self._results.done()
+        results = self._results.done(ready)
         if results is not None:
             self._gathered.release(results.finished)
             self._handle(results.events)
@@ -314,7 +327,9 @@ class BrokerServer:
         leases = self._gathered.leases
         if (leases.is_urgent or (everything and leases.size)) and not self._leases.is_busy:
             self._leases.submit(self._gathered.take_leases())
-        if self._gathered.results_size and not self._results.is_busy:
+        # While leases are on their way, small calls would only hold up the next ones.
+        enough = ENOUGH_RESULTS if self._leases.is_due_soon and not everything else 1
+        if self._gathered.results_size >= enough and not self._results.is_busy:
             self._results.submit(self._gathered.take_results())
 
     def _refuse(self, connection: Connection, code: str, text: str, request_id: str) -> None:

@@ -288,6 +288,8 @@ class WriterThread(Generic[Batch]):
         """The batch that was written, once."""
         if self.failure is not None:
             raise self.failure
+        if not self.is_busy:
+            return None
         try:
             batch = self._finished.get_nowait()
         except queue.Empty:
