@@ -84,8 +84,12 @@ def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.Monke
             monkeypatch.setenv(key, value)
     settings = load_settings()
     names = [gateway.name for gateway in enabled_gateways(settings, MemoryBus())]
-    assert "kafka_pixy" in names
-    assert settings.gateways.kafka_pixy.bind == "0.0.0.0:19091"
+    assert names == ["kafka_pixy", "rocketmq"]
+    for bind in (settings.gateways.kafka_pixy.bind, settings.gateways.rocketmq.bind):
+        host, _, port = bind.rpartition(":")
+        assert host == "0.0.0.0"
+        assert f"127.0.0.1:{port}:{port}" in service["ports"]
+    assert settings.gateways.rocketmq.advertise in [each.rpartition(":")[0] for each in service["ports"]]
     grace = int(service["stop_grace_period"].removesuffix("s"))
     assert settings.gateways.kafka_pixy.flush_seconds < grace
 
