@@ -1,14 +1,12 @@
 """What registered triggers cost beside each other in one bus partition: no bus, no Spark, one core.
 
     python -m benchmarks.trigger_engine [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000]
-        [--settings shared distinct everywhere live memory] [--batch-rows 50000]
-        [--memory-rows 5000000] [--memory-step 2500000]
+        [--settings shared distinct everywhere live] [--batch-rows 50000]
 
 Ticks of `symbols` random walks come in micro-batches as serialised TickBatches; the state is saved after each.
 Settings: `shared` - one text, each trigger over one ticker; `distinct` - each trigger another text (its own constants,
 three kinds of trigger), each over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000 distinct
-triggers in micro-batches of 100 ticks; `memory` - a pattern with WITHIN over a long run, the
-state saved and restored after each micro-batch. One JSON line a measurement:
+triggers in micro-batches of 100 ticks. One JSON line a measurement:
 {"name", "rows", "seconds", "rows_per_second", "rows_per_cpu_second", "result_rows", "ratio" (of CPU time to the first
 count), "batch_milliseconds", "save_milliseconds" (CPU, of a micro-batch), "state_bytes", "changed_bytes" (the parts of
 the state that a micro-batch has changed), ...}.
@@ -20,15 +18,11 @@ import json
 import resource
 import sys
 import time
-import tracemalloc
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from cep.match_stream import MatchStream
-from cep.stream import TriggerStream
 from protobuf import records_pb2 as records
 from protobuf.tick_columns import TickColumns, encode
 from triggers.partition import TriggerPartition
@@ -38,11 +32,6 @@ V_SHAPE = (
     "MEASURES FIRST(ts_ns) AS t0, LAST(ts_ns) AS t1, FIRST(price) AS first_price, LAST(D.price) AS bottom, "
     "LAST(U.price) AS top PATTERN (S D{3,} U{3,}) "
     "DEFINE D AS price < PREV(price)%s, U AS price > PREV(price)) AS m"
-)
-WITHIN = (
-    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES FIRST(A.price) AS p, COUNT(*) AS n "
-    "PATTERN (A X* B) WITHIN INTERVAL '60' SECOND "
-    "DEFINE A AS size > 6, X AS price < A.price * 1.01, B AS price > A.price + 0.4)"
 )
 
 
@@ -119,11 +108,6 @@ def peak_megabytes() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
-def resident_megabytes() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return round(pages * resource.getpagesize() / 2**20, 1)
-
-
 def run(name: str, setting: str, count: int, options: argparse.Namespace, batch_rows: int, rows: int) -> dict[str, Any]:
     ticks = Ticks(options.symbols)
     partition = TriggerPartition()
@@ -174,80 +158,6 @@ def compare(setting: str, counts: Sequence[int], options: argparse.Namespace) ->
         show(line | {"ratio": round(cost / first, 2)})
 
 
-def memory(options: argparse.Namespace) -> None:
-    """The process and the state over a long run with WITHIN, a line a step; and bytes of a live partial match."""
-    ticks = Ticks(100)
-    partition = TriggerPartition()
-    control = records.TriggerRegistration(trigger_id="w", version=1, sql=WITHIN)
-    partition.process([], controls=[records.TriggerControl(register=control).SerializeToString()])
-    events, done = 0, 0
-    begin = time.process_time()
-    while done < options.memory_rows:
-        rows = min(options.batch_rows, options.memory_rows - done)
-        events += len(partition.process(ticks.batch(rows)).fired)
-        # What each micro-batch of the query may do, whichever worker it meets.
-        state = partition.segments()
-        partition = TriggerPartition.of(state)
-        done += rows
-        if done // options.memory_step > (done - rows) // options.memory_step or done == options.memory_rows:
-            gc.collect()
-            live = _live(s for s in gc.get_objects() if isinstance(s, MatchStream))
-            size = sum(map(len, state.values()))
-            show(
-                {
-                    "name": "memory within", "rows": done, "cpu_seconds": round(time.process_time() - begin, 1),
-                    "result_rows": events, "resident_megabytes": resident_megabytes(), "state_bytes": size,
-                    "live": live, "state_bytes_per_live": round(size / max(1, live)),
-                }
-            )  # fmt: skip
-    show({"name": "live partial matches"} | partial_matches(5_000))
-
-
-def _live(streams: Iterable[MatchStream]) -> int:
-    return sum(part.search.attempt is not None for stream in streams for part in stream.partitions.values())
-
-
-def partial_matches(count: int) -> dict[str, Any]:
-    """One live start in each of `count` tickers, `length` rows each."""
-    found: dict[str, Any] = {}
-    sql = V_SHAPE % ""
-    for length in (1, 11):
-        tracemalloc.start()
-        partition = TriggerPartition()
-        control = records.TriggerRegistration(trigger_id="w", version=1, sql=sql)
-        partition.process([], controls=[records.TriggerControl(register=control).SerializeToString()])
-        names = [f"S{number:05d}/USDT.SIM" for number in range(count)]
-        place = np.arange(length + 1)
-        time_ns = (1_704_067_200 + place) * 1_000_000_000
-        price, size, side = (100.0 - place).astype(np.float64), np.ones(length + 1), np.ones(length + 1, np.uint8)
-        ids = np.char.mod("%d", place + 10**9).astype("S10")
-        values = [encode(TickColumns(name, 1, time_ns, price, size, side, ids, time_ns)) for name in names]
-        partition.process(values)
-        gc.collect()
-        streams = [s for s in gc.get_objects() if isinstance(s, TriggerStream)]
-        matches = [m for m in gc.get_objects() if isinstance(m, MatchStream)]
-        live = _live(matches)
-        snapshot = sum(len(stream.snapshot()) for stream in streams)
-        used = _size_of(matches)
-        found[f"bytes_{length}_rows"] = round(used / max(1, live))
-        found[f"saved_bytes_{length}_rows"] = round(snapshot / max(1, live))
-        found["live"] = live
-        tracemalloc.stop()
-        del partition, streams, matches
-        gc.collect()
-    return found
-
-
-def _size_of(roots: Sequence[Any]) -> int:
-    """Bytes that go away with these objects' partitions."""
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    for stream in roots:
-        stream.partitions.clear()
-    gc.collect()
-    return before - tracemalloc.get_traced_memory()[0]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
@@ -255,18 +165,14 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 100, 1_000, 10_000])
     parser.add_argument("--batch-rows", type=int, default=50_000)
     parser.add_argument("--batches", type=int, default=0, help="stop each measurement after so many micro-batches")
-    parser.add_argument("--memory-rows", type=int, default=5_000_000)
-    parser.add_argument("--memory-step", type=int, default=2_500_000, help="rows between two lines of `memory`")
     parser.add_argument(
-        "--settings", nargs="*", default=["shared", "distinct", "everywhere", "live", "memory"],
-        choices=["shared", "distinct", "everywhere", "live", "memory"],
+        "--settings", nargs="*", default=["shared", "distinct", "everywhere", "live"],
+        choices=["shared", "distinct", "everywhere", "live"],
     )  # fmt: skip
     parser.add_argument("--output", default="json", choices=["json"])
     options = parser.parse_args()
     for setting in options.settings:
-        if setting == "memory":
-            memory(options)
-        elif setting == "live":
+        if setting == "live":
             for count in (options.counts[0], options.counts[-1]):
                 rows = min(options.rows, 20_000)
                 show(run(f"live {count}", "distinct", count, options, 100, rows))

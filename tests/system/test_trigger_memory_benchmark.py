@@ -1,0 +1,19 @@
+"""The benchmark of a long run with WITHIN counts what the library finds, and tells memory and state of each tenth."""
+
+import pytest
+
+from benchmarks import trigger_memory
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_each_tenth_is_told_and_partial_matches_live() -> None:
+    result = trigger_memory.run(rows=40_000, batch_rows=1_000, partial_matches=50)
+    assert result["rows"] == 40_000
+    assert result["result_rows"] > 0
+    assert len(result["resident_mib"]) == len(result["state_bytes"]) == 10
+    assert 0 < result["live"] <= trigger_memory.SYMBOLS
+    one, eleven = (result["partial_match"][length] for length in ("1", "11"))
+    assert one["live"] == eleven["live"] == 50
+    assert 0 < one["state_bytes"] < eleven["state_bytes"]
+    assert 0 < one["memory_bytes"] < eleven["memory_bytes"]
