@@ -1,5 +1,6 @@
 """A small daemon for tests: drives a function in another process as kapacitord does, over pipes or a socket."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def batch(points: Sequence[Point], tmax: int, name: str = "trades", **tags: str)
 class Daemon:
     """One use of a function: `arguments` of the command for a process, or a connection to `path`."""
 
-    def __init__(self, *arguments: str, path: Path | None = None, cwd: Path | None = None) -> None:
+    def __init__(self, *arguments: str, path: Path | None = None, cwd: Path | None = None, **environment: str) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         if path is not None:
@@ -103,7 +104,13 @@ class Daemon:
             return
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, bufsize=0
+            [*COMMAND, *arguments],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=cwd,
+            env={**os.environ, **environment},
+            bufsize=0,
         )
         output = self._pipe(self.process.stdout)
         self.frames = FrameReader(output.read, Response)
