@@ -15,6 +15,7 @@ from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPE
 from gateways.rocketmq.names import HOLDING_TOPIC, full_name, topic_of
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
+from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
@@ -45,7 +46,10 @@ class Sending:
         self._store = store
         self._new_partitions = partitions
         self._tick_storage = TickStorage(store.bus)
+        self._tick_clocks = TickClocks(store.bus)
         self._wake = asyncio.Event()
+        #: A sentence while the bus is away.
+        self.problem = ""
 
     # ---- calls
     async def send(self, request: service.SendMessageRequest) -> service.SendMessageResponse:
@@ -82,15 +86,21 @@ class Sending:
                 keep_seconds=self._settings.deduplication_seconds,
             )
             (SENT.labels("now") if once.is_first else REPEATED).inc()
+            self._has_come(topic, record)
         else:
             self._have_stored(topic, record)
             bus.publish(topic, [record])
             SENT.labels("now").inc()
+            self._has_come(topic, record)
         return reply
 
     def _have_stored(self, topic: str, record: Record) -> None:
         if topic == topics.TICKS and record.key is not None:
             self._tick_storage.want([record.key.decode()])
+
+    def _has_come(self, topic: str, record: Record) -> None:
+        if topic == topics.TICKS:
+            self._tick_clocks.published([record])
 
     async def end_transaction(self, request: service.EndTransactionRequest) -> service.EndTransactionResponse:
         id = request.transaction_id
@@ -143,7 +153,9 @@ class Sending:
                 for id, payload in due:
                     await self.release(id, payload)
                 left = None if due else await self._store.run(self._store.queue.next_due, QUEUE)
+                self.problem = ""
             except BusError as error:
+                self.problem = f"the bus does not answer: {error}"
                 FAILURES.labels("later").inc()
                 log.warning("rocketmq_later_failed", error=str(error))
                 due, left = [], 1.0
@@ -174,8 +186,19 @@ class Sending:
             RELEASE_FAILURES.inc()
             log.warning("rocketmq_release_failed", topic=topic, id=id, error=str(error))
             return
+        self._has_come(topic, record)
         if once.is_first:
             RELEASED.inc()
+
+    async def end_minutes(self) -> None:
+        """For ever: let bars of tickers that fell silent be final."""
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                await self._store.run(self._tick_clocks.tell)
+            except BusError as error:
+                FAILURES.labels("clocks").inc()
+                log.warning("rocketmq_clocks_failed", error=str(error))
 
     async def ask_senders(self, ask: Ask) -> None:
         """For ever: have senders of undecided messages asked, and put away what nobody decided."""

@@ -81,6 +81,7 @@ class RocketMQGateway:
         await self._server.start()
         for task in (
             self._sending.publish_later(),
+            self._sending.end_minutes(),
             self._sending.ask_senders(self._clients.ask),
             self._clients.hand_out_commands(),
         ):
@@ -98,7 +99,8 @@ class RocketMQGateway:
         await self._store.stop()
 
     def problems(self) -> tuple[str, ...]:
-        return tuple("a task beside the calls has ended" for task in self._tasks if task.done())
+        ended = tuple("a task beside the calls has ended" for task in self._tasks if task.done())
+        return (*ended, self._sending.problem) if self._sending.problem else ended
 
     def details(self) -> Mapping[str, Any]:
         return {

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateways.rocketmq import handles
@@ -21,6 +21,7 @@ def member(id: str, tag: str = "*", **options: object) -> Client:
     return Client(id, "g", True, subscriptions={"t": (0, tag)}, **options)  # type: ignore[arg-type]
 
 
+@settings(max_examples=30)
 @given(st.sets(names, min_size=1, max_size=9), st.integers(1, 12))
 def test_in_order_every_partition_has_exactly_one_reader(ids: set[str], partitions: int) -> None:
     clients = [member(id, is_fifo=True) for id in ids]
@@ -76,6 +77,7 @@ def test_a_client_is_read_as_it_was_written() -> None:
     assert Client.from_bytes(client.to_bytes()) == client
 
 
+@settings(max_examples=30)
 @given(names, st.integers(0, 99), st.integers(0, 1 << 60), names, st.integers(1, 1 << 30), st.integers(0, 1 << 45))
 def test_a_handle_is_read_as_it_was_written(
     topic: str, partition: int, offset: int, group: str, attempt: int, until: int
