@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may use."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
-from tests.two_processes import FromBothEnds, place_in_line, processes_for
+from tests.two_processes import FromBothEnds, Turns, place_in_line, processes_for
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,6 +30,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         # In one of two processes; pytest alone keeps the order of the folders.
         items.sort(key=place_in_line)
+
+
+_TURNS = pytest.StashKey[Turns]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: of two processes the other one runs no test meanwhile")
+    if hasattr(config, "workerinput"):
+        config.stash[_TURNS] = Turns(config.workerinput["testrunuid"])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if turns := config.stash.get(_TURNS, None):
+        turns.close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Around all else, so that no test's timeout counts the wait for its turn."""
+    turns = item.config.stash.get(_TURNS, None)
+    if turns is None:
+        return (yield)
+    with turns.taken(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -1,12 +1,17 @@
 """Two processes take the suite's files from both ends of one line."""
 
+import fcntl
+import tempfile
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.two_processes import WITH_SPARK, WITHOUT_SPARK, FromBothEnds, place_in_line
+from tests.two_processes import WITH_SPARK, WITHOUT_SPARK, FromBothEnds, Turns, place_in_line
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Process:
@@ -69,3 +74,47 @@ def test_files_that_share_a_platform_follow_each_other() -> None:
     assert place("tests/system/test_real_data.py") < place("tests/flink_replacement_spark/test_live.py")
     assert place("tests/flink_replacement_spark/test_live.py") < place("tests/system/test_keys.py")
     assert place("tests/system/test_keys.py") < place("tests/core/test_http.py") == place("tests/test_compose.py")
+
+
+def gate_is_closed() -> bool:
+    with (Path(tempfile.gettempdir()) / "candlewright-tests-run-gate").open("w") as gate:
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    one, alone, another = (Turns("run") for _ in range(3))
+    told: list[str] = []
+    waits = threading.Event()
+
+    def lonely() -> None:
+        waits.set()
+        with alone.taken(alone=True):
+            told.append("alone")
+
+    def new() -> None:
+        with another.taken(alone=False):
+            told.append("another")
+
+    early, late = threading.Thread(target=lonely), threading.Thread(target=new)
+    with one.taken(alone=False):
+        with another.taken(alone=False):
+            told.append("both")
+        early.start()
+        assert waits.wait(10)
+        while not gate_is_closed():
+            assert early.is_alive()
+        late.start()
+        told.append("first")
+    early.join(10)
+    late.join(10)
+    assert told == ["both", "first", "alone", "another"]
+    for turns in (one, alone, another):
+        turns.close()
+    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,15 @@
 Tests with a platform of their own mostly wait for it, and several platforms at once need much memory. So one process
 takes these from the front of a line of files, one after the other, while the other takes from its end what needs none;
 who is through earlier helps. A file is never divided: what its tests share is started once.
+
+A test marked `alone` is run while the other process runs none: it compares times to some milliseconds.
 """
+
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
@@ -71,3 +79,30 @@ class FromBothEnds(LoadFileScheduling):
         if node.gateway.id != "gw0":
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
+
+
+class Turns:
+    """What the processes of one run ask before each test. Files in the temporary folder, which `close` removes."""
+
+    def __init__(self, run_id: str) -> None:
+        self._paths = [Path(tempfile.gettempdir()) / f"candlewright-tests-{run_id}-{name}" for name in ("gate", "room")]
+        self._gate, self._room = (path.open("w") for path in self._paths)
+
+    @contextmanager
+    def taken(self, *, alone: bool) -> Iterator[None]:
+        """Who waits to be alone keeps the gate closed, so that no other goes in before."""
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            if not alone:
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
+            yield
+        finally:
+            fcntl.flock(self._room, fcntl.LOCK_UN)
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        for file in (self._gate, self._room):
+            file.close()
+        for path in self._paths:
+            path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from candlewright.client.trigger_events import TriggerEvent
 from tests.system.conftest import System
 from tests.system.test_live import PATIENCE_SECONDS, streams_of, until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.alone]
 
 #: Nobody else watches this one.
 TICKER, SYMBOL = "DOGE/USDT.BINANCE", "DOGEUSDT"
