@@ -121,7 +121,9 @@ class KapacitorFunctionSettings(Group):
 
 
 class KapacitorSettings(Group):
-    """`socket`: where `candlewright kapacitor-udf` listens unless told otherwise (empty: stdin and stdout)."""
+    """`socket`: where `candlewright kapacitor-udf` listens unless told otherwise (empty: stdin and stdout);
+    `timeout_seconds`: how long it waits for its connections to end when it is stopped; `udf`: functions of others.
+    """
 
     socket: str = ""
     timeout_seconds: float = Field(10.0, gt=0)

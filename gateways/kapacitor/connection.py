@@ -70,6 +70,7 @@ class Connection:
             self._fail(f"the connection broke: {error}")
         self._requests.put(None)
         worker.join()
+        self._session.close()
         self._linger()
         return not self._has_failed.is_set()
 

@@ -69,6 +69,10 @@ class Function(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """This use is over, politely or not."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -262,6 +262,9 @@ class Matcher:
         self.counts["events"] += len(made)
         return made
 
+    def close(self) -> None:
+        """It holds nothing but memory."""
+
     # -- state
 
     def snapshot(self) -> bytes:

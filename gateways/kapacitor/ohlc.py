@@ -211,6 +211,9 @@ class Ohlc:
             made.append(response)
         return made
 
+    def close(self) -> None:
+        """It holds nothing but memory."""
+
     # -- state
 
     def _fingerprint(self) -> list[Any]:

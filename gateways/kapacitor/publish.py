@@ -7,11 +7,14 @@ so each point has a key, and the bus takes a key once.
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import tenacity
+
 from bus.api import Bus, Record
-from core.errors import CandlewrightError, InvalidRequest
+from core.errors import BusFull, CandlewrightError, InvalidRequest
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of
 from gateways.kapacitor.ohlc import batch_of
 from gateways.records import is_visible, record_of
@@ -23,6 +26,8 @@ __all__ = ["Publisher", "make"]
 _REGISTRY = "kapacitor"
 _KEEP_SECONDS = 7 * 86_400.0
 _SECOND = 1_000_000_000
+#: How long a full bus is waited for.
+_PATIENCE_SECONDS = 300.0
 _REFUSED = ("trigger_events", "notifications")
 _SIDES = {"buy": Side.BUY, "sell": Side.SELL, "b": Side.BUY, "s": Side.SELL}
 
@@ -77,7 +82,10 @@ class Publisher:
 
     bus: Bus
     shape: _Shape
-    counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "published": 0, "repeated": 0, "refused": 0})
+    pause: Callable[[float], None] = time.sleep
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"points": 0, "published": 0, "repeated": 0, "refused": 0, "waits": 0}
+    )
 
     def take(self, points: Sequence[Point]) -> list[Response]:
         for point in points:
@@ -90,8 +98,10 @@ class Publisher:
         return batch_of(batch, batch.points)
 
     def finish(self) -> list[Response]:
-        self.bus.close()
         return []
+
+    def close(self) -> None:
+        self.bus.close()
 
     def snapshot(self) -> bytes:
         return b""
@@ -107,10 +117,27 @@ class Publisher:
             self.counts["refused"] += 1
             return
         key = self._key(point, tags, name)
-        once = self.bus.publish_once(
-            self.shape.topic, record, registry=_REGISTRY, name=key, content=b"1", keep_seconds=_KEEP_SECONDS
-        )
-        self.counts["published" if once.is_first else "repeated"] += 1
+        is_first = self._append(record, key)
+        self.counts["published" if is_first else "repeated"] += 1
+
+    def _append(self, record: Record, key: str) -> bool:
+        """Whether it was not there. Waits while the bus has no room: the daemon is read from no further then."""
+        for attempt in tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(BusFull),
+            stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=5.0),
+            before_sleep=self._count_wait,
+            sleep=self.pause,
+            reraise=True,
+        ):
+            with attempt:
+                once = self.bus.publish_once(
+                    self.shape.topic, record, registry=_REGISTRY, name=key, content=b"1", keep_seconds=_KEEP_SECONDS
+                )
+        return once.is_first
+
+    def _count_wait(self, _: tenacity.RetryCallState) -> None:
+        self.counts["waits"] += 1
 
     def _record(self, point: Point, tags: dict[str, str], name: str, group: str) -> Record:
         shape = self.shape

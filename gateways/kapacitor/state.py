@@ -87,9 +87,13 @@ class Session:
             return []
         if self._begin is not None:
             self.say("unfinished_batch_dropped", points=len(self._points))
-        responses = self.function.finish()
-        self.say("finished", **self.function.counts)
-        return responses
+        return self.function.finish()
+
+    def close(self) -> None:
+        """To be called once, however the use has ended."""
+        if self.function is not None:
+            self.function.close()
+            self.say("finished", **self.function.counts)
 
     def _one(self, kind: str, request: Request) -> list[Response]:
         response = Response()

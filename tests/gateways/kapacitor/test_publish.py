@@ -1,10 +1,13 @@
 """Points onto the bus."""
 
 import json
+from typing import Any
 
 import pytest
 
+from bus.api import Once
 from bus.memory_bus import MemoryBus
+from core.errors import BusFull
 from gateways.kapacitor import publish
 from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import function_named
@@ -46,7 +49,7 @@ def test_trade_that_is_sent_again_is_published_once() -> None:
     first.take([_trade(0, trade_id="7"), _trade(0, trade_id="8"), _trade(1)])
     second.take([_trade(0, trade_id="7"), _trade(1), _trade(2)])
     assert len(_values(bus, "ticks")) == 4
-    assert second.counts == {"points": 3, "published": 1, "repeated": 2, "refused": 0}
+    assert second.counts == {"points": 3, "published": 1, "repeated": 2, "refused": 0, "waits": 0}
 
 
 def test_points_that_are_no_trade_are_counted_as_refused() -> None:
@@ -87,6 +90,25 @@ def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names
         "tags": {"host": "a"},
         "fields": {"level": "high", "n": 0, "ok": True},
     }
+
+
+def test_full_bus_is_waited_for() -> None:
+    class Full(MemoryBus):
+        left = 3
+
+        def publish_once(self, topic: str, *rest: Any, **more: Any) -> Once:
+            self.left -= 1
+            if self.left >= 0:
+                raise BusFull(topic, 2, 1)
+            return super().publish_once(topic, *rest, **more)
+
+    bus = Full()
+    function = _publisher(bus)
+    pauses: list[float] = []
+    function.pause = pauses.append
+    function.take([_trade(0), _trade(1)])
+    assert len(_values(bus, "ticks")) == 2
+    assert function.counts["waits"] == len(pauses) == 3
 
 
 def test_points_of_a_batch_have_the_tags_of_its_group() -> None:

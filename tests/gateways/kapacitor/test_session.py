@@ -20,6 +20,7 @@ class _Counting:
     def __init__(self) -> None:
         self.counts = {"points": 0}
         self.restored: list[bytes | None] = []
+        self.closed = 0
 
     def take(self, points: Sequence[Point]) -> list[Response]:
         self.counts["points"] += len(points)
@@ -30,6 +31,9 @@ class _Counting:
 
     def finish(self) -> list[Response]:
         return [Response(point=Point(time=1))]
+
+    def close(self) -> None:
+        self.closed += 1
 
     def snapshot(self) -> bytes:
         return str(self.counts["points"]).encode() if self.counts["points"] else b""
@@ -114,6 +118,14 @@ def test_refused_init_says_why_and_what_follows_changes_nothing() -> None:
     assert [response.WhichOneof("message") for response in responses[1:]] == ["snapshot", "keepalive"]
     assert function.counts["points"] == 0
     assert session.finish() == []
+
+
+def test_end_closes_what_the_function_holds() -> None:
+    session, function = _session()
+    session.close()
+    session.handle([init([])])
+    session.close()
+    assert function.closed == 1
 
 
 def test_second_init_is_refused() -> None:
