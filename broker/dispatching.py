@@ -39,7 +39,7 @@ class Dispatching:
         return peer
 
     def on_slot(self, event: SlotOffered) -> None:
-        connection, venues, kinds, at = event
+        connection, venues, at = event.connection, event.venues, event.at
         peer = self.hear(connection, at)
         if peer is None:
             return
@@ -53,7 +53,7 @@ class Dispatching:
             if not self._venues.offered(venue, at):
                 desk.say(Refuse(connection, "TOO_MANY_VENUES", f"{MAX_VENUES} venues are known already"))
                 return
-        offer = slots.offer_of(peer, venues, kinds)
+        offer = slots.offer_of(peer, venues, event.kinds)
         keys = offer.keys
         if len(keys) > 1:
             turn = next(self._turn) % len(keys)

@@ -1,8 +1,8 @@
 """What the broker's state machine is told (events) and what it wants done (commands).
 
 `at` is monotonic seconds; names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch.
-A connection is the ROUTER's identity of a peer, which the state only compares. Those that are made for every job are
-named tuples, which cost a third of a frozen dataclass.
+A connection is the ROUTER's identity of a peer, which the state only compares. Nobody changes an event or a command;
+yet those that are made for every job are not frozen, because that makes them four times as dear.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,8 @@ class Wants(NamedTuple):
     period_seconds: tuple[int, ...] = ()
 
 
-class PieceResult(NamedTuple):
+@dataclass(slots=True)
+class PieceResult:
     """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included."""
 
     partition: int
@@ -82,7 +83,8 @@ class AcceptedPiece:
     holes: tuple[Range, ...]
 
 
-class LeaseNote(NamedTuple):
+@dataclass(slots=True)
+class LeaseNote:
     """What stands beside a lease on the bus, enough to take the job over after a restart."""
 
     request_id: str
@@ -181,7 +183,8 @@ class LeaseFound:
 # ---- events: from ingestors
 
 
-class SlotOffered(NamedTuple):
+@dataclass(slots=True)
+class SlotOffered:
     connection: Connection
     venues: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -239,7 +242,8 @@ class TicksReceived(NamedTuple):
     at: float
 
 
-class JobCompleted(NamedTuple):
+@dataclass(slots=True)
+class JobCompleted:
     connection: Connection
     job_id: str
     at: float
@@ -337,7 +341,8 @@ Event = (
 # ---- commands
 
 
-class Dispatch(NamedTuple):
+@dataclass(slots=True)
+class Dispatch:
     """Grant the lease, then send the job."""
 
     connection: Connection
@@ -346,7 +351,8 @@ class Dispatch(NamedTuple):
     request: "DispatchedRequest"
 
 
-class DispatchedRequest(NamedTuple):
+@dataclass(slots=True)
+class DispatchedRequest:
     """The fields of the DataRequest; historical ones are 0 for the other types."""
 
     type: ing.DataRequest.RequestType
@@ -360,7 +366,8 @@ class DispatchedRequest(NamedTuple):
     ohlc_period_seconds: tuple[int, ...] = ()
 
 
-class Revoke(NamedTuple):
+@dataclass(slots=True)
+class Revoke:
     """`is_finished`: the job's result is on the bus, so that nothing waits for the revocation."""
 
     job_id: str
@@ -388,7 +395,8 @@ class PublishPages:
     candles: tuple[Candle, ...]
 
 
-class PublishPieceDone(NamedTuple):
+@dataclass(slots=True)
+class PublishPieceDone:
     """Once it is published the lease of its job may go."""
 
     request_id: str
@@ -401,7 +409,8 @@ class PublishPieceDone(NamedTuple):
     result: PieceResult
 
 
-class PublishRequestDone(NamedTuple):
+@dataclass(slots=True)
+class PublishRequestDone:
     request_id: str
     ticker: str
     period_seconds: int

@@ -158,17 +158,17 @@ def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
 
 
 def _piece_done(done: PublishPieceDone) -> bytes:
-    request_id, number, job_id, ticker, period_seconds, start, end, result = done
+    result = done.result
     outcome = rec.HistoryOutcome()
     piece = outcome.piece
-    piece.request_id = request_id
-    if number:
-        piece.piece = number
-    piece.job_id = job_id
-    piece.ticker = ticker
-    piece.period_seconds = period_seconds
-    piece.start_time = start
-    piece.end_time = end
+    piece.request_id = done.request_id
+    if done.number:
+        piece.piece = done.number
+    piece.job_id = done.job_id
+    piece.ticker = done.ticker
+    piece.period_seconds = done.period_seconds
+    piece.start_time = done.start
+    piece.end_time = done.end
     piece.expected = result.expected
     if result.rows:
         piece.rows = result.rows
@@ -184,24 +184,23 @@ def _piece_done(done: PublishPieceDone) -> bytes:
 
 
 def _request_done(done: PublishRequestDone) -> bytes:
-    request_id, ticker, period_seconds, start, end, status, error_message, rows, expected, holes, client_id = done
     outcome = rec.HistoryOutcome()
     request = outcome.request
-    request.request_id = request_id
-    request.ticker = ticker
-    request.period_seconds = period_seconds
-    request.start_time = start
-    request.end_time = end
-    if status is not Final.OK:
-        request.status = _STATUS[status]
-    if error_message:
-        request.error_message = error_message
-    if rows:
-        request.rows = rows
-    request.expected = expected
-    if client_id:
-        request.client_id = client_id
-    _add_holes(request.holes, holes)
+    request.request_id = done.request_id
+    request.ticker = done.ticker
+    request.period_seconds = done.period_seconds
+    request.start_time = done.start
+    request.end_time = done.end
+    if done.status is not Final.OK:
+        request.status = _STATUS[done.status]
+    if done.error_message:
+        request.error_message = done.error_message
+    if done.rows:
+        request.rows = done.rows
+    request.expected = done.expected
+    if done.client_id:
+        request.client_id = done.client_id
+    _add_holes(request.holes, done.holes)
     return outcome.SerializeToString()
 
 
