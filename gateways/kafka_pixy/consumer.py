@@ -5,6 +5,7 @@ of a second before; what nobody comes for is given back.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line
 
 #: Expired records are looked for so often while somebody waits.
 _LOOK_SECONDS = 1.0
+#: Where nothing can expire: nobody has any, and there is no other gateway.
+_QUIET_LOOK_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 #: Looked at together.
 _CLAIM_RECORDS = 1_000
@@ -77,7 +80,7 @@ class Consumer:
         )
         self._wake = asyncio.Event()
         self._has_more = True
-        self._look_at = 0.0
+        self._looked_at = -math.inf
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
@@ -169,6 +172,8 @@ class Consumer:
                 await self._round()
             except BusError as error:
                 self._note("consume", error)
+                # What it was doing may have been done: the bus tells.
+                self._has_more, self._looked_at = True, -math.inf
                 if self.problem:
                     self.problem = str(error)
                 elif not error.retryable:
@@ -194,7 +199,7 @@ class Consumer:
             await self._rest()
             return
         now = time.monotonic()
-        if now >= self._look_at and not await self._look():
+        if self._until_look(now) <= 0 and not await self._look():
             return
         self._hand_out()
         self._line.reads_ahead = self._me.is_alone()
@@ -215,7 +220,7 @@ class Consumer:
             if found:
                 return
         if self._line and not self._line.buffered:
-            await self._sleep(self._look_at - time.monotonic())
+            await self._sleep(min(_LOOK_SECONDS, self._until_look(time.monotonic())))
 
     async def _rest(self) -> None:
         """Nobody waits: what was read ahead is kept for a moment."""
@@ -247,8 +252,14 @@ class Consumer:
         self._hand_out()
         if len(found.records) >= wanted:
             return False
-        self._look_at = now + min(_LOOK_SECONDS, self._settings.ack_timeout_seconds / 2)
+        self._looked_at = now
         return True
+
+    def _until_look(self, now: float) -> float:
+        """Seconds until expired records are to be looked for."""
+        is_quiet = self._me.is_alone() and not self._line.has_pending
+        pause = _QUIET_LOOK_SECONDS if is_quiet else min(_LOOK_SECONDS, self._settings.ack_timeout_seconds / 2)
+        return self._looked_at + pause - now
 
     def _claim(self, wanted: int) -> _Claimed:
         """On a thread."""
@@ -305,7 +316,7 @@ class Consumer:
         if records:
             await self._calls.run(lambda: self._bus.give_back(self.topic, self.group, records))
             metrics.GIVEN_BACK.inc(len(records))
-            self._look_at = 0.0
+            self._looked_at = -math.inf
 
     def _note(self, where: str, error: BusError) -> None:
         metrics.BUS_FAILURES.labels(where).inc()

@@ -147,6 +147,10 @@ class Line(Generic[Call]):
         self._pending[partition] = max(0, self._pending.get(partition, 0) + records)
 
     @property
+    def has_pending(self) -> bool:
+        return any(self._pending.values())
+
+    @property
     def is_held_back(self) -> bool:
         """Whether a partition has so many unacknowledged records that it gives no new ones."""
         return any(count >= self.max_pending for count in self._pending.values())
