@@ -39,6 +39,7 @@ WITH_SPARK = (
 WITHOUT_SPARK = (
     "tests/faults/test_bus.py",
     "tests/faults/test_kafka_pixy.py",
+    "tests/faults/test_udf_host.py",
     "tests/system/test_broker_kill.py",
     "tests/system/test_ingestor_process.py",
     "tests/system/test_kapacitor_udf.py",
