@@ -1,0 +1,9 @@
+from benchmarks import broker as benchmark
+
+
+def test_every_job_of_the_benchmark_ends_once() -> None:
+    result = benchmark.run(jobs=300, rounds=2)
+    assert result["result_rows"] == result["rows"] == 300
+    assert result["rows_per_second"] > 0
+    assert result["ratio"] > 0
+    assert len(result["round_ratios"]) == 2
