@@ -5,7 +5,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from bus import topics
 from bus.api import Record
 from core.errors import BusError
 from core.log import get_logger
@@ -13,10 +12,9 @@ from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import messages, state
 from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
 from gateways.rocketmq.names import HOLDING_TOPIC, full_name, topic_of
+from gateways.rocketmq.publishing import Publisher
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
-from gateways.tick_clocks import TickClocks
-from gateways.tick_storage import TickStorage
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
@@ -45,62 +43,63 @@ class Sending:
         self._settings = settings
         self._store = store
         self._new_partitions = partitions
-        self._tick_storage = TickStorage(store.bus)
-        self._tick_clocks = TickClocks(store.bus)
+        self._publisher = Publisher(store)
+        #: Partitions of topics that were sent to; they never change.
+        self._counts: dict[str, int] = {}
         self._wake = asyncio.Event()
         #: A sentence while the bus is away.
         self.problem = ""
 
     # ---- calls
     async def send(self, request: service.SendMessageRequest) -> service.SendMessageResponse:
-        reply = await self._store.run(self._take, request)
-        self._wake.set()
-        return reply
-
-    def _take(self, request: service.SendMessageRequest) -> service.SendMessageResponse:
         message = request.message
         system = message.system_attribute
         topic = topic_of(message.topic)
         messages.check(message)
         delay = self._delay(system)
-        partition = self._partition(topic, request)
+        if topic not in self._counts:
+            self._counts[topic] = await self._store.run(self._open, topic)
+        partition = _partition(topic, request, self._counts[topic])
         # Says at once what would be refused when it is released.
         record = messages.to_record(topic, message, partition)
-        queue, bus = self._store.queue, self._store.bus
+        queue = self._store.queue
         reply = service.SendMessageResponse(common=common(), message_id=system.message_id)
         if system.message_type == definition.TRANSACTION:
             reply.transaction_id = uuid.uuid4().hex
-            queue.prepare(QUEUE, reply.transaction_id, _kept(topic, message, partition), self._first_check(system))
+            kept, check = _kept(topic, message, partition), self._first_check(system)
+            await self._store.run(queue.prepare, QUEUE, reply.transaction_id, kept, check)
             TRANSACTIONS.labels("prepared").inc()
         elif delay > 0:
-            is_new = queue.add(QUEUE, self._later_id(topic, system), _kept(topic, message, partition), delay)
+            kept, id = _kept(topic, message, partition), self._later_id(topic, system)
+            is_new = await self._store.run(queue.add, QUEUE, id, kept, delay)
             (SENT.labels("later") if is_new else REPEATED).inc()
+            self._wake.set()
         elif self._settings.deduplication_seconds > 0:
-            self._have_stored(topic, record)
-            once = bus.publish_once(
-                topic,
-                record,
-                registry=SENT_REGISTRY,
-                name=f"{topic}/{system.message_id}",
-                content=b"",
-                keep_seconds=self._settings.deduplication_seconds,
-            )
-            (SENT.labels("now") if once.is_first else REPEATED).inc()
-            self._has_come(topic, record)
+            is_new = await self._store.run(self._publish_new, topic, record, system.message_id)
+            (SENT.labels("now") if is_new else REPEATED).inc()
         else:
-            self._have_stored(topic, record)
-            bus.publish(topic, [record])
+            await self._publisher.publish(topic, record)
             SENT.labels("now").inc()
-            self._has_come(topic, record)
         return reply
 
-    def _have_stored(self, topic: str, record: Record) -> None:
-        if topic == topics.TICKS and record.key is not None:
-            self._tick_storage.want([record.key.decode()])
+    def _publish_new(self, topic: str, record: Record, message_id: str) -> bool:
+        """Whether the id was not known."""
+        self._publisher.expect(topic, record)
+        once = self._store.bus.publish_once(
+            topic,
+            record,
+            registry=SENT_REGISTRY,
+            name=f"{topic}/{message_id}",
+            content=b"",
+            keep_seconds=self._settings.deduplication_seconds,
+        )
+        self._publisher.published(topic, record)
+        return once.is_first
 
-    def _has_come(self, topic: str, record: Record) -> None:
-        if topic == topics.TICKS:
-            self._tick_clocks.published([record])
+    def _open(self, topic: str) -> int:
+        """The number of partitions of a topic that exists then."""
+        self._partitions(topic)
+        return self._store.bus.partitions(topic) or self._store.bus.create_topic(topic)
 
     async def end_transaction(self, request: service.EndTransactionRequest) -> service.EndTransactionResponse:
         id = request.transaction_id
@@ -171,7 +170,7 @@ class Sending:
         topic = message.topic.name
         try:
             record = messages.to_record(topic, message, message.system_attribute.partition_id)
-            await self._store.run(self._have_stored, topic, record)
+            await self._store.run(self._publisher.expect, topic, record)
             once = await self._store.run(
                 self._store.bus.publish_once,
                 topic,
@@ -186,7 +185,7 @@ class Sending:
             RELEASE_FAILURES.inc()
             log.warning("rocketmq_release_failed", topic=topic, id=id, error=str(error))
             return
-        self._has_come(topic, record)
+        self._publisher.published(topic, record)
         if once.is_first:
             RELEASED.inc()
 
@@ -195,7 +194,7 @@ class Sending:
         while True:
             await asyncio.sleep(1.0)
             try:
-                await self._store.run(self._tick_clocks.tell)
+                await self._store.run(self._publisher.tick_clocks.tell)
             except BusError as error:
                 FAILURES.labels("clocks").inc()
                 log.warning("rocketmq_clocks_failed", error=str(error))
@@ -244,20 +243,6 @@ class Sending:
             raise Refused(INVALID_ARGUMENT, f"the delivery_timestamp is more than {hours:g} hours ahead")
         return delay
 
-    def _partition(self, topic: str, request: service.SendMessageRequest) -> int:
-        self._partitions(topic)
-        count = self._store.bus.partitions(topic) or self._store.bus.create_topic(topic)
-        system = request.message.system_attribute
-        if request.HasField("partition"):
-            partition = request.partition.id
-        elif system.message_group:
-            return state.message_group_partition(system.message_group, count)
-        else:
-            partition = system.partition_id
-        if not 0 <= partition < count:
-            raise Refused(NOT_FOUND, f"topic {topic} has no partition {partition}: there are {count}")
-        return partition
-
     def _first_check(self, system: definition.SystemAttribute) -> float:
         period = system.orphaned_transaction_recovery_period
         return max(0.0, period.ToMilliseconds() / 1_000) or self._settings.transaction_check_seconds
@@ -297,3 +282,17 @@ def _kept(topic: str, message: definition.Message, partition: int) -> bytes:
     kept.topic.CopyFrom(definition.Resource(name=topic))
     kept.system_attribute.partition_id = partition
     return kept.SerializeToString()
+
+
+def _partition(topic: str, request: service.SendMessageRequest, count: int) -> int:
+    """The one that the call names, else the message group's, else the message's. Raises Refused NOT_FOUND."""
+    system = request.message.system_attribute
+    if request.HasField("partition"):
+        partition = request.partition.id
+    elif system.message_group:
+        return state.message_group_partition(system.message_group, count)
+    else:
+        partition = system.partition_id
+    if not 0 <= partition < count:
+        raise Refused(NOT_FOUND, f"topic {topic} has no partition {partition}: there are {count}")
+    return partition
