@@ -247,11 +247,8 @@ class _Echo:
 
 
 def _free_port() -> int:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    try:
-        return context.socket(zmq.ROUTER).bind_to_random_port("tcp://127.0.0.1")
-    finally:
-        context.destroy(linger=0)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        return socket.bind_to_random_port("tcp://127.0.0.1")
 
 
 @contextmanager
