@@ -48,6 +48,7 @@ WITHOUT_SPARK = (
     "tests/system/test_many_tickers.py",
     "tests/system/test_realtime_ingestors.py",
     "tests/system/test_relay_process.py",
+    "tests/system/test_rocketmq.py",
     "tests/system/test_sandbox_process.py",
     "tests/system/test_ticks_benchmark.py",
 )

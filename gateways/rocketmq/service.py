@@ -18,6 +18,7 @@ from gateways.rocketmq.names import BROKER, group_of, is_writable, topic_of
 from gateways.rocketmq.receiving import Receiving
 from gateways.rocketmq.sending import Sending
 from gateways.rocketmq.status import (
+    DEADLINE_EXCEEDED,
     INTERNAL,
     INVALID_ARGUMENT,
     OK,
@@ -95,7 +96,8 @@ class Service:
             except BusFull as error:
                 code, text = RESOURCE_EXHAUSTED, str(error)
             except BusUnavailable as error:
-                code, text = UNAVAILABLE, str(error)
+                # A receiver tells a store that is slow from a gateway that is away, and asks again at once.
+                code, text = DEADLINE_EXCEEDED if name == "ReceiveMessage" else UNAVAILABLE, str(error)
             except BusError as error:
                 code, text = INTERNAL, str(error)
             except ValueError as error:

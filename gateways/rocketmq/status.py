@@ -7,6 +7,7 @@ from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
 OK = code_pb2.OK
 INVALID_ARGUMENT = code_pb2.INVALID_ARGUMENT
+DEADLINE_EXCEEDED = code_pb2.DEADLINE_EXCEEDED
 NOT_FOUND = code_pb2.NOT_FOUND
 PERMISSION_DENIED = code_pb2.PERMISSION_DENIED
 RESOURCE_EXHAUSTED = code_pb2.RESOURCE_EXHAUSTED

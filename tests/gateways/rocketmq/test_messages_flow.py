@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from bus.api import Bus, Record
+from core.errors import BusFull, BusUnavailable
 from tests.gateways.rocketmq.client import Client, bodies, code
 from tests.gateways.rocketmq.conftest import Start
 
-INVALID_ARGUMENT, NOT_FOUND = 3, 5
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED, UNAVAILABLE = 3, 4, 5, 8, 14
 
 
 @pytest.fixture
@@ -165,3 +166,31 @@ async def test_what_is_wrong_with_a_message_is_said(client: Client, change: dict
     options: dict[str, object] = {"topic": "orders", "body": b"x", **change}
     reply = await client.send(**options)  # type: ignore[arg-type]
     assert code(reply) == expected, reply.common.status.message
+
+
+async def test_a_bus_that_is_away_is_a_status_and_a_problem_and_passes(
+    client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.send("orders", b"1", 0)
+
+    def away(*arguments: object, **options: object) -> None:
+        raise BusUnavailable("no server")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bus, "publish", away)
+        patch.setattr(client.queue, "receive", away)
+        patch.setattr(client.queue, "acknowledge", away)
+        assert code(await client.send("orders", b"2", 0)) == UNAVAILABLE
+        assert code(await client.receive("orders")) == DEADLINE_EXCEEDED
+    (message,) = (await client.receive("orders", hold=5)).messages
+    assert code(await client.ack(message, "orders")) == 0
+    assert code(await client.send("orders", b"3", 0)) == 0
+
+
+async def test_a_full_topic_is_told(client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise BusFull("orders", 2, 1)
+
+    await client.send("orders", b"1", 0)
+    monkeypatch.setattr(bus, "publish", full)
+    assert code(await client.send("orders", b"2", 0)) == RESOURCE_EXHAUSTED
