@@ -14,6 +14,7 @@ from google.protobuf.empty_pb2 import Empty
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
 
+from bus import topics
 from bus.api import Bus, Record
 from core.errors import BusError, BusFull, BusUnavailable, InvalidRequest
 from core.log import get_logger
@@ -34,6 +35,8 @@ from gateways.numaflow_sources.state import (
     checked,
     key_of,
 )
+from gateways.tick_clocks import TickClocks
+from gateways.tick_storage import TickStorage
 from protobuf import source_superset_pb2 as source
 
 log = get_logger()
@@ -68,13 +71,17 @@ _PASSING = (SourceGone, grpc.aio.AioRpcError, OSError, BusError, TimeoutError)
 class SourceReader:
     """`run` until `stop`. What it has published it acknowledges; what it has not comes again."""
 
-    def __init__(self, name: str, settings: NumaflowSourceSettings, bus: Bus, threads: ThreadPoolExecutor) -> None:
-        """Raises ConfigurationError."""
+    def __init__(
+        self, name: str, settings: NumaflowSourceSettings, bus: Bus, threads: ThreadPoolExecutor, clocks: TickClocks
+    ) -> None:
+        """`clocks` is told of ticks. Raises ConfigurationError."""
         self.name = name
         self._settings = settings
         self._mapping = PayloadMapping(name, settings)
         self._journal = Journal(bus, name, self._mapping.topic, self._mapping.dead_letters)
         self._threads = threads
+        self._storage = TickStorage(bus)
+        self._clocks = clocks
         self._state: ReaderState | None = None
         self._stopping = asyncio.Event()
         self._doing = "not started"
@@ -278,7 +285,7 @@ class SourceReader:
         if chunks and has_records(chunks[-1]):
             number, results = pieces[-1]
             records, dead, _ = self._mapped(results, halts=False)
-            self._durably(lambda: self._journal.publish(number, records, dead))
+            self._durably(lambda: self._to_bus(number, records, dead))
         return state
 
     async def _publish(
@@ -294,7 +301,7 @@ class SourceReader:
 
             def publish() -> None:
                 self._journal.write_down(number, done)
-                self._journal.publish(number, records, dead)
+                self._to_bus(number, records, dead)
 
             await self._on_threads(self._durably, publish)
             state.published(done)
@@ -305,6 +312,14 @@ class SourceReader:
         stays_behind = {key_of(result.offset) for result in fresh[len(done) :]}
         offsets += [result.offset for result in piece if key_of(result.offset) not in stays_behind]
         return halted
+
+    def _to_bus(self, number: int, records: Sequence[Record], dead: Sequence[Record]) -> None:
+        is_ticks = self._mapping.topic == topics.TICKS
+        if is_ticks:
+            self._storage.want(record.key.decode() for record in records if record.key is not None)
+        self._journal.publish(number, records, dead)
+        if is_ticks:
+            self._clocks.published(records)
 
     def _mapped(
         self, results: Sequence[Result], *, halts: bool

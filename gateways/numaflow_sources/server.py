@@ -6,11 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bus.api import Bus
+from core.errors import BusError
+from core.log import get_logger
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources.reader import SourceReader
+from gateways.tick_clocks import TickClocks
+
+log = get_logger()
 
 #: How long a stop waits for batches to be published and acknowledged; what is not comes again.
 _GRACE_SECONDS = 5.0
+_CLOCK_SECONDS = 1.0
 
 
 class NumaflowSources:
@@ -20,22 +26,37 @@ class NumaflowSources:
 
     def __init__(self, sources: Mapping[str, NumaflowSourceSettings], bus: Bus) -> None:
         """Raises ConfigurationError."""
-        self._threads = ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="numaflow-sources")
-        self._readers = [SourceReader(name, settings, bus, self._threads) for name, settings in sources.items()]
+        self._threads = ThreadPoolExecutor(1 + len(sources), thread_name_prefix="numaflow-sources")
+        self._clocks = TickClocks(bus)
+        self._readers = [
+            SourceReader(name, settings, bus, self._threads, self._clocks) for name, settings in sources.items()
+        ]
         self._tasks: list[asyncio.Task[None]] = []
+        self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         self._tasks = [asyncio.create_task(reader.run()) for reader in self._readers]
+        self._telling = asyncio.create_task(self._tell_time())
 
     async def stop(self) -> None:
         for reader in self._readers:
             reader.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_GRACE_SECONDS)
-        for task in self._tasks:
+        ending = [*self._tasks, *([self._telling] if self._telling is not None else [])]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _tell_time(self) -> None:
+        """Ends the minutes of tickers that fell silent."""
+        while True:
+            await asyncio.sleep(_CLOCK_SECONDS)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._clocks.tell)
+            except BusError as error:
+                log.warning("minutes_not_ended", error=str(error))
 
     def problems(self) -> tuple[str, ...]:
         return tuple(f"{reader.name}: {reader.problem}" for reader in self._readers if reader.problem)
