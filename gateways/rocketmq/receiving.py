@@ -182,7 +182,8 @@ class Receiving:
                     return reply
                 reply.next_offset = await self._page(topic, partition, at, most, accepts, request.partition, reply)
                 left = until - time.monotonic()
-                if reply.messages or left <= 0 or self._stopping.is_set():
+                is_gone = self._clients.is_gone(request.client_id)
+                if reply.messages or left <= 0 or is_gone or self._stopping.is_set():
                     return reply
                 if reply.next_offset > at:
                     at = reply.next_offset

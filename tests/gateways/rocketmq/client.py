@@ -158,6 +158,7 @@ class Client:
         request = service.PullMessageRequest(
             partition=definition.Partition(topic=definition.Resource(name=topic), id=partition),
             offset=offset,
+            client_id="c",
             batch_size=options.get("batch", 32),
             filter_expression=definition.FilterExpression(expression=options.get("tag", "")),
         )

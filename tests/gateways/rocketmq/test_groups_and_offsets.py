@@ -154,9 +154,13 @@ async def test_a_client_that_says_goodbye_is_let_go_at_once_and_given_nothing_mo
     await client.heartbeat("c", "g", "t")
     held = [
         asyncio.create_task(call)
-        for call in (client.poll("c", 60.0), client.receive("t", hold=60, hide=600, timeout=60.0))
+        for call in (
+            client.poll("c", 60.0),
+            client.receive("t", hold=60, hide=600, timeout=60.0),
+            client.pull("t", 0, hold=60),
+        )
     ]
-    while REGISTRY.get_sample_value("candlewright_gateways_rocketmq_waiting_polls") == 0:
+    while REGISTRY.get_sample_value("candlewright_gateways_rocketmq_waiting_polls") != 2:
         await asyncio.sleep(0)
     await client.call("NotifyClientTermination", service.NotifyClientTerminationRequest(client_id="c"))
     await asyncio.wait_for(asyncio.gather(*held), 5)
