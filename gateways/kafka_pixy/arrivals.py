@@ -12,6 +12,8 @@ from gateways.kafka_pixy import metrics
 _BLOCK_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
+#: A busy topic is told of so many times less than it has publishes.
+_PAUSE_SECONDS = 0.005
 log = get_logger()
 
 
@@ -76,6 +78,7 @@ class Arrivals:
         for topic in {topic for topic, _ in self._bus.wait(self._ends, _BLOCK_SECONDS)}:
             self._note_ends(topic)
             self._tell(topic)
+        self._stop.wait(_PAUSE_SECONDS)
 
     def _note_ends(self, topic: str) -> None:
         if not self._bus.partitions(topic):
