@@ -3,8 +3,15 @@
 import asyncio
 import time
 
+import pytest
+
 from bus.api import Bus
+from bus.connect import messaging_of
+from core.errors import BusUnavailable
+from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq.messages import timestamp
+from gateways.rocketmq.sending import QUEUE, Sending
+from gateways.rocketmq.store import Store
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from tests.gateways.rocketmq.client import bodies, code
 from tests.gateways.rocketmq.conftest import Start
@@ -114,3 +121,38 @@ async def test_a_repeated_send_is_stored_once_within_the_window(start: Start) ->
     for _ in range(2):
         await again.send("t", b"2", 0, message_id="other")
     assert bodies(await again.receive("t")) == [b"2", b"2"]
+
+
+async def test_several_gateways_publish_a_timed_message_once(start: Start, bus: Bus) -> None:
+    client = await start()
+    await start()
+    due = timestamp(round(time.time() * 1_000) + 150)
+    for index in range(20):
+        await client.send("t", b"%d" % index, index % 4, delivery_timestamp=due)
+    seen: list[bytes] = []
+    while len(seen) < 20:
+        seen += bodies(await client.receive("t", hold=5))
+    assert sorted(seen) == sorted(b"%d" % index for index in range(20))
+    assert sum(state.end for state in bus.state("t")) == 20
+
+
+async def test_who_dies_between_publishing_and_removing_leaves_nothing_to_publish_twice(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*arguments: object, **options: object) -> None:
+        raise BusUnavailable("no server")
+
+    store = Store(bus, messaging_of(bus))
+    sending = Sending(RocketMQSettings(), store, 4)
+    message = definition.Message(topic=definition.Resource(name="t"), body=b"1")
+    message.system_attribute.message_id = "m"
+    payload = message.SerializeToString()
+    store.queue.add(QUEUE, "id", payload, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.queue, "remove", away)
+        await sending.release("id", payload)
+    assert store.queue.next_due(QUEUE) == 0
+    await sending.release("id", payload)
+    assert store.queue.next_due(QUEUE) is None
+    assert sum(state.end for state in bus.state("t")) == 1
+    await store.stop()
