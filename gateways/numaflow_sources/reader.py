@@ -52,6 +52,7 @@ _OPTIONS = (
 )
 _READY_SECONDS = 1.0
 _INFO_SECONDS = 0.2
+_EMPTY_SECONDS = 0.02
 _ANSWER_SECONDS = 10.0
 #: Beyond the time that a read may take: a source that says nothing for so long is connected to anew.
 _SILENCE_SECONDS = 60.0
@@ -183,12 +184,16 @@ class SourceReader:
             asking = asyncio.create_task(self._ask_pending(channel))
             try:
                 while not self._stopping.is_set():
-                    await self._batch(reads, acks, lists, self._state)
+                    is_busy = await self._batch(reads, acks, lists, self._state)
                     self._batches += 1
+                    if not is_busy:
+                        # Not every source waits as long as it is asked to.
+                        await self._pause(_EMPTY_SECONDS)
             finally:
                 asking.cancel()
-            await reads.done_writing()
-            await acks.done_writing()
+            for stream in (reads, acks):
+                with contextlib.suppress(asyncio.InvalidStateError):
+                    await stream.done_writing()
 
     async def _is_ready(self, channel: grpc.aio.Channel) -> bool:
         """Wait for the socket and a yes; False when stopped meanwhile."""
@@ -226,17 +231,17 @@ class SourceReader:
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )()
-        await stream.write(request(handshake=_SOT))
+        await _write(stream, request(handshake=_SOT))
         answer = await _next(stream, _ANSWER_SECONDS)
         if not answer.handshake.sot:
             raise SourceRefused(f"the source does not answer the handshake of {name}")
         return stream
 
-    async def _batch(self, reads: Any, acks: Any, lists: bool, state: ReaderState) -> None:
-        """One read, published piece by piece, and then the acknowledgements."""
+    async def _batch(self, reads: Any, acks: Any, lists: bool, state: ReaderState) -> bool:
+        """One read, published piece by piece, and then the acknowledgements; whether there were records."""
         count, timeout_ms = state.batch_records, self._settings.timeout_ms
-        await reads.write(
-            source.ReadRequest(request=source.ReadRequest.Request(num_records=count, timeout_in_ms=timeout_ms))
+        await _write(
+            reads, source.ReadRequest(request=source.ReadRequest.Request(num_records=count, timeout_in_ms=timeout_ms))
         )
         offsets: list[source.Offset] = []
         piece: list[Result] = []
@@ -262,6 +267,7 @@ class SourceReader:
             await self._on_threads(self._durably, self._journal.close)
         if halted is not None:
             raise halted
+        return bool(offsets)
 
     async def _ask_pending(self, channel: grpc.aio.Channel) -> None:
         call = _unary(channel, "PendingFn", source.PendingResponse)
@@ -363,6 +369,16 @@ def _unary(channel: grpc.aio.Channel, name: str, response: Any) -> Any:
     )
 
 
+async def _write(stream: Any, message: Any) -> None:
+    """Raises SourceGone where the stream has ended, AioRpcError where it ends now."""
+    try:
+        await stream.write(message)
+    except asyncio.InvalidStateError as error:
+        raise SourceGone(
+            f"the source ended the stream: {await stream.details() or (await stream.code()).name}"
+        ) from error
+
+
 async def _next(stream: Any, seconds: float) -> Any:
     """Raises SourceGone at the end of the stream, TimeoutError after `seconds`, AioRpcError for its failure."""
     answer = await asyncio.wait_for(stream.read(), seconds)
@@ -372,7 +388,7 @@ async def _next(stream: Any, seconds: float) -> Any:
 
 
 async def _acknowledge_list(acks: Any, offsets: Sequence[source.Offset]) -> None:
-    await acks.write(source.AckRequest(request=source.AckRequest.Request(offsets=offsets)))
+    await _write(acks, source.AckRequest(request=source.AckRequest.Request(offsets=offsets)))
     await _next(acks, _SILENCE_SECONDS)
 
 
@@ -381,7 +397,7 @@ async def _acknowledge_singly(acks: Any, offsets: Sequence[source.Offset]) -> No
 
     async def write() -> None:
         for offset in offsets:
-            await acks.write(source.AckRequest(request=source.AckRequest.Request(offsets=[offset])))
+            await _write(acks, source.AckRequest(request=source.AckRequest.Request(offsets=[offset])))
 
     writing = asyncio.create_task(write())
     try:
