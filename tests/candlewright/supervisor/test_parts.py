@@ -113,3 +113,12 @@ def test_a_bus_that_is_not_there_yet_is_noticed() -> None:
         assert answers(f"redis://:secret@127.0.0.1:{server.getsockname()[1]}/0")
     assert not answers(f"redis://127.0.0.1:{free_port()}/0")
     assert answers("unix:///run/redis.sock")
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_connections() -> None:
+    given = {free_port() for _ in range(20)}
+    assert len(given) > 10
+    for port in given:
+        assert port < 32_768
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", port))
