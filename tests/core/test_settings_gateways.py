@@ -28,9 +28,9 @@ def test_topics_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, text:
 
 def test_a_pod_or_a_replica_names_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMAFLOW_REPLICA", "3")
-    assert load_settings().gateways.numaflow.replica == "replica-3"
+    assert load_settings().gateways.numaflow.consumer == "replica-3"
     monkeypatch.setenv("NUMAFLOW_POD", "flow-in-3")
-    assert load_settings().gateways.numaflow.replica == "flow-in-3"
+    assert load_settings().gateways.numaflow.consumer == "flow-in-3"
 
 
 def test_a_source_to_read_needs_the_gateways_process(monkeypatch: pytest.MonkeyPatch) -> None:
