@@ -8,7 +8,7 @@ from typing import Any
 
 from bus.api import TopicPartition
 from bus.messaging import Delivery, Received, Settled
-from core.errors import BusError, OffsetOutOfRange
+from core.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import handles, messages, state
@@ -33,6 +33,8 @@ _MAX_HIDE_SECONDS = 12 * 3_600.0
 _OTHERS_SECONDS = 300.0
 #: How long a held call goes without a look where others may have settled or postponed something.
 _LOOK_SECONDS = 1.0
+#: And one without reason; partitions are watched for longer.
+_PATIENCE_SECONDS = 30.0
 _PAGE = 256
 _GONE_PAUSE_SECONDS = 0.2
 
@@ -73,6 +75,7 @@ class Receiving:
         most = max(1, min(request.batch_size, _MAX_BATCH))
         until = time.monotonic() + hold_seconds
         places = [(topic, partition) for partition in asked]
+        arrived = asyncio.Event()
         self._hold()
         try:
             while True:
@@ -81,7 +84,7 @@ class Receiving:
                     taken: list[definition.Message] = []
                     await asyncio.sleep(min(_GONE_PAUSE_SECONDS, max(0.0, until - time.monotonic())))
                     break
-                arrived = self._store.watch(places)
+                self._store.watch(places, arrived)
                 found, due = await self._look(topic, group, asked, request, hide, most)
                 try:
                     taken = await self._select(topic, group, found, accepts, request.partition.topic, hide)
@@ -95,9 +98,10 @@ class Receiving:
                 if found:
                     # All of it was filtered: there may be more at once.
                     continue
-                pause = left if due is None else min(left, due, _LOOK_SECONDS)
+                pause = min(left, _PATIENCE_SECONDS) if due is None else min(left, due, _LOOK_SECONDS)
                 await set_within(arrived, pause)
         finally:
+            self._store.unwatch(places, arrived)
             self._let_go()
         reply = service.ReceiveMessageResponse(common=common(), messages=taken)
         reply.delivery_timestamp.FromMilliseconds(round(time.time() * 1_000))
@@ -170,10 +174,12 @@ class Receiving:
         most = max(1, min(request.batch_size, _MAX_BATCH))
         until = time.monotonic() + hold_seconds
         at = request.offset
+        places = [(topic, partition)]
+        arrived = asyncio.Event()
         self._hold()
         try:
             while True:
-                arrived = self._store.watch([(topic, partition)])
+                self._store.watch(places, arrived)
                 first, end = await self._bounds(topic, partition)
                 reply = service.PullMessageResponse(common=common(), min_offset=first, max_offset=end)
                 if not first <= at <= end:
@@ -188,8 +194,9 @@ class Receiving:
                 if reply.next_offset > at:
                     at = reply.next_offset
                     continue
-                await set_within(arrived, left)
+                await set_within(arrived, min(left, _PATIENCE_SECONDS))
         finally:
+            self._store.unwatch(places, arrived)
             self._let_go()
 
     def look_again(self) -> None:
@@ -241,6 +248,10 @@ class Receiving:
                 received = await asyncio.shield(call)
             except asyncio.CancelledError:
                 self._later(self._give_back_when_done(call, topic, group, found))
+                raise
+            except BusUnavailable:
+                if found:
+                    return found, due
                 raise
             except BusError:
                 if group in await self._store.run(self._store.bus.groups, topic):

@@ -53,13 +53,24 @@ class Store:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.queue.close()
 
-    def watch(self, places: Iterable[TopicPartition]) -> asyncio.Event:
-        """An event that is set by the next record of one of `places`. Ask for it before looking for records."""
-        return self._arrivals.watch(places)
+    def watch(self, places: Iterable[TopicPartition], event: asyncio.Event) -> None:
+        """Clear `event`, and set it with the next record of one of `places`, once. To be called before looking for
+        records.
+        """
+        event.clear()
+        self._arrivals.watch(places, event)
+
+    def unwatch(self, places: Iterable[TopicPartition], event: asyncio.Event) -> None:
+        self._arrivals.unwatch(places, event)
 
     def nudge(self, places: Iterable[TopicPartition]) -> None:
         """Let those who wait for `places` look again."""
         self._arrivals.nudge(places)
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for records."""
+        return self._arrivals.waiting
 
     def nudge_all(self) -> None:
         self._arrivals.nudge(self._arrivals.places())
@@ -88,14 +99,26 @@ class Arrivals:
         if self._thread.is_alive():
             self._thread.join()
 
-    def watch(self, places: Iterable[TopicPartition]) -> asyncio.Event:
-        event = asyncio.Event()
+    def watch(self, places: Iterable[TopicPartition], event: asyncio.Event) -> None:
         now = time.monotonic()
         with self._lock:
             for place in places:
                 self._waiting.setdefault(place, set()).add(event)
                 self._wanted_at[place] = now
-        return event
+
+    def unwatch(self, places: Iterable[TopicPartition], event: asyncio.Event) -> None:
+        with self._lock:
+            for place in places:
+                events = self._waiting.get(place)
+                if events is not None:
+                    events.discard(event)
+                    if not events:
+                        del self._waiting[place]
+
+    @property
+    def waiting(self) -> int:
+        with self._lock:
+            return len(set().union(*self._waiting.values()))
 
     def places(self) -> list[TopicPartition]:
         with self._lock:
@@ -114,7 +137,6 @@ class Arrivals:
             with self._lock:
                 for place in [place for place, at in self._wanted_at.items() if at < oldest]:
                     del self._wanted_at[place]
-                    self._waiting.pop(place, None)
                 wanted = list(self._wanted_at)
             try:
                 ready = self._look(ends, wanted)
