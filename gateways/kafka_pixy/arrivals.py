@@ -12,8 +12,8 @@ from gateways.kafka_pixy import metrics
 _BLOCK_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
-#: A busy topic is told of so many times less than it has publishes.
-_PAUSE_SECONDS = 0.005
+#: Between two looks at busy topics. What this gateway writes itself it does not hear of here first.
+_PAUSE_SECONDS = 0.02
 log = get_logger()
 
 

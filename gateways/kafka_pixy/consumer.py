@@ -123,7 +123,8 @@ class Consumer:
     def arrived(self) -> None:
         """There may be new records."""
         self._has_more = True
-        self._wake.set()
+        if self._line:
+            self._wake.set()
 
     async def close(self) -> None:
         """Give back what nobody saw; waiting calls end as when their time is up."""

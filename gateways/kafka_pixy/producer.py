@@ -6,6 +6,7 @@ One write of a topic is under way at a time, so that the order of one client's m
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bus.api import Bus, Position, Record
@@ -41,8 +42,11 @@ class _Message:
 
 
 class Producer:
-    def __init__(self, bus: Bus, calls: BusCalls) -> None:
+    """`on_written` is told the topic of each write."""
+
+    def __init__(self, bus: Bus, calls: BusCalls, on_written: Callable[[str], None] = lambda topic: None) -> None:
         self._bus = bus
+        self._on_written = on_written
         self._calls = calls
         self._lanes: dict[str, deque[_Message]] = {}
         self._flights: dict[str, asyncio.Task[None]] = {}
@@ -116,6 +120,7 @@ class Producer:
                 if batch:
                     await asyncio.sleep(_FULL_PAUSE_SECONDS)
                 continue
+            self._on_written(topic)
             metrics.PUBLISHES.inc()
             metrics.PRODUCED.inc(len(batch))
             self._count(-len(batch), -sum(message.size for message in batch))

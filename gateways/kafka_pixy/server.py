@@ -67,7 +67,7 @@ class KafkaPixy:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = BusCalls()
-        self._producer = Producer(self._bus, self._calls)
+        self._producer = Producer(self._bus, self._calls, self._arrived)
         self._arrivals = Arrivals(self._bus, self._tell)
         self._server = grpc.aio.server(
             options=[
