@@ -12,9 +12,10 @@ import pytest
 
 from bus.api import Record
 from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable, ConfigurationError
+from core.errors import BusUnavailable, ConfigurationError, OffsetOutOfRange
 from core.metrics import REGISTRY
 from core.settings_gateways import NumaflowSettings
+from gateways.numaflow import server
 from gateways.numaflow.partitions import LOG
 from gateways.numaflow.server import NumaflowSource
 from protobuf import candlewright_pb2 as cw
@@ -354,6 +355,37 @@ async def test_large_messages_pass(bus: ShakyBus, serve: Serve, connect: Connect
     peer.channel = grpc.aio.insecure_channel(f"unix:{gateway.details()['socket']}", options=limit)
     (found,) = await peer.read(5)
     assert len(found.payload) == 5 << 20
+
+
+async def test_a_record_that_no_message_can_hold_is_given_up_and_stops_nothing(
+    bus: ShakyBus, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(bus, b"a", b"x" * 3_000, b"b")
+    monkeypatch.setattr(server, "MAX_MESSAGE_BYTES", 3_000)
+    before = counted("candlewright_numaflow_given_up_total", why="too_large")
+    peer = connect(await serve())
+    assert payloads(await peer.read(5)) == [b"a", b"b"]
+    assert await peer.pending() == 2
+    assert counted("candlewright_numaflow_given_up_total", why="too_large") == before + 1
+
+
+async def test_a_refused_record_that_was_trimmed_is_counted_and_never_empty(
+    bus: ShakyBus, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(bus, b"a")
+    peer = connect(await serve())
+    (a,) = await peer.read(5)
+    await peer.nack(a.offset)
+    before = counted("candlewright_numaflow_trimmed_records_total", topic="t")
+
+    def gone(topic: str, partition: int, offset: int, **options: int) -> None:
+        raise OffsetOutOfRange(topic, partition, offset, 1, 1)
+
+    # As after an XTRIM by another program.
+    monkeypatch.setattr(bus, "read", gone)
+    assert await peer.read(5) == []
+    assert counted("candlewright_numaflow_trimmed_records_total", topic="t") == before + 1
+    assert await peer.pending() == 0
 
 
 async def test_server_info_appears_when_the_socket_answers_and_goes_with_it(serve: Serve, tmp_path: Path) -> None:
