@@ -315,9 +315,20 @@ def test_sql_loads_neither_tables_nor_matcher_for_a_plain_text() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_commands_of_later_work_are_not_listed(run: Run) -> None:
-    listed = run("--help").stdout
-    assert "kapacitor-udf" not in listed
+def test_kapacitor_functions_are_those_of_the_contract(run: Run) -> None:
+    assert "kapacitor-udf" in run("--help").stdout
+    assert "ohlc|match|publish" in run("kapacitor-udf", "--help").stdout
+    assert run("kapacitor-udf", "other").exit_code == 2
+
+
+def test_kapacitor_function_loads_little_before_its_first_answer() -> None:
+    code = (
+        "import sys, candlewright.cli.app, candlewright.cli.kapacitor\n"
+        "heavy = ('numpy', 'pyarrow', 'cep', 'bars', 'redis', 'pydantic', 'structlog', 'grpc')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
