@@ -494,14 +494,14 @@ class RedisBus:
         deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
         entries = self._store.call("XCLAIM", stream, group, consumer, idle, *(entry[0] for entry in waiting))
         claimed = stored(topic, partition, [entry for entry in entries if entry is not None])
-        if len(claimed) < len(entries):
-            # Redis 6.2 answers nothing for a record that is no more; only a writer outside the bus can cause this.
+        if len(claimed) < len(deliveries):
+            # Claimed by another meanwhile, or no more in the stream, which only a writer outside the bus can cause.
             there = {record.offset for record in claimed}
-            lost = [
-                offset for offset in deliveries if offset not in there and offset < self.state(topic)[partition].first
-            ]
-            pending_lost(topic, group, len(lost))
-            self.acknowledge(topic, group, partition, lost)
+            missing = [offset for offset in deliveries if offset not in there]
+            kept = self._store.calls([("XRANGE", stream, f"{offset}-1", f"{offset}-1") for offset in missing])
+            if lost := [offset for offset, found in zip(missing, kept, strict=True) if not found]:
+                pending_lost(topic, group, len(lost))
+                self.acknowledge(topic, group, partition, lost)
         return [GroupRecord(record, deliveries[record.offset]) for record in claimed]
 
     def _pending(self, topic: str, group: str) -> list[Any]:
