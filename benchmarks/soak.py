@@ -1,8 +1,8 @@
 """Does the platform grow with the requests that it serves? Memory and open files, sampled under steady load.
 
-Each minute of load is many small historical requests for fresh ranges, and the tables are maintained nine times: sorting takes
-memory that has to be given back. The slope is a least-squares line through the samples after the first third of the
-time, in which caches fill and the JVM compiles.
+Each minute of load is many small historical requests for fresh ranges, and the tables are maintained nine times:
+sorting takes memory that has to be given back. The slope is a least-squares line through the samples after the first
+third of the time, in which caches fill and the JVM compiles.
 """
 
 import argparse
