@@ -25,6 +25,7 @@ import grpc.aio
 
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from core.log import configure_logging
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPIC = GROUP = "bench"
@@ -140,6 +141,7 @@ class Subject:
         elif asked.floor:
             asyncio.run(_serve(floor))
         else:
+            configure_logging("bench", "warning")
             print(json.dumps(self.compare(asked.messages, asked.calls, asked.size, asked.rounds)))
 
 

@@ -55,6 +55,10 @@ async def _answer(request: pixy.ProdRq, context: Any) -> pixy.ProdRs:
     return pixy.ProdRs(partition=1, offset=len(request.message))
 
 
-if __name__ == "__main__":
+def main() -> None:
     floor = handlers_of(pixy.DESCRIPTOR.services_by_name["KafkaPixy"], {"Produce": _answer})
     SUBJECT.main(__doc__ or "", _client, floor)
+
+
+if __name__ == "__main__":
+    main()

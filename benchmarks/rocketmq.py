@@ -91,5 +91,9 @@ async def _answer(request: service.SendMessageRequest, context: Any) -> service.
     return service.SendMessageResponse(common=common(), message_id=request.message.system_attribute.message_id)
 
 
-if __name__ == "__main__":
+def main() -> None:
     SUBJECT.main(__doc__ or "", _client, handlers_of(SERVICE, {"SendMessage": _answer}))
+
+
+if __name__ == "__main__":
+    main()

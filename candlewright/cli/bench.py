@@ -22,7 +22,7 @@ def names() -> list[str]:
             file.stem.replace("_", "-")
             for folder in folders
             for file in folder.glob("*.py")
-            if not file.stem.startswith("_") and "def main(" in file.read_text()
+            if not file.stem.startswith("_") and "\ndef main(" in "\n" + file.read_text()
         }
     )
 
