@@ -171,6 +171,7 @@ def _tick_rows(ticks: TickColumns) -> pa.RecordBatch:
         pc.cast(pa.array(ticks.trade_id.tolist(), pa.binary()), pa.string()),
         *map(pa.array, (ticks.timestamp, ticks.price, ticks.size)),
         pa.array(ticks.side.astype(np.int8)),
-        pa.array(ticks.received_at),
+        # Publishers other than ingestors may not say when they heard of a trade.
+        pa.array(ticks.received_at, mask=ticks.received_at <= 0),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=TICKS)

@@ -126,7 +126,7 @@ class LiveWriter:
             "price": ticks["price"],
             "size": ticks["size"],
             "side": pc.take(_SIDES, ticks["side"]),
-            "received_at": _microseconds(ticks["received_ns"].to_numpy()),
+            "received_at": pc.divide(ticks["received_ns"], 1_000).cast(pa.timestamp("us", "UTC")),
         }
         append_or_find(table, _shaped(columns, TICKS.arrow_schema), summary)
 

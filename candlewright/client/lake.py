@@ -3,8 +3,8 @@
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history import History
 from candlewright.client.operations import Range
+from candlewright.client.promised import as_promised
 from candlewright.client.records import Notification
-from candlewright.client.rows import checked
 from core.errors import CandlewrightError
 from core.settings import Settings
 
@@ -25,4 +25,4 @@ class LakeRows:
             holes = read_holes(self._settings, final.request_id)
         except (CandlewrightError, OSError) as error:
             raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error
-        return checked(table, holes, wanted, final)
+        return as_promised(table, holes, wanted, final)

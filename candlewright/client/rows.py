@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history import History
 from candlewright.client.operations import Range
 from candlewright.client.records import Notification
@@ -12,8 +11,6 @@ from protobuf import candlewright_pb2 as cw
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Holes = Sequence[tuple[int, int]]
 
 
 class Rows(Protocol):
@@ -31,14 +28,6 @@ def rows_from(settings: Settings) -> Rows:
     from candlewright.client.spark_connect import SparkRows
 
     return SparkRows(settings.spark)
-
-
-def checked(table: "pa.Table", holes: Holes, wanted: Range, final: Notification) -> History:
-    """A final that promises more rows than there are to read is an error, never a shorter table."""
-    promised = final.row_count if wanted.limit is None else min(final.row_count, wanted.limit)
-    if table.num_rows < promised:
-        raise RowsUnavailable(f"the platform confirmed {promised} rows, {table.num_rows} can be read from here")
-    return History(table=table, notification=final, holes=tuple(holes))
 
 
 def legacy_table(candles: Sequence[cw.OHLCV]) -> "pa.Table":

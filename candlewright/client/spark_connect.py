@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history import History
 from candlewright.client.operations import Range
+from candlewright.client.promised import as_promised
 from candlewright.client.records import Notification
-from candlewright.client.rows import checked
 from core.settings import SparkSettings
 from core.spark_connect import connect_url
 
@@ -58,7 +58,7 @@ class SparkRows:
             raise RowsUnavailable(f"Spark Connect at {self._settings.connect_bind}: {error}") from error
         finally:
             session.stop()
-        return checked(table, holes, wanted, final)
+        return as_promised(table, holes, wanted, final)
 
     def _candles(self, session: "SparkSession", wanted: Range) -> "pa.Table":
         # Microseconds are what the table keeps: a bound between two of them moves up to the next one.

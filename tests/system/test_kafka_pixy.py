@@ -118,6 +118,8 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(
 
     def ids() -> list[str]:
         table = read_ticks(system.platform.settings, ticker, start, start + 4 * MINUTE)
+        # Nobody said when they were received.
+        assert table.column("received_at").null_count == table.num_rows
         found: list[str] = table.column("trade_id").to_pylist()
         return sorted(found, key=int)
 
