@@ -305,8 +305,11 @@ class MarksRefused:
 
 @dataclass(frozen=True, slots=True)
 class ClockTicked:
+    """`leases_wait`: since the tick before the bus has not answered about leases, and dispatches wait with them."""
+
     at: float
     wall_ns: int
+    leases_wait: bool = False
 
 
 Event = (

@@ -98,6 +98,10 @@ class Holding:
     def forgive_pause(self, seconds: float) -> None:
         """We were stopped, not the ingestors: their heartbeats wait in our sockets."""
         self._desk.note("broker_paused", seconds=seconds)
+        self.stand_still(seconds)
+
+    def stand_still(self, seconds: float) -> None:
+        """Not counted against any lease, such as the time in which a job's own dispatch waits for the bus."""
         for job in self._desk.jobs.values():
             job.lease_until += seconds
 

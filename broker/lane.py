@@ -5,6 +5,7 @@ No other thread has to get the interpreter for it, and the loop reads frames mea
 has patience.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Generic
@@ -52,6 +53,13 @@ class Lane(Generic[Batch]):
     def is_due_soon(self) -> bool:
         """Whether the loop's poll is about to tell of the batch under way."""
         return self._under_way is not None and time.monotonic() - self._begun_at < SOON_SECONDS
+
+    @property
+    def busy_since(self) -> float:
+        """When the batch under way was begun, or given to the thread; infinity when there is none."""
+        if self._under_way is not None:
+            return self._begun_at
+        return self._thread.busy_since if self._thread.is_busy else math.inf
 
     def complaint(self) -> str:
         """What keeps this lane from its work, or an empty string."""

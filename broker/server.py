@@ -116,7 +116,7 @@ class BrokerServer:
         self._marks: deque[Mark] = deque()
         self._stopping = threading.Event()
         self._is_serving = False
-        self._held_at = self._rechecked_at = 0.0
+        self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
         self.address = ""
 
@@ -291,7 +291,9 @@ class BrokerServer:
             self._handle(results.events)
 
     def _tick(self, now: float) -> None:
-        self._handle([ClockTicked(now, time.time_ns())])
+        leases_wait = self._leases.busy_since <= self._ticked_at
+        self._ticked_at = now
+        self._handle([ClockTicked(now, time.time_ns(), leases_wait)])
         state = self.state
         if now - self._held_at >= HOLD_SECONDS:
             self._held_at = now

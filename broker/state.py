@@ -140,7 +140,9 @@ class BrokerState:
         pause = event.at - desk.at
         desk.at = event.at
         desk.wall_ns = event.wall_ns
-        if pause > desk.lease_seconds / 2:
+        if event.leases_wait:
+            self._holding.stand_still(pause)
+        elif pause > desk.lease_seconds / 2:
             self._holding.forgive_pause(pause)
         self._endings.expire_leases()
         self.lifecycle.expire()

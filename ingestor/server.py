@@ -234,7 +234,8 @@ class IngestorServer:
                 if number in self._connections:
                     self._connections[number].send(message)
             case StartJob(job):
-                self._tasks[job.job_id] = asyncio.create_task(self._run_job(job))
+                task = self._tasks[job.job_id] = asyncio.create_task(self._run_job(job))
+                task.add_done_callback(lambda _: self._task_ended(job.job_id))
             case StopJob(job_id):
                 self._tasks[job_id].cancel()
             case Count(what):
@@ -251,6 +252,11 @@ class IngestorServer:
             del self._tasks[job.job_id]
         log.info("job_ended", job_id=job.job_id, ending=type(ending).__name__)
         self._apply(ending)
+
+    def _task_ended(self, job_id: str) -> None:
+        """A task that is cancelled in the moment of its making never runs, so that its end is told here."""
+        if self._tasks.pop(job_id, None) is not None:
+            self._apply(JobStopped(job_id, time.monotonic()))
 
     async def _ending_of(self, job: Job, progress: Progress) -> Event:
         def on_published(rows: int) -> None:

@@ -44,6 +44,7 @@ from protobuf import ingestor_pb2 as ing
 MAX_RECENT = 1_000
 RECENT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
+_RIGHT_BEHIND_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class _Running:
     beaten_at: float
     alive_until: float
     longest_silence: float = 0.0
+    has_beaten: bool = False
     stop_reason: StopReason | None = None
     progress_sent_at: float = float("-inf")
     done_candles: int = 0
@@ -107,6 +109,11 @@ class _Recent:
 
     def note(self, name: str) -> str:
         return self.ids[name][1]
+
+
+def _is_old_news(running: _Running) -> bool:
+    """Whether the stop came right behind the dispatch, as when both were on their way for longer than the lease."""
+    return not running.has_beaten and running.longest_silence <= _RIGHT_BEHIND_SECONDS
 
 
 class IngestorState:
@@ -333,7 +340,7 @@ class IngestorState:
         failure = Failure(code, reason.value)
         complete = ing.WorkComplete(job_id=job_id, success=False, error_message=str(failure))
         commands: list[Command] = [Count("stopped"), Send(running.connection, complete)]
-        if reason is StopReason.STOPPED and self._was_silent(running):
+        if reason is StopReason.STOPPED and (self._was_silent(running) or _is_old_news(running)):
             commands.extend(self._renew_connection(at))
         return [*commands, *self._ended(running, at)]
 
@@ -419,6 +426,7 @@ class IngestorState:
     def _beat(self, running: _Running, at: float) -> list[Command]:
         running.longest_silence = max(running.longest_silence, at - running.beaten_at)
         running.beaten_at = at
+        running.has_beaten = True
         return [Send(running.connection, ing.WorkHeartbeat(job_id=running.job.job_id))]
 
     # ---- the end

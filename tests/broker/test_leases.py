@@ -62,6 +62,16 @@ def test_a_pause_of_the_broker_itself_costs_no_lease() -> None:
     assert not any(isinstance(command, StopWork) for command in commands)
 
 
+def test_no_lease_ends_while_the_bus_does_not_answer_about_leases() -> None:
+    clock = Clock()
+    for second in range(1, 61):
+        commands = clock.state.handle(ClockTicked(float(second), NOW, leases_wait=True))
+        assert not any(isinstance(command, StopWork | Dispatch) for command in commands)
+    for second in range(61, 65):
+        assert not clock.state.handle(ClockTicked(float(second), NOW))
+    assert any(isinstance(command, StopWork) for command in clock.state.handle(ClockTicked(65.0, NOW)))
+
+
 def test_a_connection_silent_for_a_whole_lease_gets_nothing_until_it_is_heard() -> None:
     clock = Clock()
     clock.offer(b"a", 0.0)

@@ -232,6 +232,23 @@ async def test_a_job_that_cannot_be_done_says_why_and_costs_no_slot(changes: dic
             await stage.broker.slots(1, after=3)
 
 
+async def test_a_job_that_is_stopped_before_it_could_begin_is_given_back() -> None:
+    async with staged() as stage:
+        connection = await stage.broker.slots(3)
+        # In one turn of the loop, as after a pause of the broker's bus: the job's task has not run then.
+        dispatch = ing.DataRequest(request_id="r1#0", ticker="BTC/USDT.BINANCE", job_id="j1")
+        end = (T0 + 60 * 2_500) * SECOND
+        dispatch.historical.CopyFrom(ing.HistoricalParams(start_time=T0 * SECOND, end_time=end, period_seconds=60))
+        (number,) = stage.ingestor._connections
+        for message, type_id in ((dispatch, frames.DISPATCH), (ing.WorkStop(job_id="j1"), None)):
+            stage.ingestor._frames_came(number, frames.encode(message, type_id))
+        complete = await stage.broker.completed("j1", seconds=5)
+        assert not complete.success
+        assert not stage.ingestor.status().details["running_jobs"]
+        # The broker gives the piece to another connection only.
+        assert await stage.broker.slots(3, after=3, seconds=5) != connection
+
+
 @pytest.mark.parametrize("by", ["WorkStop", "CANCEL"])
 async def test_a_stop_interrupts_a_fetch_that_hangs_within_a_second(by: str) -> None:
     async with staged() as stage:

@@ -261,6 +261,12 @@ def test_a_lease_lost_in_silence_brings_a_new_socket_beside_the_old_one(state: I
     assert ended.index(Disconnect(1)) > 0
 
 
+def test_a_stop_right_behind_its_dispatch_is_a_lost_lease_as_well(state: IngestorState) -> None:
+    state.handle(Dispatched(1, job("j1"), 1.0))
+    state.handle(StopAsked("j1", 1.0))
+    assert Connect(2, "lost lease") in state.handle(JobStopped("j1", 1.0))
+
+
 def test_a_fence_is_a_lost_lease_when_a_stop_without_a_cancel_follows(state: IngestorState) -> None:
     state.handle(Dispatched(1, job(), 1.0))
     state.handle(JobFenced("j1", 2.0))
