@@ -77,6 +77,8 @@ def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack) -> 
         sandbox.clock.set(start, 0.0)
 
     platform.exchange.call(list_markets)
+    # A job starts by a clock that was read up to a second ago, and real ones do not go by days.
+    time.sleep(1.1)
     client = stack.enter_context(cw.connect(settings=platform.up.settings, timeout=60.0))
     for pair in markets:
         stack.enter_context(client.realtime(f"{pair}.BINANCE", ohlc_periods=PERIODS))
