@@ -30,6 +30,7 @@ from bus import Bus
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from bus.topics import TICKS
+from core.log import configure_logging
 from core.settings import BusSettings
 from ingestor import exchange
 from ingestor.budget import Budget
@@ -263,6 +264,7 @@ def _side(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
+    configure_logging("bench", "warning")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--latency-rows", type=int, default=1_000)
