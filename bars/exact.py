@@ -10,6 +10,7 @@ that n = rint(v * 10^k) with n / 10^k == v and |n| < 10^15 is that text. Other d
 
 from dataclasses import dataclass
 from decimal import Decimal
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,14 +117,21 @@ def segment_product_sums(left: Scaled, right: Scaled, starts: NDArray[np.intp]) 
 
 
 def to_doubles(numbers: Scaled) -> NDArray[np.float64]:
-    """Each number rounded once to the nearest double."""
+    """Each number rounded once to the nearest double; infinite past the largest of them."""
     integers, scale = numbers.integers, numbers.scale
     if integers.dtype != object and scale <= 22 and _bound(integers) < _EXACT_DOUBLE:
         # Two exact doubles divided: IEEE 754 rounds the quotient once.
         return integers / 10.0**scale
     power = 10**scale
-    # Python divides integers of any size with one rounding.
-    return np.array([int(integer) / power for integer in integers], dtype=np.float64)
+    return np.array([_quotient(int(integer), power) for integer in integers], dtype=np.float64)
+
+
+def _quotient(integer: int, power: int) -> float:
+    try:
+        # Python divides integers of any size with one rounding.
+        return integer / power
+    except OverflowError:
+        return inf if integer > 0 else -inf
 
 
 def _bound(integers: Integers) -> int:

@@ -48,6 +48,13 @@ def test_single_values_survive(value: float) -> None:
     assert exact.to_doubles(exact.from_doubles(np.array([value]))).tolist() == [value]
 
 
+def test_sums_past_the_largest_double_are_infinite() -> None:
+    # A client may publish a trade of any finite price and size: it must not stop the bars of all others.
+    huge = exact.from_doubles(np.array([1e200, -1e200, 1.0]))
+    products = exact.segment_product_sums(huge, exact.from_doubles(np.array([1e200, 1e200, 2.0])), np.arange(3))
+    assert exact.to_doubles(products).tolist() == [np.inf, -np.inf, 2.0]
+
+
 def test_ten_tenths_are_one() -> None:
     tenths = exact.from_doubles(np.full(10, 0.1))
     assert exact.to_doubles(exact.segment_sums(tenths, np.array([0]))).tolist() == [1.0]
