@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from aiohttp import web
 
+from sandbox.exchange import Exchange
 from sandbox.faults import Fault
 
-if TYPE_CHECKING:
-    from sandbox.server import Sandbox
 
-
-def add_routes(app: web.Application, sandbox: Sandbox) -> None:
+def add_routes(app: web.Application, exchange: Exchange) -> None:
     """Add the control endpoints to the application."""
-    control = _Control(sandbox)
+    control = _Control(exchange)
     routes: tuple[tuple[str, str, Callable[[web.Request], Awaitable[web.Response]]], ...] = (
         ("GET", "/sandbox/state", control.state),
         ("GET", "/sandbox/clock", control.clock),
@@ -32,37 +30,37 @@ def add_routes(app: web.Application, sandbox: Sandbox) -> None:
 
 
 class _Control:
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
 
     async def state(self, request: web.Request) -> web.Response:
-        sandbox = self._sandbox
+        exchange = self._exchange
         return _reply(
             {
-                "now": sandbox.clock.now(),
-                "speed": sandbox.clock.speed,
-                "driven": sandbox.clock.driven,
-                "symbols": list(sandbox.markets),
-                "requests": dict(sandbox.state.requests),
-                "refused": {str(status): count for status, count in sandbox.state.refused.items()},
-                "struck": dict(sandbox.state.struck),
-                "faults": sandbox.state.faults.describe(),
-                "streams": dict(sandbox.stream_counters),
-                "connections": [connection.session.names for connection in sandbox.connections],
+                "now": exchange.clock.now(),
+                "speed": exchange.clock.speed,
+                "driven": exchange.clock.driven,
+                "symbols": list(exchange.markets),
+                "requests": dict(exchange.state.requests),
+                "refused": {str(status): count for status, count in exchange.state.refused.items()},
+                "struck": dict(exchange.state.struck),
+                "faults": exchange.state.faults.describe(),
+                "streams": dict(exchange.stream_counters),
+                "connections": [connection.session.names for connection in exchange.connections],
             }
         )
 
     async def clock(self, request: web.Request) -> web.Response:
-        return _reply({"now": self._sandbox.clock.now(), "speed": self._sandbox.clock.speed})
+        return _reply({"now": self._exchange.clock.now(), "speed": self._exchange.clock.speed})
 
     async def set_clock(self, request: web.Request) -> web.Response:
         order = await _order(request)
         try:
             if "advance" in order:
-                self._sandbox.clock.advance(int(order["advance"]))
+                self._exchange.clock.advance(int(order["advance"]))
             if "now" in order or "speed" in order:
                 now, speed = order.get("now"), order.get("speed")
-                self._sandbox.clock.set(None if now is None else int(now), None if speed is None else float(speed))
+                self._exchange.clock.set(None if now is None else int(now), None if speed is None else float(speed))
         except (TypeError, ValueError) as error:
             raise _refusal(str(error)) from error
         return await self.clock(request)
@@ -73,28 +71,28 @@ class _Control:
             fault = Fault(**order)
         except (TypeError, ValueError) as error:
             raise _refusal(str(error)) from error
-        return _reply({"id": self._sandbox.add_fault(fault)})
+        return _reply({"id": self._exchange.add_fault(fault)})
 
     async def clear_faults(self, request: web.Request) -> web.Response:
-        self._sandbox.clear_faults()
+        self._exchange.clear_faults()
         return _reply({})
 
     async def remove_fault(self, request: web.Request) -> web.Response:
         text = request.match_info["id"]
-        if not text.isdecimal() or not self._sandbox.state.faults.remove(int(text)):
+        if not text.isdecimal() or not self._exchange.state.faults.remove(int(text)):
             raise _refusal("there is no fault with this id", 404)
         return _reply({})
 
     async def add_hole(self, request: web.Request) -> web.Response:
         order = await _order(request)
         try:
-            self._sandbox.add_hole(str(order["symbol"]), int(order["start"]), int(order["end"]))
+            self._exchange.add_hole(str(order["symbol"]), int(order["start"]), int(order["end"]))
         except (KeyError, TypeError, ValueError) as error:
             raise _refusal(f"a hole has symbol, start and end: {error}") from error
         return _reply({})
 
     async def clear_holes(self, request: web.Request) -> web.Response:
-        self._sandbox.clear_holes()
+        self._exchange.clear_holes()
         return _reply({})
 
 

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
-from pathlib import Path
 
 from aiohttp import web
 
 from sandbox import control
-from sandbox.clock import ExchangeClock, http_date
-from sandbox.faults import Fault
-from sandbox.files import Trade, read_candles, read_trades
-from sandbox.generated import GeneratedMarket
-from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
+from sandbox.clock import http_date
+from sandbox.exchange import Exchange
 from sandbox.listener import Listener
-from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
-from sandbox.recording import RecordedCandles, RecordedTrades, WireRow
 from sandbox.rest import ApiError, Request, RestApi, is_heavy, weight
 from sandbox.sockets import StreamConnection
-from sandbox.state import ExchangeState, Refuse, RequestArrived
-from sandbox.tape import Kept
+from sandbox.state import Refuse, RequestArrived
 
 _JSON = "application/json"
 
 
-class Sandbox(Listener):
-    """An exchange that speaks Binance's spot API.
+class Sandbox(Exchange, Listener):
+    """An exchange that speaks Binance's spot API, open inside `async with`.
 
-    `port` 0 takes a free one. `symbols` are pairs (BASE/QUOTE) listed besides the built-in ones. `clock` is the
-    exchange's time at the start, as ISO text or ms (None: the real time), `speed` how fast it runs. Equal `seed`,
-    symbol and time give equal data in every process. `candles` are recordings to serve, each PAIR:INTERVAL=FILE;
-    `trades` are files of recorded frames to replay, which drive the clock when none is given.
-    Raises ValueError for a malformed symbol, time, speed or file, OSError for a file that cannot be read.
+    `port` 0 takes a free one; what the other arguments mean, and what is raised, stands at `Exchange`.
     """
 
     def __init__(
@@ -51,77 +39,24 @@ class Sandbox(Listener):
         candles: Sequence[str] = (),
         trades: Sequence[str] = (),
     ) -> None:
-        super().__init__(host, port)
-        self._seed = seed
-        self.markets: dict[str, Market] = {}
-        kept = Kept()
-        for instrument in (*DEFAULT_INSTRUMENTS, *map(make_instrument, symbols)):
-            self.markets.setdefault(instrument.symbol, GeneratedMarket(instrument, seed, kept))
-        self.clock = ExchangeClock(utc_ms(clock) if isinstance(clock, str) else clock, speed)
-        self.state = ExchangeState(rate_limit=rate_limit, seed=seed)
-        self.stream_counters: Counter[str] = Counter()
-        self.connections: set[StreamConnection] = set()
+        Listener.__init__(self, host, port)
+        Exchange.__init__(
+            self,
+            seed=seed,
+            symbols=symbols,
+            clock=clock,
+            speed=speed,
+            rate_limit=rate_limit,
+            candles=candles,
+            trades=trades,
+        )
         self._api = RestApi(self.markets)
         self._last_bodies: dict[tuple[str, str | None], bytes] = {}
-        self._load(candles, trades, drive=clock is None)
 
     @property
     def ws_url(self) -> str:
         """The base URL of the websocket."""
         return f"ws://{self._host}:{self._port}"
-
-    def add_candles(self, symbol: str, interval: str, rows: Iterable[WireRow]) -> None:
-        """Serve these candles for a pair (BASE/QUOTE) instead of generated data; see RecordedCandles.add."""
-        market = RecordedCandles(symbol)
-        present = self.markets.get(market.symbol)
-        market = present if isinstance(present, RecordedCandles) else market
-        market.add(interval, rows)
-        self.markets[market.symbol] = market
-
-    def add_trades(self, symbol: str, trades: Iterable[Trade], *, drive: bool = True) -> None:
-        """Serve these trades for a pair and all that follows from them; see RecordedTrades.
-
-        With `drive` the clock stands just before the first trade and moves on as fast as websocket clients read
-        trades; after the last one it runs on in real time.
-        """
-        market = RecordedTrades(symbol, trades)
-        self.markets[market.symbol] = market
-        if drive:
-            self.clock.driven = True
-            self.clock.set(market.first_time - 1, 0.0)
-
-    def add_fault(self, fault: Fault) -> int:
-        """Put a fault rule in force; returns its id."""
-        return self.state.faults.add(fault)
-
-    def clear_faults(self) -> None:
-        """Take all fault rules away."""
-        self.state.faults.clear()
-
-    def add_hole(self, symbol: str, start_ms: int, end_ms: int) -> None:
-        """A downtime: no candles and no trades of the symbol in [start, end). Raises KeyError, ValueError."""
-        self.markets[symbol.replace("/", "")].add_hole(start_ms, end_ms)
-        self._look_again()
-
-    def clear_holes(self) -> None:
-        """Forget all downtimes."""
-        for market in self.markets.values():
-            market.clear_holes()
-        self._look_again()
-
-    def _look_again(self) -> None:
-        for connection in self.connections:
-            connection.session.look_again()
-
-    def _load(self, candles: Sequence[str], trades: Sequence[str], *, drive: bool) -> None:
-        for source in candles:
-            name, equals, path = source.partition("=")
-            pair, colon, interval = name.partition(":")
-            if not equals or not colon:
-                raise ValueError(f"{source!r} is not of the form BASE/QUOTE:INTERVAL=FILE")
-            self.add_candles(pair, interval, read_candles(Path(path)))
-        for symbol, found in read_trades(map(Path, trades)).items():
-            self.add_trades(symbol, found, drive=drive)
 
     def routes(self) -> web.Application:
         """Websockets, REST, and the control page of tests."""
