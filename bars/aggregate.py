@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from bars import exact
 from venues.grid import SECOND, origin_of
 
-__all__ = ["Bars", "from_trades", "interleave", "merge", "roll_up"]
+__all__ = ["NO_QUOTE_VOLUME", "NO_TRADE_COUNT", "Bars", "from_trades", "interleave", "merge", "roll_up"]
+
+#: Bits of `Bars.unknown`.
+NO_QUOTE_VOLUME, NO_TRADE_COUNT = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class Bars:
 
     `group` is the caller's number of a ticker; times are nanoseconds since the epoch. (first_time, first_id) and
     (last_time, last_id) are the trade order of the open's and close's trade. `volume` and `quote_volume` are exact.
-    `is_derived`: an exchange's aggregates stand for some of the trades.
+    `is_derived`: an exchange's aggregates stand for some of the trades. `unknown`: which sums are none, as an
+    exchange's candle that is part of the bar did not tell its own.
     """
 
     period_seconds: int
@@ -42,6 +46,7 @@ class Bars:
     quote_volume: exact.Scaled
     trade_count: NDArray[np.int64]
     is_derived: NDArray[np.bool_]
+    unknown: NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.open_time)
@@ -98,6 +103,7 @@ def from_trades(
         exact.segment_product_sums(exact.from_doubles(price), sizes, starts),
         np.diff(starts, append=len(group)) if count is None else _reduce(np.add, count, starts),
         np.zeros(len(starts), np.bool_) if is_aggregate is None else _reduce(np.logical_or, is_aggregate, starts),
+        np.zeros(len(starts), np.uint8),
     )
 
 
@@ -173,6 +179,7 @@ def _summed(
         exact.segment_sums(bars.quote_volume, starts),
         _reduce(np.add, bars.trade_count, starts),
         _reduce(np.logical_or, bars.is_derived, starts),
+        _reduce(np.bitwise_or, bars.unknown, starts),
     )
 
 

@@ -120,8 +120,10 @@ def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]
     if f"{period}/revision" not in arrays:
         return Level(period, since=since, seeded=seeded)
     columns: dict[str, Any] = {}
+    rows = len(arrays[f"{period}/revision"])
     for name in _COLUMNS:
-        column = arrays[f"{period}/{name}"]
+        # States of before bars had `unknown` lack it.
+        column = arrays.get(f"{period}/{name}", np.zeros(rows, np.uint8))
         if column.dtype.kind == "U":
             column = np.array([int(text) for text in column.tolist()], dtype=object)
         columns[name] = Scaled(column, entry["scales"][name]) if name in entry["scales"] else column

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from bars import Bars, exact, saved
+from bars.aggregate import NO_QUOTE_VOLUME, NO_TRADE_COUNT
 from bars.maker import NEVER, BarMaker, MadeBars, Trades
 from bars.seen import SeenIds
 from core.errors import BadFrame
@@ -448,6 +449,7 @@ def _gap_range(gap: records.Gap) -> tuple[int, int]:
 
 def _seed_bars(seed: records.Seed) -> Bars:
     opens = np.array(seed.open_time, np.int64)
+    unknown = (0 if seed.quote_volume else NO_QUOTE_VOLUME) | (0 if seed.trade_count else NO_TRADE_COUNT)
     count = np.array(seed.trade_count or [0] * len(opens), np.int64)
     zeros = np.zeros(len(opens), np.int64)
     quote = np.array(seed.quote_volume or [0.0] * len(opens), np.float64)
@@ -467,6 +469,7 @@ def _seed_bars(seed: records.Seed) -> Bars:
         quote_volume=exact.from_doubles(quote),
         trade_count=count,
         is_derived=np.zeros(len(opens), np.bool_),
+        unknown=np.full(len(opens), unknown, np.uint8),
     )
 
 

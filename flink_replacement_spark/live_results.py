@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bars import exact
+from bars.aggregate import NO_QUOTE_VOLUME, NO_TRADE_COUNT
 from bars.maker import MadeBars
 from flink_replacement_spark.live_partition import LiveOutput
 from protobuf import records_pb2 as records
@@ -142,8 +143,8 @@ def _bar_rows(tickers: list[str], made: MadeBars) -> pa.RecordBatch:
         pa.repeat(pa.scalar(bars.period_seconds, pa.int32()), len(bars)),
         *map(pa.array, (bars.open_time, bars.open, bars.high, bars.low, bars.close)),
         pa.array(exact.to_doubles(bars.volume)),
-        pa.array(exact.to_doubles(bars.quote_volume)),
-        pa.array(bars.trade_count),
+        pa.array(exact.to_doubles(bars.quote_volume), mask=bars.unknown & NO_QUOTE_VOLUME > 0),
+        pa.array(bars.trade_count, mask=bars.unknown & NO_TRADE_COUNT > 0),
         pa.array(made.complete),
         pa.array(made.revision.astype(np.int32)),
         pa.DictionaryArray.from_arrays(

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bars import exact
+from bars.aggregate import NO_QUOTE_VOLUME, NO_TRADE_COUNT
 from bars.maker import MadeBars
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
@@ -21,6 +22,7 @@ from flink_replacement_spark.live_results import SOURCES, results_of
 from flink_replacement_spark.live_source import records_of
 from flink_replacement_spark.live_state import StateStore
 from protobuf import bar_columns
+from protobuf.candlewright_pb2 import OHLCV
 
 __all__ = ["process"]
 
@@ -132,12 +134,23 @@ def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
         own = MadeBars(bars.take(derived), made.revision[derived], made.complete[derived])
         for row, value in zip(derived.tolist(), _encoded(tickers, own, SOURCES[1]), strict=True):
             values[row] = value
+    for row in np.flatnonzero(bars.unknown).tolist():
+        values[row] = _without_unknown(values[row], int(bars.unknown[row]))
     keys = [ticker.encode() for ticker in tickers]
     stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
     groups = bars.group.tolist()
     own_keys, own_stamps = map(keys.__getitem__, groups), map(stamps.__getitem__, groups)
     # In the order of Record's fields, which takes half as long as by their names.
     return map(Record._make, zip(values, own_keys, repeat({}), repeat(None), repeat(None), own_stamps))
+
+
+def _without_unknown(value: bytes, unknown: int) -> bytes:
+    bar = OHLCV.FromString(value)
+    if unknown & NO_QUOTE_VOLUME:
+        bar.ClearField("quote_volume")
+    if unknown & NO_TRADE_COUNT:
+        bar.ClearField("trade_count")
+    return bar.SerializeToString()
 
 
 def _encoded(tickers: list[str], made: MadeBars, source: str) -> list[bytes]:

@@ -41,6 +41,16 @@ def test_a_restart_at_any_point_changes_nothing(stream: list[tuple[str, int, flo
     assert (restarted.duplicates, restarted.too_late) == (whole.duplicates, whole.too_late)
 
 
+def test_a_state_of_bars_that_knew_nothing_unknown_is_read() -> None:
+    maker = BarMaker([60])
+    maker.add([_trades("A/B.C", [_at(0, 1)])])
+    meta, arrays = saved.unpack(saved.save(maker))
+    del arrays["60/unknown"]
+    maker = saved.load(saved.pack(meta, arrays))
+    maker.advance({"A/B.C": T0 + 60 * SECOND})
+    assert [made.bars.unknown.tolist() for made in maker.take()] == [[0]]
+
+
 def test_sums_past_64_bits_survive() -> None:
     maker = BarMaker([60])
     maker.add([_trades("A/B.C", [(T0, 1, 1e17, 1e17), (T0, 2, 1e-9, 1e-9)])])

@@ -1,10 +1,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
 import pytest
 
 from bus import StoredRecord
 from flink_replacement_spark import live_rows
 from flink_replacement_spark.live_partition import LivePartition
+from flink_replacement_spark.live_results import LiveResults, results_of
+from protobuf import records_pb2 as records
+from protobuf.candlewright_pb2 import OHLCV, TickBatch
+from venues.grid import SECOND
 
 VALUES = [bytes([length]) * length for length in (3, 9, 1, 1, 8, 20, 2, 5)]
 
@@ -38,3 +43,46 @@ def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
     live_rows._output(live, "", [])
     assert live.parts == [VALUES[:2], VALUES[2:5], VALUES[5:6], VALUES[6:]]
     assert live.marks == VALUES[:2]
+
+
+@pytest.mark.parametrize(("quote_volume", "trade_count"), [([], []), ([200.0], []), ([], [7]), ([200.0], [7])])
+def test_a_bar_begun_with_a_candle_that_tells_no_count_or_quote_volume_has_none(
+    quote_volume: list[float], trade_count: list[int]
+) -> None:
+    """Kraken's candles have no quote volume, those of OKX and Bybit no count, Coinbase's neither."""
+    hour = 1_699_999_200 * SECOND
+    opened = hour + 60 * SECOND
+    candle = {name: [100.0] for name in ("open", "high", "low", "close")}
+    seed = records.Seed(
+        period_seconds=60, open_time=[hour], **candle, volume=[2.0], quote_volume=quote_volume, trade_count=trade_count
+    )
+    bodies = [
+        records.TickMark(ticker="A/B.C", wanted=records.Wanted(period_seconds=[300])),
+        records.TickMark(ticker="A/B.C", covered=records.Covered(from_time=opened)),
+        records.TickMark(ticker="A/B.C", seed=seed),
+    ]
+    batch = TickBatch(ticker="A/B.C", first_sequence=1, side=[0, 0], received_at=[1, 1], trade_id=["1", "2"])
+    batch.timestamp.extend([opened, hour + 300 * SECOND])
+    batch.price.extend([101.0, 102.0])
+    batch.size.extend([3.0, 1.0])
+    live = LivePartition(0, 3_600 * SECOND)
+    live.process([], [mark.SerializeToString() for mark in bodies])
+    output = LivePartition.load(live.save()).process([batch.SerializeToString()], [])
+    expected = (503.0 if quote_volume else None, 8 if trade_count else None)
+
+    (published,) = [
+        bar
+        for tickers, made in output.bars
+        for record in live_rows._bar_records(tickers, made)
+        if (bar := OHLCV.FromString(record.value)).period_seconds == 300
+    ]
+    told = [
+        getattr(published, name) if published.HasField(name) else None  # type: ignore[arg-type]
+        for name in ("quote_volume", "trade_count")
+    ]
+    assert (*told, published.volume, published.complete) == (*expected, 5.0, True)
+
+    stored = LiveResults.of(pa.Table.from_batches(list(results_of(output, 0, 0)))).bars.to_pylist()
+    rows = [(row["quote_volume"], row["trade_count"]) for row in stored if row["period_seconds"] == 300]
+    assert rows == [expected]
+    assert {(row["quote_volume"], row["trade_count"]) for row in stored if row["period_seconds"] == 60} == {(303.0, 1)}
