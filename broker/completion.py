@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from broker.collected import Collected, coverage
 from broker.events import Candle, PieceResult
-from broker.jobs import Collected, Job, coverage
-from broker.requests import HistoricalRequest, Piece
+from broker.requests import HistoricalRequest, Job, Piece
 from core.failures import Failure, FailureCode
 from venues import grid
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from broker.events import CancelWork, Command, Note, Revoke, StopWork
-from broker.jobs import Job
 from broker.matching import Matching
-from broker.requests import RealtimeRequest, Request
+from broker.requests import Job, RealtimeRequest, Request
 from core.settings import BrokerSettings
 
 

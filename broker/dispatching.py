@@ -7,8 +7,7 @@ from itertools import count
 
 from broker.desk import Desk
 from broker.events import Connection, Kind, Refuse, SlotOffered, VenueLearned
-from broker.jobs import Job
-from broker.requests import Piece, Request
+from broker.requests import Job, Piece, Request
 from broker.slots import Peer, QueueKey
 from broker.venue_book import MAX_VENUES, VenueBook
 

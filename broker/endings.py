@@ -23,9 +23,8 @@ from broker.events import (
     StopWork,
 )
 from broker.holding import Holding
-from broker.jobs import Job
 from broker.lifecycle import Lifecycle
-from broker.requests import HistoricalRequest, Piece, RealtimeRequest
+from broker.requests import HistoricalRequest, Job, Piece, RealtimeRequest
 from broker.retries import delay_after
 from broker.venue_book import saw_exchange_time
 from core.failures import Failure, FailureCode

@@ -12,9 +12,8 @@ from broker.events import (
     Revoke,
     StopWork,
 )
-from broker.jobs import Job
 from broker.realtime import Realtime
-from broker.requests import HistoricalRequest, Piece, RealtimeRequest, Request
+from broker.requests import HistoricalRequest, Job, Piece, RealtimeRequest, Request
 
 #: Candles that an ingestor may claim to have.
 MAX_PROGRESS = 1 << 40

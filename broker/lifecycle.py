@@ -13,7 +13,8 @@ from broker.events import (
     PutState,
     SnapshotAccepted,
 )
-from broker.requests import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, describe_ranges, merge
+from broker.ranges import describe_ranges, merge
+from broker.requests import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest
 from broker.venue_book import VenueBook
 from venues import grid
 

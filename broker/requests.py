@@ -1,11 +1,10 @@
-"""Accepted requests and the pieces that they are cut into."""
+"""Accepted requests, the pieces that they are cut into, and the jobs that pieces become."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from broker.collected import Collected
 from broker.events import (
     AcceptedPiece,
     Connection,
@@ -19,12 +18,11 @@ from broker.events import (
     RealtimeAccepted,
     Wants,
 )
+from broker.ranges import describe_ranges, merge
 from core.failures import Failure, FailureCode
+from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from venues import grid
-
-if TYPE_CHECKING:
-    from broker.jobs import Job
 
 PAGES_PER_PIECE = 10
 #: So many pieces may fail for good before the rest of a request is given up.
@@ -71,6 +69,31 @@ class Piece:
     def is_live(self) -> bool:
         """False once the piece was settled or its request ended, while some queue still names it."""
         return self.request.outstanding.get(self.number) is self
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A piece in the hands of an ingestor.
+
+    `connection` None: taken over from an earlier run of the broker, nobody has named it since. `is_adopted`:
+    frames of this job may have been lost with that earlier run. `is_publishing`: the ingestor is done, the bus is not
+    yet. `newest_trade`: the latest time (ns) of trades that came over the socket, 0 before the first; `trades_at`: when
+    they came (monotonic).
+    """
+
+    job_id: str
+    piece: Piece
+    connection: Connection | None
+    lease_until: float
+    is_adopted: bool = False
+    is_publishing: bool = False
+    is_proven: bool = False
+    progress: int = 0
+    result: PieceResult | None = None
+    collected: Collected | None = None
+    snapshot: cw.Snapshot | None = None
+    newest_trade: int = 0
+    trades_at: float = 0.0
 
 
 @lru_cache(maxsize=10_000)
@@ -357,34 +380,3 @@ class HistoricalRequest(Request):
         period_seconds, limit = self.period_seconds, piece.limit
         asked = DispatchedRequest(_HISTORICAL, self.ticker, self.client_id, start, end, period_seconds, limit)
         return Dispatch(connection, job_id, note, asked)
-
-
-def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Sorted, touching and overlapping ones joined."""
-    ranges = tuple(ranges)
-    if len(ranges) < 2:
-        return ranges
-    merged: list[Range] = []
-    for start, end in sorted(ranges):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return tuple(merged)
-
-
-def describe_ranges(ranges: Iterable[Range], most: int = 5) -> str:
-    """`[2024-01-01T00:00:00Z, 2024-01-02T00:00:00Z)` and the like, for an error message."""
-    merged = merge(ranges)
-    shown = ", ".join(f"[{_iso(start)}, {_iso(end)})" for start, end in merged[:most])
-    return shown + (f" and {len(merged) - most} more ranges" if len(merged) > most else "")
-
-
-def _iso(time_ns: int) -> str:
-    seconds, rest = divmod(time_ns, grid.SECOND)
-    try:
-        moment = datetime.fromtimestamp(seconds, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ns} ns"
-    fraction = f".{rest:09d}".rstrip("0") if rest else ""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"

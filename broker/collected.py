@@ -1,39 +1,13 @@
-"""A piece in the hands of an ingestor, and the candles that a foreign ingestor sent for it so far."""
+"""The candles that a foreign ingestor sent for its job, and what a set of candles lacks."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 
-from broker.events import Candle, Connection, PieceResult, Range
-from broker.requests import Piece
-from protobuf import candlewright_pb2 as cw
+from broker.events import Candle, Range
 from venues import grid
 
 MAX_ROWS_PER_JOB = 1_000_000
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """`connection` None: taken over from an earlier run of the broker, nobody has named it since.
-
-    `is_adopted`: frames of this job may have been lost with that earlier run.
-    `is_publishing`: the ingestor is done, the bus is not yet. `newest_trade`: the latest time (ns) of trades that came
-    over the socket, 0 before the first; `trades_at`: when they came (monotonic).
-    """
-
-    job_id: str
-    piece: Piece
-    connection: Connection | None
-    lease_until: float
-    is_adopted: bool = False
-    is_publishing: bool = False
-    is_proven: bool = False
-    progress: int = 0
-    result: PieceResult | None = None
-    collected: "Collected | None" = None
-    snapshot: cw.Snapshot | None = None
-    newest_trade: int = 0
-    trades_at: float = 0.0
 
 
 @dataclass(slots=True)
