@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker import door, records
-from broker.events import (
+from broker.commands import (
     CancelWork,
     Command,
-    Connection,
     Dispatch,
     DropState,
-    Event,
-    Final,
     ForgetRealtime,
     LookUpVenue,
     PublishClock,
@@ -34,6 +31,7 @@ from broker.events import (
     SendControl,
     StopWork,
 )
+from broker.events import Connection, Event, Final
 from bus.api import Record
 from protobuf import candlewright_pb2 as cw
 from protobuf import frames

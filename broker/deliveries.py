@@ -1,10 +1,11 @@
 """What ingestors without the bus deliver over the socket: candles, a snapshot, ticks."""
 
 from broker.collected import Collected
+from broker.commands import PublishTicks, Refuse
 from broker.desk import Desk
 from broker.dispatching import Dispatching
 from broker.endings import Endings
-from broker.events import CandlesReceived, PublishTicks, Refuse, SnapshotReceived, TicksReceived
+from broker.events import CandlesReceived, SnapshotReceived, TicksReceived
 from broker.holding import Holding
 from broker.realtime import Realtime
 from broker.requests import HistoricalRequest, Piece, SnapshotRequest

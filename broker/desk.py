@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from broker.events import CancelWork, Command, Note, Revoke, StopWork
+from broker.commands import CancelWork, Command, Note, Revoke, StopWork
 from broker.matching import Matching
 from broker.requests import Job, RealtimeRequest, Request
 from core.settings import BrokerSettings

@@ -5,8 +5,9 @@ Invariant after every event: no free slot and no waiting piece fit each other.
 
 from itertools import count
 
+from broker.commands import Refuse
 from broker.desk import Desk
-from broker.events import Connection, Kind, Refuse, SlotOffered, VenueLearned
+from broker.events import Connection, Kind, SlotOffered, VenueLearned
 from broker.requests import Job, Piece, Request
 from broker.slots import Peer, QueueKey
 from broker.venue_book import MAX_VENUES, VenueBook

@@ -7,13 +7,12 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError, Message
 
+from broker.commands import CancelWork, Dispatch, StopWork
 from broker.events import (
     JOB_ID_LENGTH,
-    CancelWork,
     Candle,
     CandlesReceived,
     Connection,
-    Dispatch,
     Event,
     HeartbeatHeard,
     HistoryEnded,
@@ -25,7 +24,6 @@ from broker.events import (
     PieceResult,
     SlotOffered,
     SnapshotReceived,
-    StopWork,
     TicksReceived,
 )
 from core.errors import BadFrame

@@ -3,6 +3,7 @@
 import heapq
 from itertools import count
 
+from broker.commands import PublishPages, PublishPieceDone, PublishSnapshot, StopWork
 from broker.completion import judge
 from broker.desk import Desk
 from broker.dispatching import Dispatching
@@ -15,12 +16,8 @@ from broker.events import (
     JobRejected,
     PagesPublished,
     PieceResult,
-    PublishPages,
-    PublishPieceDone,
     PublishRefused,
-    PublishSnapshot,
     SnapshotPublished,
-    StopWork,
 )
 from broker.holding import Holding
 from broker.lifecycle import Lifecycle

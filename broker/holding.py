@@ -1,17 +1,9 @@
 """Who may speak for a job: the connection that holds it, as long as its lease lasts."""
 
+from broker.commands import Revoke, StopWork
 from broker.desk import Desk
 from broker.dispatching import Dispatching
-from broker.events import (
-    Connection,
-    HeartbeatHeard,
-    HistoryEnded,
-    JobProgressed,
-    LeaseFound,
-    LeaseNote,
-    Revoke,
-    StopWork,
-)
+from broker.events import Connection, HeartbeatHeard, HistoryEnded, JobProgressed, LeaseFound, LeaseNote
 from broker.realtime import Realtime
 from broker.requests import HistoricalRequest, Job, Piece, RealtimeRequest, Request
 

@@ -2,17 +2,10 @@
 
 import heapq
 
+from broker.commands import DropState, PublishRequestDone, PutState
 from broker.desk import Desk
 from broker.dispatching import Dispatching
-from broker.events import (
-    DropState,
-    Final,
-    FinalSeen,
-    HistoricalAccepted,
-    PublishRequestDone,
-    PutState,
-    SnapshotAccepted,
-)
+from broker.events import Final, FinalSeen, HistoricalAccepted, SnapshotAccepted
 from broker.ranges import describe_ranges, merge
 from broker.requests import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest
 from broker.venue_book import VenueBook

@@ -1,7 +1,7 @@
 """Shows how far requests are."""
 
+from broker.commands import PutState
 from broker.desk import Desk
-from broker.events import PutState
 from broker.requests import HistoricalRequest, RealtimeRequest, Request
 from venues import grid
 

@@ -1,17 +1,9 @@
 """Realtime requests: one job a ticker, shared by all who ask, and what they want together."""
 
+from broker.commands import ForgetRealtime, PublishClock, PublishMark, SaveRealtime
 from broker.desk import Desk
 from broker.dispatching import Dispatching
-from broker.events import (
-    ForgetRealtime,
-    MarksRefused,
-    PublishClock,
-    PublishMark,
-    RealtimeAccepted,
-    SaveRealtime,
-    WantedFound,
-    Wants,
-)
+from broker.events import MarksRefused, RealtimeAccepted, WantedFound, Wants
 from broker.lifecycle import Lifecycle
 from broker.requests import RealtimeRequest
 from venues.grid import SECOND

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from google.protobuf.message import DecodeError
 
+from broker.commands import PublishPages, PublishPieceDone, PublishRequestDone
 from broker.events import (
     AcceptedPiece,
     CancelAsked,
@@ -17,9 +18,6 @@ from broker.events import (
     Final,
     HistoricalAccepted,
     LeaseNote,
-    PublishPages,
-    PublishPieceDone,
-    PublishRequestDone,
     Range,
     RealtimeAccepted,
     SnapshotAccepted,

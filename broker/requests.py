@@ -5,19 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from broker.collected import Collected
-from broker.events import (
-    AcceptedPiece,
-    Connection,
-    Dispatch,
-    DispatchedRequest,
-    Final,
-    Kind,
-    LeaseNote,
-    PieceResult,
-    Range,
-    RealtimeAccepted,
-    Wants,
-)
+from broker.commands import Dispatch, DispatchedRequest
+from broker.events import AcceptedPiece, Connection, Final, Kind, LeaseNote, PieceResult, Range, RealtimeAccepted, Wants
 from broker.ranges import describe_ranges, merge
 from core.failures import Failure, FailureCode
 from protobuf import candlewright_pb2 as cw

@@ -13,17 +13,8 @@ import zmq
 
 from broker import door
 from broker.batch import Gatherer, Leases, Outgoing, Results
-from broker.events import (
-    JOB_ID_LENGTH,
-    ClockTicked,
-    Command,
-    Connection,
-    ConnectionLost,
-    Event,
-    Note,
-    Refuse,
-    SendHeartbeats,
-)
+from broker.commands import Command, Note, Refuse, SendHeartbeats
+from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event
 from broker.feed import RECHECK_SECONDS, Feed
 from broker.instruments import ENDED, NOTES, SIZES
 from broker.journal import Mark, replay

@@ -15,6 +15,7 @@ They share the desk (desk.py). A room calls those above it in `BrokerState.__ini
 from collections.abc import Callable, Iterable
 
 from broker import progress
+from broker.commands import Command, SendControl, SendHeartbeats
 from broker.deliveries import Deliveries
 from broker.desk import Desk
 from broker.dispatching import Dispatching
@@ -23,7 +24,6 @@ from broker.events import (
     CancelAsked,
     CandlesReceived,
     ClockTicked,
-    Command,
     ConnectionLost,
     ControlAsked,
     Event,
@@ -41,8 +41,6 @@ from broker.events import (
     PagesPublished,
     PublishRefused,
     RealtimeAccepted,
-    SendControl,
-    SendHeartbeats,
     SlotOffered,
     SnapshotAccepted,
     SnapshotPublished,

@@ -2,8 +2,9 @@
 
 import re
 
+from broker.commands import LookUpVenue, PutVenue
 from broker.desk import Desk
-from broker.events import LookUpVenue, PutVenue, VenueLearned
+from broker.events import VenueLearned
 from broker.requests import PAGES_PER_PIECE, VenueFacts
 from venues import grid
 from venues.catalogue import is_known

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from broker import door
 from broker.batch import Gatherer
+from broker.commands import Dispatch
 from broker.events import (
     JOB_ID_LENGTH,
     ClockTicked,
-    Dispatch,
     HistoricalAccepted,
     HistoryEnded,
     JobCompleted,

@@ -5,7 +5,8 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.events import ClockTicked, Dispatch, HistoricalAccepted, Kind, SlotOffered, VenueLearned
+from broker.commands import Dispatch
+from broker.events import ClockTicked, HistoricalAccepted, Kind, SlotOffered, VenueLearned
 from broker.state import BrokerState
 from core.settings import BrokerSettings
 

@@ -4,17 +4,8 @@ from itertools import count
 
 import pytest
 
-from broker.events import (
-    ClockTicked,
-    Command,
-    Dispatch,
-    HeartbeatHeard,
-    HistoricalAccepted,
-    Kind,
-    SlotOffered,
-    StopWork,
-    VenueLearned,
-)
+from broker.commands import Command, Dispatch, StopWork
+from broker.events import ClockTicked, HeartbeatHeard, HistoricalAccepted, Kind, SlotOffered, VenueLearned
 from broker.state import BrokerState
 from core.settings import BrokerSettings
 

@@ -4,11 +4,10 @@ from itertools import count
 
 import pytest
 
+from broker.commands import Command, Dispatch, PublishPieceDone, PublishRequestDone, PutState
 from broker.events import (
     CancelAsked,
     ClockTicked,
-    Command,
-    Dispatch,
     Event,
     Final,
     FinalSeen,
@@ -16,9 +15,6 @@ from broker.events import (
     JobCompleted,
     JobFailed,
     Kind,
-    PublishPieceDone,
-    PublishRequestDone,
-    PutState,
     RealtimeAccepted,
     SlotOffered,
     SnapshotAccepted,

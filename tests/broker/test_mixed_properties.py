@@ -7,14 +7,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker.commands import Command, Dispatch, PublishMark, PublishPages, PublishRequestDone, PublishSnapshot, PutState
 from broker.events import (
     CancelAsked,
     Candle,
     CandlesReceived,
     ClockTicked,
-    Command,
     ConnectionLost,
-    Dispatch,
     Event,
     FinalSeen,
     HeartbeatHeard,
@@ -28,12 +27,7 @@ from broker.events import (
     MarksRefused,
     PagesPublished,
     PieceResult,
-    PublishMark,
-    PublishPages,
     PublishRefused,
-    PublishRequestDone,
-    PublishSnapshot,
-    PutState,
     RealtimeAccepted,
     SlotOffered,
     SnapshotAccepted,

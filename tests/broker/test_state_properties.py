@@ -7,13 +7,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.commands import Command, Dispatch, LookUpVenue, PublishPieceDone, PublishRequestDone, Revoke
 from broker.events import (
     AcceptedPiece,
     CancelAsked,
     ClockTicked,
-    Command,
     ConnectionLost,
-    Dispatch,
     Event,
     Final,
     FinalSeen,
@@ -26,11 +25,7 @@ from broker.events import (
     Kind,
     LeaseFound,
     LeaseNote,
-    LookUpVenue,
     PieceResult,
-    PublishPieceDone,
-    PublishRequestDone,
-    Revoke,
     SlotOffered,
     VenueLearned,
 )

@@ -6,15 +6,13 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.commands import Command, PublishMark, PutVenue
 from broker.events import (
     CancelAsked,
     ClockTicked,
-    Command,
     ConnectionLost,
     Kind,
     MarksRefused,
-    PublishMark,
-    PutVenue,
     RealtimeAccepted,
     SlotOffered,
     VenueLearned,

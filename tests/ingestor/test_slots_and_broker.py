@@ -5,7 +5,8 @@ from itertools import count
 import pytest
 
 from broker import door as broker_door
-from broker.events import Command, Dispatch, SnapshotAccepted, VenueLearned
+from broker.commands import Command, Dispatch
+from broker.events import SnapshotAccepted, VenueLearned
 from broker.state import BrokerState
 from core.settings import BrokerSettings
 from ingestor import door

@@ -1,0 +1,219 @@
+"""What the broker's state machine wants done.
+
+Names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch. Nobody changes a command;
+yet those that are made for every job are not frozen, because that makes them four times as dear.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.events import Candle, Connection, Final, LeaseNote, PieceResult, Range, RealtimeAccepted, Wants
+from protobuf import candlewright_pb2 as cw
+from protobuf import ingestor_pb2 as ing
+
+
+@dataclass(slots=True)
+class DispatchedRequest:
+    """The fields of the DataRequest; historical ones are 0 for the other types."""
+
+    type: ing.DataRequest.RequestType
+    ticker: str
+    client_id: str
+    start: int = 0
+    end: int = 0
+    period_seconds: int = 0
+    limit: int | None = None
+    include_ohlc: bool = False
+    ohlc_period_seconds: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """Grant the lease, then send the job."""
+
+    connection: Connection
+    job_id: str
+    note: LeaseNote
+    request: DispatchedRequest
+
+
+@dataclass(slots=True)
+class Revoke:
+    """`is_finished`: the job's result is on the bus, so that nothing waits for the revocation."""
+
+    job_id: str
+    is_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopWork:
+    connection: Connection
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelWork:
+    connection: Connection
+    dispatched_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPages:
+    job_id: str
+    request_id: str
+    ticker: str
+    period_seconds: int
+    candles: tuple[Candle, ...]
+
+
+@dataclass(slots=True)
+class PublishPieceDone:
+    """Once it is published the lease of its job may go."""
+
+    request_id: str
+    number: int
+    job_id: str
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    result: PieceResult
+
+
+@dataclass(slots=True)
+class PublishRequestDone:
+    request_id: str
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    status: Final
+    error_message: str
+    rows: int
+    expected: int
+    holes: tuple[Range, ...]
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSnapshot:
+    job_id: str
+    request_id: str
+    snapshot: cw.Snapshot
+
+
+class PublishTicks(NamedTuple):
+    job_id: str
+    batch: cw.TickBatch
+
+
+class PublishClock(NamedTuple):
+    """All trades of a ticker up to this exchange's time (ns) were sent."""
+
+    ticker: str
+    exchange_time: int
+
+
+class PublishMark(NamedTuple):
+    """Tell the pipeline what is wanted of a ticker from now on, before the next dispatch leaves."""
+
+    ticker: str
+    wants: Wants
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRealtime:
+    """Remember a request that runs until it is cancelled, so that the journal need not be kept for it."""
+
+    request: RealtimeAccepted
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRealtime:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutState:
+    """`failure` is set for a snapshot that ended without its result, and for a realtime request that waits for its
+    next try.
+    """
+
+    request_id: str
+    state: str
+    done_candles: int = 0
+    expected_candles: int = 0
+    ticker: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropState:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpVenue:
+    venue: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutVenue:
+    """Say on the bus that a venue which only foreign ingestors know is served."""
+
+    venue: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendControl:
+    connection: Connection
+    control: ing.IngestorControl
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeats:
+    connections: tuple[Connection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer a peer with an Error frame."""
+
+    connection: Connection
+    code: str
+    text: str
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to count and to log: `what` is one of `broker.instruments.NOTES`."""
+
+    what: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+Command = (
+    Dispatch
+    | Revoke
+    | StopWork
+    | CancelWork
+    | PublishPages
+    | PublishPieceDone
+    | PublishRequestDone
+    | PublishSnapshot
+    | PublishTicks
+    | PublishClock
+    | PublishMark
+    | SaveRealtime
+    | ForgetRealtime
+    | PutState
+    | DropState
+    | LookUpVenue
+    | PutVenue
+    | SendControl
+    | SendHeartbeats
+    | Refuse
+    | Note
+)
