@@ -266,7 +266,7 @@ class MemoryBus:
     ) -> list[GroupRecord]:
         with self._changed:
             place, parts = self._use_group(topic, group)
-            order = self._router.rotated(partitions, len(parts))
+            order = self._router.rotated((topic, group), partitions, len(parts))
             found: list[GroupRecord] = []
             # A second round gives what quiet partitions left over to the busy ones.
             for quota in (
@@ -306,7 +306,7 @@ class MemoryBus:
             place, parts = self._use_group(topic, group)
             now = time.monotonic()
             found: list[GroupRecord] = []
-            for partition in self._router.rotated(partitions, len(parts)):
+            for partition in self._router.rotated((topic, group, of_consumer), partitions, len(parts)):
                 log = place.logs[partition]
                 for offset, entry in sorted(parts[partition].pending.items()):
                     if len(found) == max_records:

@@ -270,7 +270,7 @@ class RedisBus:
         self, topic: str, group: str, consumer: str, *, partitions: Sequence[int] | None = None, max_records: int = 100
     ) -> list[GroupRecord]:
         self._touch(topic, group)
-        order = self._router.rotated(partitions, self.partitions(topic))
+        order = self._router.rotated((topic, group), partitions, self.partitions(topic))
         quotas = shares(max_records, len(order))
         asked = [(p, quota) for p, quota in zip(order, quotas, strict=True) if quota]
         if not asked:
@@ -311,7 +311,7 @@ class RedisBus:
     ) -> list[GroupRecord]:
         self._touch(topic, group)
         idle = _milliseconds(min_idle_seconds)
-        order = self._router.rotated(partitions, self.partitions(topic))
+        order = self._router.rotated((topic, group, of_consumer), partitions, self.partitions(topic))
         if not order:
             return []
         of = () if of_consumer is None else (of_consumer,)

@@ -2,7 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import random
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 
 from bus.api import Record, StoredRecord, partition_of
@@ -10,41 +12,54 @@ from core.errors import BusError
 
 #: What one record costs beside its own bytes, roughly (id, time, list heads).
 OVERHEAD_BYTES = 32
+_MAX_COUNTERS = 10_000
 
 _cached_partition_of = lru_cache(maxsize=1 << 16)(partition_of)
 
 
 class Router:
-    """Chooses partitions; keyless records without a wish take turns."""
+    """Chooses partitions; keyless records without a wish take turns, topic by topic: by one counter for all, two topics
+    or groups that are used in turn would meet the same partitions each time, and others never.
+    """
 
     def __init__(self) -> None:
-        # Drawing from a counter is one step of the interpreter, so that threads (and a fork) need no lock.
-        self._turn = itertools.count()
+        self._counters: defaultdict[Hashable, itertools.count[int]] = defaultdict(_anywhere)
 
     def route(self, topic: str, records: Sequence[Record], partitions: int) -> list[int]:
         """One partition a record. Raises BusError for a partition that `topic` does not have."""
         chosen = []
+        counter = self._counter(topic)
         for record in records:
             key = record.partition_key if record.partition_key is not None else record.key
             if key is not None:
                 chosen.append(_cached_partition_of(key, partitions))
             elif record.partition is None:
-                chosen.append(next(self._turn) % partitions)
+                chosen.append(next(counter) % partitions)
             elif 0 <= record.partition < partitions:
                 chosen.append(record.partition)
             else:
                 raise BusError(f"topic {topic} has no partition {record.partition}: there are {partitions}")
         return chosen
 
-    def rotated(self, partitions: Sequence[int] | None, count: int) -> list[int]:
-        """The asked partitions (None = all of `count`) in an order whose start moves on with each call."""
+    def rotated(self, who: Hashable, partitions: Sequence[int] | None, count: int) -> list[int]:
+        """The asked partitions (None = all of `count`) in an order whose start moves on with each call of `who`."""
         asked = list(range(count)) if partitions is None else sorted(set(partitions))
         if asked and not 0 <= asked[0] <= asked[-1] < count:
             raise BusError(f"no partitions {asked}: there are {count}")
         if not asked:
             return []
-        start = next(self._turn) % len(asked)
+        start = next(self._counter(who)) % len(asked)
         return asked[start:] + asked[:start]
+
+    def _counter(self, of: Hashable) -> "itertools.count[int]":
+        """Drawing from it is one step of the interpreter, so that threads (and a fork) need no lock."""
+        if len(self._counters) > _MAX_COUNTERS:
+            self._counters.clear()
+        return self._counters[of]
+
+
+def _anywhere() -> "itertools.count[int]":
+    return itertools.count(random.randrange(1 << 16))
 
 
 def record_bytes(record: StoredRecord) -> int:
