@@ -124,8 +124,7 @@ def _request(client: Client, start_ms: int, rows: int) -> float:
 
 def _bare_commit(connect_bind: str) -> float:
     """Median seconds of Spark writing 1,000 rows into an empty Iceberg table, warm."""
-    session = open_session(connect_bind)
-    try:
+    with open_session(connect_bind) as session:
         session.sql("CREATE TABLE lake.market.bench_commit (id bigint, price double) USING iceberg").collect()
         times = []
         for _ in range(LATENCY_ROUNDS):
@@ -135,21 +134,16 @@ def _bare_commit(connect_bind: str) -> float:
             ).collect()
             times.append(time.perf_counter() - started)
         session.sql("DROP TABLE lake.market.bench_commit").collect()
-    finally:
-        session.stop()
     return statistics.median(times[2:])
 
 
 def _count(connect_bind: str, rows: int) -> int:
-    session = open_session(connect_bind)
-    try:
+    with open_session(connect_bind) as session:
         (row,) = session.sql(
             "SELECT count(DISTINCT open_time) AS n FROM lake.market.ohlc WHERE ticker = :ticker AND period_seconds = 60"
             " AND open_time >= timestamp_millis(:first) AND open_time < timestamp_millis(:last)",
             args={"ticker": TICKER, "first": START_MS, "last": START_MS + rows * 60_000},
         ).collect()
-    finally:
-        session.stop()
     return int(row["n"])
 
 

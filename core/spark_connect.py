@@ -1,13 +1,22 @@
-"""Where Spark Connect is reached, for those who ask and for the driver that offers it."""
+"""Where Spark Connect is reached, for those who ask and for the driver that offers it; and a session there."""
 
+import atexit
 import re
 import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
 #: In `spark.conf`: what Spark Connect wants to hear before it answers.
 TOKEN = "spark.connect.authenticate.token"
 _ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
 _EVERYWHERE = re.compile(r"^(0\.0\.0\.0|\*|\[::\]):")
 _LOOPBACK = re.compile(r"^(127\.0\.0\.1|\[::1\]):")
+#: Waits of 0.05, 0.2, 0.8, 3.5 and 13 s for a server that went away. Spark's own 15 take ten minutes.
+_RETRIES = 5
 
 
 def connect_url(bind: str, token: str = "") -> str:
@@ -19,3 +28,30 @@ def connect_url(bind: str, token: str = "") -> str:
     address = _LOOPBACK.sub("localhost:", address)
     separator = "" if address.endswith(";") else ";" if "/;" in address else "/;"
     return f"sc://{address}{separator}token={urllib.parse.quote(token, safe='')}"
+
+
+@contextmanager
+def connect_session(url: str) -> Iterator["SparkSession"]:
+    """A session of one `with`, beside others of the process. Raises what pyspark raises; loads pyspark."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    # Not pyspark.sql's: that one sets the environment, and children of this process would take it for theirs.
+    from pyspark.sql.connect.session import SparkSession
+
+    session: SparkSession = SparkSession.builder.remote(url).create()
+    client = session.client
+    client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+    try:
+        yield session
+    finally:
+        # Saying goodbye is a courtesy: a server that is away forgets the session by itself.
+        client.set_retry_policies([])
+        session.stop()
+        # Its finalizer would close the client again, whenever the collector finds it, and end with it the threads that
+        # all sessions share: where another session is just giving these work, it would wait for itself for ever.
+        client.close = _closed  # type: ignore[method-assign]
+        atexit.unregister(client._cleanup_ml_cache)
+
+
+def _closed() -> None:
+    pass

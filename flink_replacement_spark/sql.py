@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 
 from core.errors import CandlewrightError, InvalidRequest, TriggerRejected
 from core.settings import Settings
+from core.spark_connect import connect_session
 from flink_replacement_spark.recognize_text import Statement
 
 if TYPE_CHECKING:
@@ -30,16 +31,11 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
     """
     from flink_replacement_spark.session import is_listening
 
-    # The Connect client itself would try for ten minutes.
+    # The Connect client itself would try for a while.
     if not is_listening(settings):
         raise SparkUnreachable(f"no Spark Connect at {settings.spark.connect_bind}: is the platform up?")
-    from pyspark.sql.connect.session import SparkSession
-
-    session = SparkSession.builder.remote(settings.spark.connect_url).create()
-    try:
+    with connect_session(settings.spark.connect_url) as session:
         return answer(session, text, limit)
-    finally:
-        session.stop()
 
 
 def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.Table:

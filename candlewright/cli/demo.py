@@ -86,16 +86,13 @@ def fetch(stage: Stage) -> None:
 
 def read(stage: Stage) -> None:
     assert stage.final is not None
-    session = session_of(stage.settings.spark)
-    try:
+    with session_of(stage.settings.spark) as session:
         query = (
             "SELECT open_time, open, high, low, close, volume, trade_count FROM lake.market.ohlc"
             f" WHERE ticker = '{TICKER}' AND period_seconds = {PERIOD_SECONDS} ORDER BY open_time"
         )
         print(f"{stage.settings.spark.connect_bind}> {query}", flush=True)
         table = session.sql(query).toArrow()
-    finally:
-        session.stop()
     if table.num_rows < stage.final.row_count:
         raise CandlewrightError(f"{stage.final.row_count} rows were confirmed, Spark SQL finds {table.num_rows}")
     print_arrow_table(table)

@@ -37,9 +37,6 @@ def read(settings: Settings, ticker: str) -> "pa.Table":
         return read_gaps(settings, ticker)
     from candlewright.client.spark_connect import session_of
 
-    session = session_of(settings.spark)
-    try:
+    with session_of(settings.spark) as session:
         query = "SELECT * FROM lake.market.gaps WHERE ticker = :ticker ORDER BY from_ts, detected_at"
         return session.sql(query, args={"ticker": ticker}).toArrow()
-    finally:
-        session.stop()

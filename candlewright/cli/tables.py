@@ -18,12 +18,10 @@ def sql(statement: str, output: FileOutput, file: Path | None, config: Path | No
     from flink_replacement_spark.sql import answer
 
     logging.getLogger(_CHATTER).disabled = True
-    session = session_of(settings_for(config).spark)
-    try:
-        table = answer(session, statement)
-    except TriggerRejected as error:
-        say(" ".join(str(error).split()))
-        raise typer.Exit(1) from error
-    finally:
-        session.stop()
+    with session_of(settings_for(config).spark) as session:
+        try:
+            table = answer(session, statement)
+        except TriggerRejected as error:
+            say(" ".join(str(error).split()))
+            raise typer.Exit(1) from error
     print_arrow(table, output, file)

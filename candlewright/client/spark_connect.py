@@ -1,6 +1,8 @@
 """Rows through Spark Connect, for a platform whose tables are on another machine."""
 
 import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from candlewright.client.errors import RowsUnavailable
@@ -9,7 +11,7 @@ from candlewright.client.operations import Range
 from candlewright.client.promised import as_promised
 from candlewright.client.records import Notification
 from core.settings import SparkSettings
-from core.spark_connect import connect_url
+from core.spark_connect import connect_session, connect_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,26 +20,25 @@ if TYPE_CHECKING:
 REACH_SECONDS = 5.0
 
 
-def open_session(address: str) -> "SparkSession":
+@contextmanager
+def open_session(address: str) -> Iterator["SparkSession"]:
     """A Spark Connect session at a `host:port` or `sc://` address; raises RowsUnavailable when nobody listens there."""
     from pyspark.errors import PySparkException
 
-    # Not pyspark.sql's: that one sets the environment, and children of this process would take it for theirs.
-    from pyspark.sql.connect.session import SparkSession
-
     url = connect_url(address)
-    # Spark's own client tries for minutes before it says that nobody is there.
     where = f"Spark Connect at {url.partition(';')[0]}"
     host, _, port = url.removeprefix("sc://").partition("/")[0].rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
-        session: SparkSession = SparkSession.builder.remote(url).create()
-    except (PySparkException, OSError, RuntimeError, ValueError) as error:
-        raise RowsUnavailable(f"{where} cannot be reached: {error}; is `candlewright up` running there?") from error
-    return session
+    with ExitStack() as opened:
+        try:
+            # Spark's own client tries for a while before it says that nobody is there.
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+            session = opened.enter_context(connect_session(url))
+        except (PySparkException, OSError, RuntimeError, ValueError) as error:
+            raise RowsUnavailable(f"{where} cannot be reached: {error}; is `candlewright up` running there?") from error
+        yield session
 
 
-def session_of(settings: SparkSettings) -> "SparkSession":
+def session_of(settings: SparkSettings) -> AbstractContextManager["SparkSession"]:
     """A session with the platform of these settings; raises RowsUnavailable."""
     return open_session(settings.connect_url)
 
@@ -49,15 +50,13 @@ class SparkRows:
     def history(self, wanted: Range, final: Notification) -> History:
         from pyspark.errors import PySparkException
 
-        # One session a read: a session that outlives its server keeps the interpreter from ending for minutes.
-        session = session_of(self._settings)
-        try:
-            table = self._candles(session, wanted)
-            holes = self._holes(session, final.request_id)
-        except PySparkException as error:
-            raise RowsUnavailable(f"Spark Connect at {self._settings.connect_bind}: {error}") from error
-        finally:
-            session.stop()
+        # One session a read: none outlives its server.
+        with session_of(self._settings) as session:
+            try:
+                table = self._candles(session, wanted)
+                holes = self._holes(session, final.request_id)
+            except PySparkException as error:
+                raise RowsUnavailable(f"Spark Connect at {self._settings.connect_bind}: {error}") from error
         return as_promised(table, holes, wanted, final)
 
     def _candles(self, session: "SparkSession", wanted: Range) -> "pa.Table":

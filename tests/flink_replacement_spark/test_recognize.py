@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import typer
-from pyspark.sql.connect.session import SparkSession
 
 from candlewright.cli import tables
 from candlewright.cli.output import FileOutput
 from cep import evaluate
 from core.errors import InvalidRequest, TriggerRejected
+from core.spark_connect import connect_session
 from flink_replacement_spark.recognize import frame_of
 from flink_replacement_spark.sql import run_sql
 from iceberg import OHLC, load_table, open_catalog, read_ohlc
@@ -181,8 +181,7 @@ def test_what_spark_or_the_data_refuse_is_said_in_a_sentence(
 
 
 def test_conditions_on_partitions_and_the_named_columns_reach_the_table(platform: Platform, rows: pa.Table) -> None:
-    session = SparkSession.builder.remote(platform.settings.spark.connect_url).create()
-    try:
+    with connect_session(platform.settings.spark.connect_url) as session:
         text = f"SELECT * FROM {_OURS} {_CLAUSE} WHERE v.ticker = '{_TICKERS[1]}' AND n > 3"
         frame = frame_of(session, text)
         plan = frame._explain_string(extended=True)
@@ -192,8 +191,6 @@ def test_conditions_on_partitions_and_the_named_columns_reach_the_table(platform
         assert "close" in scan
         wanted = [row for row in _sorted(_by_matcher(f"SELECT * FROM {_OURS} {_CLAUSE}", rows)) if row["n"] > 3]
         assert _sorted(frame.toArrow()) == [row for row in wanted if row["ticker"] == _TICKERS[1]]
-    finally:
-        session.stop()
 
 
 def test_the_command_prints_rows_and_says_where_a_text_is_wrong(

@@ -163,11 +163,8 @@ def test_a_killed_supervisor_is_followed_by_a_working_one(system: System, exchan
 
 
 def test_spark_sql_sees_every_row_once(system: System) -> None:
-    session = open_session(system.platform.settings.spark.connect_bind)
-    try:
+    with open_session(system.platform.settings.spark.connect_bind) as session:
         (row,) = session.sql(
             "SELECT count(*) AS n, count(DISTINCT ticker, period_seconds, open_time) AS keys FROM lake.market.ohlc"
         ).collect()
-    finally:
-        session.stop()
     assert row["n"] == row["keys"] > 0
