@@ -11,6 +11,8 @@ from xdist.scheduler import Scheduling
 
 from tests.two_processes import FromBothEnds, Turns, place_in_line, processes_for
 
+pytest_plugins = ("tests.timeouts",)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # As hypothesis does where CI is set: how long an example takes tells how busy the machine is. Each test has a timeout.

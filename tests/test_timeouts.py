@@ -1,0 +1,56 @@
+"""What a test that reached its timeout comes to."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+_TESTS = """
+import time
+import pytest
+
+class Collected:
+    def __del__(self):
+        time.sleep(20)
+
+@pytest.mark.filterwarnings("ignore")
+def test_dropped():
+    Collected()
+
+@pytest.mark.filterwarnings("ignore")
+def test_dropped_twice():
+    Collected()
+    Collected()
+
+def test_raised():
+    time.sleep(20)
+
+@pytest.fixture
+def setup():
+    Collected()
+
+@pytest.mark.filterwarnings("ignore")
+def test_dropped_in_a_fixture(setup):
+    pass
+
+def test_quick():
+    pass
+"""
+
+
+def test_a_test_that_reached_its_timeout_fails_though_the_exception_was_dropped(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(_TESTS)
+    plugins = ("-p", "tests.timeouts", "-p", "no:xdist", "-p", "no:asyncio", "-p", "no:hypothesispytest")
+    options = ("-c", "/dev/null", "--rootdir", str(tmp_path), "-rA", "--timeout", "0.2")
+    command = (sys.executable, "-m", "pytest", *plugins, *options, str(tmp_path))
+    said = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=60).stdout
+    told = [line.split() for line in said.splitlines() if "test_it.py::" in line]
+    ended = {f"{outcome} {test.partition('::')[2]}" for outcome, test, *_ in told}
+    assert ended == {
+        "FAILED test_dropped",
+        "FAILED test_dropped_twice",
+        "FAILED test_raised",
+        "ERROR test_dropped_in_a_fixture",
+        "PASSED test_quick",
+    }
+    assert "in __del__\n    time.sleep(20)" in said
+    assert said.count("went on because this was dropped") >= 3

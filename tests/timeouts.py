@@ -1,0 +1,48 @@
+"""A test that reached its timeout has failed, whatever became of the exception that was to end it.
+
+pytest-timeout raises where the test stands. Where that is a finalizer, which Python runs whenever the collector comes
+by, the exception is dropped there and the test goes on.
+"""
+
+import signal
+import traceback
+from collections.abc import Generator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+_STOOD = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
+    result = yield
+    raising = signal.getsignal(signal.SIGALRM)
+    if settings.method == "signal" and callable(raising):
+
+        def noting(number: int, frame: FrameType | None) -> None:
+            # What goes on may stand still again.
+            signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+            try:
+                raising(number, frame)
+            except BaseException:
+                item.stash[_STOOD] = "".join(traceback.format_stack(frame))
+                raise
+
+        signal.signal(signal.SIGALRM, noting)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    stood = item.stash.get(_STOOD, None)
+    if stood is not None:
+        del item.stash[_STOOD]
+        if report.passed:
+            report.outcome = "failed"
+            report.longrepr = f"{stood}\nThe test reached its timeout here, and went on because this was dropped."
+    return report
