@@ -1,10 +1,11 @@
 """Which columns of its input a running trigger reads, so that the others need not be made."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from cep.expressions import Column, Expression, walk
 from cep.match_stream import columns_of
-from cep.plans import Filter, Match, Plan, Project, Renamed, Scan
+from cep.plans import Filter, Match, Plan, Project, Renamed, Scan, Union
 from cep.slots import FIRST_SLOT
 
 __all__ = ["columns_read"]
@@ -12,6 +13,8 @@ __all__ = ["columns_read"]
 
 def columns_read(nodes: Sequence[Plan]) -> frozenset[str] | None:
     """Names in the input that the chain of `nodes` begins with; None for all of them, also where it is not known."""
+    if isinstance(nodes[0], Union):
+        return _read_by_all(nodes[0])
     found: set[int] = set()
     for node in nodes:
         match node:
@@ -26,6 +29,19 @@ def columns_read(nodes: Sequence[Plan]) -> frozenset[str] | None:
             case _:
                 return None
     return None
+
+
+def _read_by_all(node: Union) -> frozenset[str] | None:
+    found: set[str] = set()
+    for branch in node.branches:
+        chain: list[Any] = [branch]
+        while not isinstance(chain[-1], Scan | Union):
+            chain.append(chain[-1].inner)
+        names = columns_read(chain[::-1])
+        if names is None:
+            return None
+        found |= names
+    return frozenset(found)
 
 
 def _read(expressions: Iterable[Expression]) -> set[int]:

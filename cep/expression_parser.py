@@ -1,10 +1,10 @@
 """Recursive descent over scalar expressions."""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
 from decimal import Decimal
 
-from cep.reader import RESERVED, Reader
+from cep.reader import RESERVED
 from cep.syntax import (
     CallNode,
     FrameBound,
@@ -19,33 +19,16 @@ from cep.syntax import (
     StarNode,
     WindowNode,
 )
-from cep.times import UNITS, literal_time, unit_name
+from cep.times import literal_time
 from cep.tokens import Position, Token, TokenKind
-from cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, STRING, SqlType, timestamp
+from cep.type_parser import TypeReader
+from cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, timestamp
 
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-TYPES: dict[str, SqlType] = {
-    "BOOLEAN": BOOLEAN,
-    "TINYINT": INT,
-    "SMALLINT": INT,
-    "INT": INT,
-    "INTEGER": INT,
-    "BIGINT": BIGINT,
-    "LONG": BIGINT,
-    "DOUBLE": DOUBLE,
-    "FLOAT": DOUBLE,
-    "REAL": DOUBLE,
-    "DECIMAL": DOUBLE,
-    "NUMERIC": DOUBLE,
-    "VARCHAR": STRING,
-    "CHAR": STRING,
-    "STRING": STRING,
-    "TEXT": STRING,
-    "DATE": DATE,
-}
+_NO_SUBQUERY = "a subquery inside an expression is not supported", "join the subquery in FROM instead"
 
 
-class ExpressionReader(Reader):
+class ExpressionReader(TypeReader):
     """Precedence, lowest first: OR, AND, NOT, predicates, + - ||, * / %, sign, ::."""
 
     def expression(self) -> Node:
@@ -55,11 +38,11 @@ class ExpressionReader(Reader):
     def _conjunction(self) -> Node:
         return self._chain("AND", self._negation)
 
-    def _chain(self, word: str, operand: "object") -> Node:
-        parts = [operand()]  # type: ignore[operator]
+    def _chain(self, word: str, operand: Callable[[], Node]) -> Node:
+        parts = [operand()]
         at = self.at
         while self.accept_words(word):
-            parts.append(operand())  # type: ignore[operator]
+            parts.append(operand())
         return parts[0] if len(parts) == 1 else CallNode(word, tuple(parts), at, is_operator=True)
 
     def _negation(self) -> Node:
@@ -131,9 +114,7 @@ class ExpressionReader(Reader):
     def _in_list(self) -> list[Node]:
         self.expect("(", after="IN")
         if self.is_word("SELECT") or self.is_word("WITH"):
-            raise self.token.reject(
-                "a subquery inside an expression is not supported", "join the subquery in FROM instead"
-            )
+            raise self.token.reject(*_NO_SUBQUERY)
         found = [self.expression()]
         while self.accept(","):
             found.append(self.expression())
@@ -180,7 +161,7 @@ class ExpressionReader(Reader):
                 return self._signed()
         found = self._primary()
         while self.accept("::"):
-            found = self._as_type(CallNode("CAST", (found,), at, is_operator=True))
+            found = self.as_type(CallNode("CAST", (found,), at, is_operator=True))
         return found
 
     # -- primaries ------------------------------------------------------------------------------------------------
@@ -199,9 +180,7 @@ class ExpressionReader(Reader):
             return ParameterNode(token.text, token.at)
         if self.accept("("):
             if self.is_word("SELECT") or self.is_word("WITH"):
-                raise self.token.reject(
-                    "a subquery inside an expression is not supported", "join the subquery in FROM instead"
-                )
+                raise self.token.reject(*_NO_SUBQUERY)
             inner = self.expression()
             self.expect(")")
             return inner
@@ -248,8 +227,8 @@ class ExpressionReader(Reader):
             return self.interval()
         if word in ("RUNNING", "FINAL") and self._starts_operand(following):
             return self._mode(word)
-        if word in ("EXISTS",) and self.is_symbol("(", ahead=1):
-            raise token.reject("a subquery inside an expression is not supported", "join the subquery in FROM instead")
+        if word == "EXISTS" and self.is_symbol("(", ahead=1):
+            raise token.reject(*_NO_SUBQUERY)
         if word in RESERVED and not (word in ("LEFT", "RIGHT") and self.is_symbol("(", ahead=1)):
             raise self.unexpected("an expression")
         if self.is_symbol("(", ahead=1):
@@ -305,105 +284,9 @@ class ExpressionReader(Reader):
         self.expect("(")
         inner = self.expression()
         self.expect_words("AS", after="the value of CAST")
-        found = self._as_type(CallNode(word.text.upper(), (inner,), word.at, is_operator=True))
+        found = self.as_type(CallNode(word.text.upper(), (inner,), word.at, is_operator=True))
         self.expect(")")
         return found
-
-    def _as_type(self, cast: CallNode) -> Node:
-        """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them, DECIMAL(p, s)
-        rounds to s digits."""
-        at = self.at
-        word = self.token.text.upper()
-        kind, sizes = self._sized_type()
-        found = replace(cast, type=kind)
-
-        def number(value: int) -> LiteralNode:
-            return LiteralNode(value, INT, at)
-
-        if word == "VARCHAR" and sizes:
-            return CallNode("SUBSTRING", (found, number(1), number(sizes[0])), cast.at)
-        if word == "CHAR" and sizes:
-            return CallNode("RPAD", (found, number(sizes[0]), LiteralNode(" ", STRING, at)), cast.at)
-        if word in ("DECIMAL", "NUMERIC"):
-            return CallNode("ROUND", (found, number(sizes[1] if len(sizes) > 1 else 0)), cast.at)
-        return found
-
-    def _sized_type(self) -> tuple[SqlType, tuple[int, ...]]:
-        """A type and the numbers in the parentheses behind it."""
-        token = self.advance()
-        word = token.text.upper()
-        if token.kind is not TokenKind.NAME:
-            raise token.reject(f"expected a type, found {token.shown}")
-        if word.startswith("TIMESTAMP"):
-            return self._timestamp_type(), ()
-        if word not in TYPES:
-            known = ", ".join(sorted({str(kind) for kind in TYPES.values()}))
-            raise token.reject(f"unknown type '{token.text[:40]}'", f"the types are {known} and timestamp")
-        if word == "DOUBLE":
-            self.accept_words("PRECISION")
-        sizes: list[int] = []
-        if self.accept("("):
-            sizes.append(self._digits())
-            if self.accept(","):
-                sizes.append(self._digits())
-            self.expect(")")
-        return TYPES[word], tuple(sizes)
-
-    def _timestamp_type(self) -> SqlType:
-        digits = 3
-        if self.accept("("):
-            digits = self._digits()
-            self.expect(")")
-        zone = None
-        if self.accept_words("WITH"):
-            self.accept_words("LOCAL")
-            self.expect_words("TIME", "ZONE")
-            zone = "UTC"
-        elif self.accept_words("WITHOUT"):
-            self.expect_words("TIME", "ZONE")
-        return timestamp("s" if digits == 0 else "ms" if digits <= 3 else "us" if digits <= 6 else "ns", zone)
-
-    def _digits(self) -> int:
-        token = self.advance()
-        if token.kind is not TokenKind.NUMBER or not token.text.isdigit() or len(token.text) > 4:
-            raise token.reject(f"expected a whole number, found {token.shown}")
-        return int(token.text)
-
-    def interval(self) -> Node:
-        """INTERVAL '5' SECOND: the amount may be a string, a number or a parameter."""
-        at = self.advance().at
-        negative = self.accept("-")
-        token = self.advance()
-        amount: Node
-        if token.kind is TokenKind.PARAMETER:
-            amount = ParameterNode(token.text, token.at)
-        elif token.kind in (TokenKind.STRING, TokenKind.NUMBER):
-            amount = LiteralNode(token.text, STRING, token.at)
-        else:
-            raise token.reject(f"expected an amount after INTERVAL, found {token.shown}", "write INTERVAL '5' SECOND")
-        unit = self._unit_of_interval()
-        if self.accept_words("TO"):
-            unit += " TO " + self._unit_of_interval()
-        node = CallNode("INTERVAL " + unit, (amount,), at, type=INTERVAL, is_operator=True)
-        return CallNode("NEGATE", (node,), at, is_operator=True) if negative else node
-
-    def _unit_of_interval(self) -> str:
-        """A unit; its precision, SECOND(3) or DAY(3, 0), says how many digits may be written, which needs no saying."""
-        unit = self._unit()
-        if self.is_symbol("(") and self.peek().kind is TokenKind.NUMBER:
-            self.advance()
-            self._digits()
-            if self.accept(","):
-                self._digits()
-            self.expect(")")
-        return unit
-
-    def _unit(self) -> str:
-        token = self.advance()
-        unit = unit_name(token.text) if token.kind in (TokenKind.NAME, TokenKind.STRING) else None
-        if unit is None:
-            raise token.reject(f"expected a unit of time, found {token.shown}", "one of " + ", ".join(UNITS))
-        return unit
 
     def _extract(self) -> Node:
         at = self.advance().at
@@ -458,7 +341,7 @@ class ExpressionReader(Reader):
         name = "FLOOR" if word.text.upper() == "FLOOR" else "CEIL"
         if self.accept_words("TO"):
             unit_at = self.at
-            arguments = [LiteralNode(self._unit(), STRING, unit_at), *arguments]
+            arguments = [LiteralNode(self.unit(), STRING, unit_at), *arguments]
             name = "DATE_TRUNC" if name == "FLOOR" else "DATE_CEIL"
         self.expect(")")
         return CallNode(name, tuple(arguments), word.at)
@@ -466,7 +349,7 @@ class ExpressionReader(Reader):
     def _unit_first(self) -> Node:
         word = self.advance()
         self.expect("(")
-        arguments: list[Node] = [LiteralNode(self._unit(), STRING, self.at)]
+        arguments: list[Node] = [LiteralNode(self.unit(), STRING, self.at)]
         while self.accept(","):
             arguments.append(self.expression())
         self.expect(")")
@@ -504,9 +387,7 @@ class ExpressionReader(Reader):
         distinct = self.accept_words("DISTINCT")
         arguments: list[Node] = []
         if self.is_word("SELECT"):
-            raise self.token.reject(
-                "a subquery inside an expression is not supported", "join the subquery in FROM instead"
-            )
+            raise self.token.reject(*_NO_SUBQUERY)
         if not self.is_symbol(")"):
             arguments.append(self._argument())
             while self.accept(","):

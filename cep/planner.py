@@ -1,13 +1,14 @@
 """From the syntax of a query to a plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from cep.binder import Binder, Field, Parameters, closest, lookup
-from cep.expressions import Apply, Column, Constant, Expression, conjuncts, rewrite, walk
+from cep.expressions import Apply, Column, Constant, Expression, rewrite
+from cep.group_windows import WindowedBinder, group_window, windowed
+from cep.joins import join, with_keys_of
 from cep.limits import Limits
 from cep.over import Over
-from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort, Union
+from cep.plans import Distinct, Filter, Group, Limited, Match, Narrowed, Plan, Project, Renamed, Scan, Sort, Union
 from cep.recognize import SortKey, bind_recognize
 from cep.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate
 from cep.syntax import (
@@ -30,24 +31,8 @@ from cep.syntax import (
     WindowNode,
     WindowTableNode,
 )
-from cep.types import BOOLEAN, Kind, common
+from cep.types import Kind, common
 from cep.windows import WindowTable, check_intervals, window_fields
-
-_GROUP_WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
-_WINDOW_PROPERTIES = {
-    f"{function}_{suffix}": (function, column)
-    for function in _GROUP_WINDOWS
-    for suffix, column in (("START", "window_start"), ("END", "window_end"), ("ROWTIME", "window_time"))
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupWindow:
-    """A window function in GROUP BY, as in the older Flink form: GROUP BY TUMBLE(ts, INTERVAL ...)."""
-
-    node: CallNode
-    time: int
-    intervals: tuple[int, ...]
 
 
 class Planner:
@@ -166,7 +151,7 @@ class Planner:
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
                 raise node.where.at.reject("a window function is not possible in WHERE", "filter an outer SELECT")
-            source = Filter(_with_keys_of(source, condition), condition)
+            source = Filter(with_keys_of(source, condition), condition)
         grouped = (
             bool(node.group_by) or node.having is not None
             or any(has_aggregate(item.expression) for item in node.items)
@@ -178,12 +163,12 @@ class Planner:
     def _grouped(
         self, node: SelectNode, source: Plan, windows: Mapping[str, WindowNode], order_by: tuple[SortItem, ...]
     ) -> Plan:
-        group_window = self._group_window(node, source)
         plain: Binder = Binder(source.fields, self.parameters, self.limits)
-        if group_window is not None:
-            keys = [self._group_key(part, node, plain) for part in node.group_by if part is not group_window.node]
-            source = self._windowed(source, group_window, keys)
-            plain = _WindowedBinder(source.fields, self.parameters, self.limits, group_window)
+        window = group_window(node, plain)
+        if window is not None:
+            keys = [self._group_key(part, node, plain) for part in node.group_by if part is not window.node]
+            source = windowed(source, window, keys)
+            plain = WindowedBinder(source.fields, self.parameters, self.limits, window)
             keys += [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
         else:
             keys = [self._group_key(part, node, plain) for part in node.group_by]
@@ -212,35 +197,6 @@ class Planner:
             raise part.at.reject("GROUP BY cannot use such a column")
         return found
 
-    def _group_window(self, node: SelectNode, source: Plan) -> _GroupWindow | None:
-        found = [part for part in node.group_by if isinstance(part, CallNode) and part.name in _GROUP_WINDOWS]
-        if not found:
-            return None
-        call = found[0]
-        if len(found) > 1:
-            raise found[1].at.reject("GROUP BY has more than one window")
-        binder = Binder(source.fields, self.parameters, self.limits)
-        bound = [binder.bind(argument) for argument in call.arguments]
-        if not bound or not isinstance(bound[0], Column) or bound[0].type.kind is not Kind.TIMESTAMP:
-            raise call.at.reject(f"the first argument of {call.name} must be a time column")
-        intervals: list[int] = []
-        for argument, given in zip(call.arguments[1:], bound[1:], strict=True):
-            if not isinstance(given, Constant) or given.type.kind is not Kind.INTERVAL:
-                raise argument.at.reject(f"{call.name} takes intervals", "write INTERVAL '1' MINUTE")
-            intervals.append(given.value)
-        check_intervals(call.name, tuple(intervals), call.at)
-        return _GroupWindow(call, bound[0].index, tuple(intervals))
-
-    def _windowed(self, source: Plan, window: _GroupWindow, keys: Sequence[Expression]) -> Plan:
-        partition: tuple[int, ...] = ()
-        if window.node.name == "SESSION":
-            if not all(isinstance(key, Column) for key in keys):
-                raise window.node.at.reject("GROUP BY with SESSION takes columns")
-            partition = tuple(key.index for key in keys if isinstance(key, Column))
-        kind = source.fields[window.time].type
-        fields = window_fields(source.fields, kind, "", hidden=True)
-        return WindowTable(source, window.node.name, window.time, window.intervals, partition, fields, window.node.at)
-
     def _finish(
         self,
         node: SelectNode,
@@ -257,7 +213,7 @@ class Planner:
                 fields.append(Field(name, expression.type))
             if len(fields) > self.limits.columns:
                 raise item.expression.at.reject(f"the select list has more than {self.limits.columns} columns")
-        keys = [self._sort_key(item, node, binder, expressions, fields) for item in order_by]
+        keys = [self._sort_key(item, binder, expressions, fields) for item in order_by]
         plan, base = source, len(source.fields)
         if isinstance(binder, GroupBinder):
             group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
@@ -316,7 +272,6 @@ class Planner:
     def _sort_key(
         self,
         item: SortItem,
-        node: SelectNode,
         binder: SelectBinder,
         expressions: Sequence[Expression],
         fields: Sequence[Field],
@@ -350,7 +305,7 @@ class Planner:
             case WindowTableNode():
                 return self._window_table(node)
             case JoinNode():
-                return self._join(node)
+                return join(node, self._source(node.left), self._source(node.right), self.parameters, self.limits)
 
     def _table(self, node: TableNode) -> Plan:
         name = node.name.text.lower()
@@ -397,84 +352,6 @@ class Planner:
         plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at)
         return _renamed(plan, alias, node.columns) if alias else plan
 
-    def _join(self, node: JoinNode) -> Plan:
-        left, right = self._source(node.left), self._source(node.right)
-        width = len(left.fields)
-        if width + len(right.fields) > self.limits.columns:
-            raise node.at.reject(f"the joined tables have more than {self.limits.columns} columns")
-        if node.using:
-            return self._join_using(node, left, right)
-        keys: list[tuple[Expression, Expression]] = []
-        rest: list[Expression] = []
-        if node.condition is not None:
-            binder = Binder((*left.fields, *right.fields), self.parameters, self.limits)
-            bound = binder.condition(node.condition, "ON")
-            for part in bound.arguments if isinstance(bound, Apply) and bound.function == "AND" else (bound,):
-                pair = _key_pair(part, width)
-                if pair is not None:
-                    keys.append(pair)
-                else:
-                    rest.append(part)
-        if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys:
-            raise node.at.reject(f"{node.kind} JOIN needs an equality of columns in ON")
-        together = None if not rest else rest[0] if len(rest) == 1 else Apply("AND", tuple(rest), BOOLEAN)
-        return Join(node.kind, left, right, tuple(keys), together, self.limits, node.at)
-
-    def _join_using(self, node: JoinNode, left: Plan, right: Plan) -> Plan:
-        keys: list[tuple[Expression, Expression]] = []
-        width = len(left.fields)
-        shared: list[int] = []
-        for name in node.using:
-            one, other = lookup(left.fields, name, None), lookup(right.fields, name, None)
-            if one is None or other is None:
-                raise name.at.reject(f"the column '{name.text[:60]}' is not on both sides of the join")
-            kind = common(left.fields[one].type, right.fields[other].type)
-            if kind is None:
-                raise name.at.reject(f"the column '{name.text[:60]}' has different types on both sides")
-            keys.append((_converted(Column(one, left.fields[one].type), kind),
-                         _converted(Column(other, right.fields[other].type), kind)))  # fmt: skip
-            shared.append(width + other)
-        plan = Join(node.kind, left, right, tuple(keys), None, self.limits, node.at)
-        # The shared columns answer once, with whichever side has a value.
-        expressions: list[Expression] = []
-        fields: list[Field] = []
-        for name, place in zip(node.using, shared, strict=True):
-            one_index = lookup(left.fields, name, None) or 0
-            one_column = Column(one_index, plan.fields[one_index].type)
-            other_column = Column(place, plan.fields[place].type)
-            kind = common(one_column.type, other_column.type) or one_column.type
-            both = (_converted(one_column, kind), _converted(other_column, kind))
-            expressions.append(Apply("COALESCE", both, kind))
-            fields.append(Field(plan.fields[one_index].name, kind))
-        for index, field in enumerate(plan.fields):
-            expressions.append(Column(index, field.type))
-            hidden = field.hidden or any(field.name.lower() == name.text.lower() for name in node.using)
-            fields.append(Field(field.name, field.type, field.qualifier, hidden))
-        return Project(plan, tuple(expressions), tuple(fields))
-
-
-class _WindowedBinder(Binder):
-    """Knows TUMBLE_START(...) and its relatives of the window in GROUP BY."""
-
-    def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits, window: _GroupWindow) -> None:
-        super().__init__(fields, parameters, limits)
-        self.window = window
-
-    def call(self, node: CallNode) -> Expression:
-        prop = _WINDOW_PROPERTIES.get(node.name)
-        if prop is None or node.is_operator:
-            return super().call(node)
-        function, column = prop
-        if function != self.window.node.name:
-            raise node.at.reject(f"{node.name} does not belong to the {self.window.node.name} of GROUP BY")
-        if node.arguments:
-            bound = [Binder.bind(self, argument) for argument in node.arguments]
-            given = tuple(part.value for part in bound[1:] if isinstance(part, Constant))
-            if given != self.window.intervals or bound[0] != Column(self.window.time, bound[0].type):
-                raise node.at.reject(f"the arguments of {node.name} differ from those in GROUP BY")
-        index = len(self.fields) - 3 + ("window_start", "window_end", "window_time").index(column)
-        return Column(index, self.fields[index].type)
-
 
 def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -> tuple[Plan, dict[int, int]]:
     """The plan with the columns of its window functions, and where the promised columns are."""
@@ -519,38 +396,3 @@ def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:
         Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
     )
     return Renamed(plan, fields)
-
-
-def _converted(column: Column, kind: object) -> Expression:
-    return column if column.type == kind else Apply("CAST", (column,), kind)  # type: ignore[arg-type]
-
-
-def _with_keys_of(source: Plan, condition: Expression) -> Plan:
-    """FROM a, b WHERE a.x = b.x is a join on x."""
-    if not isinstance(source, Join) or source.kind not in ("CROSS", "INNER"):
-        return source
-    width = len(source.left.fields)
-    found = (_key_pair(part, width) for part in conjuncts(condition))
-    keys = (*source.keys, *(pair for pair in found if pair is not None))
-    return replace(source, kind="INNER" if keys else source.kind, keys=keys)
-
-
-def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
-    """The two sides of an equality whose sides use one input each."""
-    if not isinstance(part, Apply) or part.function != "=":
-        return None
-    left, right = part.arguments
-    sides = []
-    for side in (left, right):
-        used = {inner.index < width for inner in walk(side) if isinstance(inner, Column)}
-        if len(used) != 1:
-            return None
-        sides.append(used.pop())
-    if sides[0] == sides[1]:
-        return None
-    first, second = (left, right) if sides[0] else (right, left)
-
-    def moved(inner: Expression) -> Expression | None:
-        return Column(inner.index - width, inner.type) if isinstance(inner, Column) else None
-
-    return first, rewrite(second, moved)

@@ -20,7 +20,7 @@ from cep.binder import Field
 from cep.conditions import Conditions, compile_conditions
 from cep.expressions import Aggregation, Apply, Column, Constant, Expression, Navigation, Shift
 from cep.limits import Limits
-from cep.plans import Filter, Join, Match, Plan, Project
+from cep.plans import Filter, Join, Match, Plan, Project, Union
 from cep.tokens import Position
 from cep.types import Kind, SqlType
 from cep.vector import Vector, from_list
@@ -76,7 +76,7 @@ def lift(nodes: Sequence[Plan]) -> Lifted | None:
     found: list[Plan] = []
     try:
         for node in nodes:
-            if isinstance(node, Join):
+            if isinstance(node, Join | Union):
                 return None
             found.append(lifting.node(node))
         written = repr([_written(node) for node in found])

@@ -24,7 +24,17 @@ from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Plan, Proje
 from cep.relation import Relation, from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
 from cep.slots import Lifted, Slots, lift
-from cep.stream_stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, chained
+from cep.stream_stages import (
+    STATELESS,
+    GroupStage,
+    JoinStage,
+    OverStage,
+    RowStage,
+    Stage,
+    UnionStage,
+    branches_of,
+    chained,
+)
 from cep.tokens import BEGIN, Position
 from cep.types import Kind, SqlType, to_arrow
 from cep.vector import Index, Vector, nulls
@@ -122,16 +132,16 @@ def _chain(plan: Plan) -> list[Plan]:
     current: Any = plan
     while True:
         found.append(current)
-        if isinstance(current, Scan | Join):
+        if isinstance(current, Scan | Join | Union):
             return found[::-1]
         if isinstance(current, Sort):
             raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
         if isinstance(current, Limited):
             raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds makes events fewer")
+        if isinstance(current, Distinct) and isinstance(current.inner, Union):
+            raise current.at.reject("UNION on a stream would keep every row to find repetitions", "write UNION ALL")
         if isinstance(current, Distinct):
             raise current.at.reject("DISTINCT is not possible on a stream", "cooldown_seconds makes events fewer")
-        if isinstance(current, Union):
-            raise current.at.reject("UNION is not possible on a stream", "register two triggers, or write OR")
         current = current.inner
 
 
@@ -146,6 +156,8 @@ class _Known:
 def _scanned(node: Plan) -> str:
     """The one input below a node that a chain starts with."""
     names = set()
+    if isinstance(node, Union):
+        branches_of(node)
     pending: list[Any] = [node]
     while pending:
         current = pending.pop()
@@ -153,10 +165,16 @@ def _scanned(node: Plan) -> str:
             names.add(current.name)
         elif isinstance(current, Join):
             pending += [current.left, current.right]
+        elif isinstance(current, Union):
+            pending += current.branches
         elif isinstance(current, STATELESS):
             pending.append(current.inner)
         else:
             raise _place(node).reject("a join on a stream takes filtered inputs", "join first, then aggregate or match")
+    if len(names) > 1 and isinstance(node, Union):
+        raise node.at.reject(
+            "UNION ALL of two inputs is not possible in a running trigger", "register a trigger for each of them"
+        )
     if len(names) > 1:
         raise _place(node).reject(
             "a join of two inputs is not possible in a running trigger", "join one input with itself"
@@ -189,6 +207,8 @@ def _start(node: Plan, source: StreamInput) -> _Known:
                 "a join on a stream must be INNER or LEFT and on equal event times", "ON a.ts = b.ts AND ..."
             )
         return _Known(left.times | {index + width for index in right.times if node.kind == "INNER"}, set())
+    if isinstance(node, Union):
+        return _Known(set(), set())
     if isinstance(node, Project):
         inner = _start(node.inner, source)
         columns = list(enumerate(node.expressions))
@@ -205,6 +225,11 @@ def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
     known = _start(nodes[0], source)
     merge = isinstance(nodes[0], Join)
     for node in nodes[1:]:
+        if isinstance(nodes[0], Union) and not isinstance(node, STATELESS):
+            raise nodes[0].at.reject(
+                "behind UNION ALL a stream can only filter and compute",
+                "write the branches as one SELECT with CASE and OR before windows and patterns",
+            )
         if isinstance(node, Project):
             known = _Known(
                 {
@@ -381,6 +406,9 @@ def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
             wanted = query.source.ticker_column.lower()
             places = [index for index, part in enumerate(node.fields) if part.name.lower() == wanted]
             found.append(JoinStage(node, query.input_name, time, places[0] if places else None))
+            continue
+        if isinstance(node, Union):
+            found.append(UnionStage(node, slots))
             continue
         if isinstance(node, STATELESS):
             if window is not None and not isinstance(node, Filter):

@@ -11,8 +11,8 @@ import pyarrow as pa
 from cep.evaluation import RowValues
 from cep.expressions import Column, walk
 from cep.over import RANKING, Over, WindowFunction
-from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed
-from cep.relation import Relation, arranged
+from cep.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Union
+from cep.relation import Relation, arranged, concatenated
 from cep.release import Clock, Rows, compact, joined
 from cep.running_over import RunningTotals, running_functions
 from cep.slots import Slots
@@ -113,6 +113,42 @@ class JoinStage(Stateless):
         if self.ticker_column is not None:
             names = [name or "" for name in joined.column(self.ticker_column).to_list()]
         return Rows(joined, time, time, pa.array(names, pa.string()))
+
+
+def branches_of(node: Union) -> list[list[Plan]]:
+    """What each branch of UNION ALL does with the rows of its input, innermost first. Raises TriggerRejected where
+    that is more than filters and expressions.
+    """
+
+    def below(plan: Any) -> list[list[Plan]]:
+        if isinstance(plan, Scan):
+            return [[]]
+        if isinstance(plan, Union):
+            return [chain for branch in plan.branches for chain in below(branch)]
+        if isinstance(plan, STATELESS):
+            return [[*chain, plan] for chain in below(plan.inner)]
+        raise node.at.reject(
+            "UNION ALL on a stream takes branches that filter and compute, no windows, patterns or joins",
+            "register a trigger for each branch",
+        )
+
+    return below(node)
+
+
+class UnionStage(Stateless):
+    """UNION ALL of what several chains of filters and projections make of the same rows: those of a row stand together,
+    in the order of the branches."""
+
+    def __init__(self, node: Union, slots: Slots) -> None:
+        self._branches = branches_of(node)
+        self._slots = slots
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        found = [chained(branch, rows, self._slots) for branch in self._branches]
+        came_from = np.concatenate([picked for _, picked in found])
+        order = np.argsort(came_from, kind="stable")
+        relation = concatenated([made.relation for made, _ in found]).take(order)
+        return rows.take(came_from[order]).replaced(relation)
 
 
 class OverStage:
