@@ -21,9 +21,10 @@ MAX_MESSAGE_BYTES = 64 << 20
 _NS = 1_000_000_000
 #: A Tick is small; what is larger is not looked at as one.
 _MAX_TICK_BYTES = 4 << 10
+_STATUS = source.ReadResponse.Status()
 
 
-def result_of(record: StoredRecord, record_id: RecordId) -> source.ReadResponse.Result:
+def response_of(record: StoredRecord, record_id: RecordId) -> source.ReadResponse:
     """`event_time` is the trade's (of a TickBatch the oldest one's: none of it is older), a bar's close, an event's
     time; of other records, and of those that are not what their topic holds, when the bus took them.
     """
@@ -38,15 +39,18 @@ def result_of(record: StoredRecord, record_id: RecordId) -> source.ReadResponse.
             ticker, event_ns = read(value, headers)
         except (BadFrame, DecodeError, ValueError):
             metrics.UNREADABLE.labels(record.topic).inc()
-    result = source.ReadResponse.Result(payload=value, headers=headers)
+    if ticker:
+        headers["ticker"] = ticker
+    response = source.ReadResponse(status=_STATUS)
+    result = response.result
+    result.payload = value
+    result.headers.update(headers)
     result.offset.offset = wire_offset(record_id)
     result.offset.partition_id = record_id.partition_id
     result.event_time.seconds, result.event_time.nanos = divmod(event_ns, _NS)
-    if ticker:
-        result.headers["ticker"] = ticker
     if record.key is not None:
         result.keys.append(_key(record.key.decode(errors="replace")))
-    return result
+    return response
 
 
 def _key(text: str) -> str:

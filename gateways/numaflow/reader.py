@@ -1,18 +1,22 @@
 """The consumer group behind the source: blocking calls of the bus, for threads."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bus.api import Bus, GroupRecord, StoredRecord
 from core.errors import OffsetOutOfRange
 from core.log import get_logger
 from gateways.numaflow import metrics
 from gateways.numaflow.partitions import RecordId, SourcePartition, number_partitions
+from gateways.numaflow.refusals import Refusals
 from gateways.numaflow.state import Fetch, FetchAgain, FetchExpired, FetchNew, FetchOwn, Found
 
 log = get_logger()
 
 Fetched = list[tuple[Found, StoredRecord]]
+
+#: Offsets in one call: the store takes no more than a million words.
+_OFFSETS_A_CALL = 10_000
 
 
 class GroupReader:
@@ -24,6 +28,7 @@ class GroupReader:
         self._group = group
         self._consumer = consumer
         self._at_end = at_end
+        self._refusals = Refusals(bus, group, consumer)
         self._by_id: dict[int, SourcePartition] = {}
         self._id_of: dict[tuple[str, int], int] = {}
 
@@ -57,16 +62,23 @@ class GroupReader:
             after |= {(topic, p): offset for p, offset in self._bus.next_offsets(topic, self._group).items()}
         self._bus.wait(after, seconds)
 
-    def acknowledge(self, records: Iterable[RecordId]) -> int:
+    def acknowledge(self, records: Sequence[RecordId]) -> int:
         """Returns how many were pending; what is none of this source's partitions is passed over."""
         offsets: dict[SourcePartition, list[int]] = defaultdict(list)
         for partition_id, offset in records:
             if (place := self._by_id.get(partition_id)) is not None:
                 offsets[place].append(offset)
-        return sum(
-            self._bus.acknowledge(place.topic, self._group, place.partition, wanted)
-            for place, wanted in offsets.items()
-        )
+        count = 0
+        for place, wanted in offsets.items():
+            for at in range(0, len(wanted), _OFFSETS_A_CALL):
+                piece = wanted[at : at + _OFFSETS_A_CALL]
+                count += self._bus.acknowledge(place.topic, self._group, place.partition, piece)
+        self._refusals.forget(records)
+        return count
+
+    def refuse(self, deliveries: Mapping[RecordId, int], delay_seconds: float) -> None:
+        """Write down that these come again after the delay, and how often they came."""
+        self._refusals.note(deliveries, delay_seconds)
 
     def backlog(self) -> int:
         """Records that nobody was given yet, and those that nobody acknowledged."""
@@ -96,11 +108,22 @@ class GroupReader:
                     of_consumer=of_consumer,
                 )
             )
-        return found
+        refusals = self._refusals.taken_over([each.record for each, _ in found])
+        return [
+            (Found(each.record, refusal.deliveries + 1, refusal.wait_seconds), stored)
+            if (refusal := refusals.get(each.record)) is not None
+            else (each, stored)
+            for each, stored in found
+        ]
 
     def _again(self, records: Iterable[Found]) -> Fetched:
         found: Fetched = []
+        records = list(records)
+        # Others may have been given to another replica, or acknowledged through it.
+        own = self._refusals.own([each.record for each in records])
         for each in records:
+            if each.record not in own:
+                continue
             place = self._by_id[each.record.partition_id]
             try:
                 stored = self._bus.read(place.topic, place.partition, each.record.offset, max_records=1)
@@ -128,12 +151,9 @@ class GroupReader:
         return found
 
     def _identified(self, offered: Iterable[GroupRecord]) -> Fetched:
+        ids = self._id_of
         return [
-            (
-                Found(
-                    RecordId(self._id_of[each.record.topic, each.record.partition], each.record.offset), each.deliveries
-                ),
-                each.record,
-            )
+            (Found(RecordId(ids[stored.topic, stored.partition], stored.offset), each.deliveries), stored)
             for each in offered
+            for stored in (each.record,)
         ]

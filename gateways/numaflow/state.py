@@ -15,10 +15,13 @@ CLOCK_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A record that a fetch brought; `deliveries` counts from 1, this one included."""
+    """A record that a fetch brought; `deliveries` counts from 1, this one included. `wait_seconds`: what is left of the
+    delay with which a client gave it back.
+    """
 
     record: RecordId
     deliveries: int
+    wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class SourceState:
         return FetchNew(count)
 
     def fetched(self, fetch: Fetch, found: Sequence[Found], at: float) -> list[RecordId]:
-        """Those of `found` that the client is to get: not what it has already, or gave back for later."""
+        """Those of `found` that the client is to get now: not what it has already, or gave back for later."""
         if isinstance(fetch, FetchOwn) and not found:
             self._has_backlog = False
         if isinstance(fetch, FetchExpired) and len(found) < fetch.count:
@@ -119,6 +122,9 @@ class SourceState:
         chosen = []
         for each in found:
             if each.record in self._outstanding or each.record in self._refused:
+                continue
+            if each.wait_seconds > 0:
+                self._put_off(each.record, each.deliveries - 1, at + each.wait_seconds)
                 continue
             self._outstanding[each.record] = each.deliveries
             chosen.append(each.record)
@@ -129,26 +135,32 @@ class SourceState:
             self._outstanding.pop(record, None)
             self._refused.pop(record, None)
 
-    def refused(
-        self, records: Iterable[RecordId], at: float, delay_seconds: float, max_deliveries: int
-    ) -> tuple[int, list[RecordId]]:
-        """(how many come again after the delay, those that do not because they came again `max_deliveries` times; 0 =
-        no limit). A record that the client does not have is passed over.
+    def judged(self, records: Iterable[RecordId], max_deliveries: int) -> tuple[list[Found], list[RecordId]]:
+        """(what is given back, each with the deliveries that it has had; what came again `max_deliveries` times and is
+        to come no more, 0 = no limit). A record that the client does not have is passed over.
         """
-        again = 0
+        again: list[Found] = []
         given_up: list[RecordId] = []
-        for record in records:
+        for record in dict.fromkeys(records):
             deliveries = self._outstanding.get(record)
             if deliveries is None:
                 continue
             if max_deliveries and deliveries > max_deliveries:
                 given_up.append(record)
-                continue
-            del self._outstanding[record]
-            self._refused[record] = deliveries
-            heapq.heappush(self._due, (at + delay_seconds, record))
-            again += 1
+            else:
+                again.append(Found(record, deliveries))
         return again, given_up
+
+    def refused(self, records: Iterable[RecordId], due_at: float) -> None:
+        """They come again at `due_at`, but for what was acknowledged meanwhile."""
+        for record in records:
+            deliveries = self._outstanding.pop(record, None)
+            if deliveries is not None:
+                self._put_off(record, deliveries, due_at)
+
+    def _put_off(self, record: RecordId, deliveries: int, due_at: float) -> None:
+        self._refused[record] = deliveries
+        heapq.heappush(self._due, (due_at, record))
 
     def _take_due(self, count: int, at: float) -> Iterable[Found]:
         while self._due and self._due[0][0] <= at and count:

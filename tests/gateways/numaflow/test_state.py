@@ -71,7 +71,8 @@ def test_room_is_bounded_by_what_waits_for_acknowledgement() -> None:
 def test_a_refused_record_comes_again_after_its_delay() -> None:
     state = opened()
     state.fetched(FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], 101.0)
-    assert state.refused([TWO, RecordId(7, 7)], 102.0, 0.5, 0) == (1, [])
+    assert state.judged([TWO, TWO, RecordId(7, 7)], 0) == ([Found(TWO, 1)], [])
+    state.refused([TWO, RecordId(7, 7)], 102.5)
     assert state.outstanding == 1
     assert state.due_at == 102.5
     assert state.fetch(FetchAgain, 5, 102.4) is None
@@ -86,7 +87,7 @@ def test_a_refused_record_comes_again_after_its_delay() -> None:
 def test_a_refused_record_that_is_acknowledged_does_not_come_again() -> None:
     state = opened()
     state.fetched(FetchNew(1), [Found(ONE, 1)], 101.0)
-    state.refused([ONE], 101.0, 0.0, 0)
+    state.refused([ONE], 101.0)
     state.acknowledged([ONE])
     assert state.fetch(FetchAgain, 5, 102.0) == FetchAgain(())
 
@@ -95,11 +96,29 @@ def test_a_record_that_came_again_often_enough_is_given_up() -> None:
     state = opened()
     state.fetched(FetchNew(1), [Found(ONE, 1)], 101.0)
     for deliveries in (1, 2):
-        assert state.refused([ONE], 101.0, 0.0, 2) == (1, [])
+        assert state.judged([ONE], 2) == ([Found(ONE, deliveries)], [])
+        state.refused([ONE], 101.0)
         again = state.fetch(FetchAgain, 1, 101.0)
         assert again == FetchAgain((Found(ONE, deliveries + 1),))
         state.fetched(again, again.records, 101.0)
-    assert state.refused([ONE], 101.0, 0.0, 2) == (0, [ONE])
+    assert state.judged([ONE], 2) == ([], [ONE])
+
+
+def test_a_record_that_is_found_before_its_delay_is_over_comes_when_it_is() -> None:
+    state = opened()
+    assert state.fetched(FetchExpired(60.0, 2), [Found(ONE, 4, wait_seconds=2.0), Found(TWO, 2)], 101.0) == [TWO]
+    assert state.outstanding == 1
+    assert state.due_at == 103.0
+    assert state.fetch(FetchAgain, 5, 103.0) == FetchAgain((Found(ONE, 4),))
+
+
+def test_what_is_acknowledged_while_it_is_given_back_stays_so() -> None:
+    state = opened()
+    state.fetched(FetchNew(1), [Found(ONE, 1)], 101.0)
+    assert state.judged([ONE], 0) == ([Found(ONE, 1)], [])
+    state.acknowledged([ONE])
+    state.refused([ONE], 101.0)
+    assert state.due_at is None
 
 
 @given(st.integers(0, 65_535), st.integers(0, 2**62))
@@ -167,7 +186,7 @@ def test_no_record_is_forgotten_and_never_more_than_asked_for_come(steps: list[t
                 acknowledged.add(record)
                 held.discard(record)
             elif what == "nack" and record in held:
-                state.refused([record], at, 0.0, 0)
+                state.refused([record], at)
                 held.discard(record)
     # Whoever connects anew and reads on gets all that was not acknowledged.
     state.session_opened(at)

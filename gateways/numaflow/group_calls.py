@@ -1,0 +1,88 @@
+"""The consumer group for the event loop: the reader's blocking calls, on threads."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from core.errors import BusError, BusUnavailable
+from core.log import get_logger
+from gateways.numaflow import metrics
+from gateways.numaflow.partitions import RecordId
+from gateways.numaflow.reader import Fetched, GroupReader
+from gateways.numaflow.state import Fetch
+
+log = get_logger()
+
+Result = TypeVar("Result")
+
+#: The thread that waits for records looks up so often: the process may be about to stop.
+_WAIT_SECONDS = 0.5
+
+
+class GroupCalls:
+    """Reads, acknowledgements and the wait for news have threads of their own: none waits for another. All raise
+    BusError; a group that expired, or whose topic was dropped, is made anew once.
+    """
+
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+        self._fetching = ThreadPoolExecutor(4, thread_name_prefix="numaflow")
+        self._acking = ThreadPoolExecutor(2, thread_name_prefix="numaflow-ack")
+        self._waiting = ThreadPoolExecutor(1, thread_name_prefix="numaflow-wait")
+        self._news: asyncio.Future[None] | None = None
+        #: What the last call failed by; empty when it did not.
+        self.problem = ""
+
+    async def open(self) -> None:
+        await self._run(self._fetching, self._reader.open)
+
+    async def fetch(self, fetch: Fetch) -> Fetched:
+        return await self._run(self._fetching, self._reader.fetch, fetch)
+
+    async def acknowledge(self, records: Sequence[RecordId]) -> int:
+        return await self._run(self._acking, self._reader.acknowledge, records)
+
+    async def refuse(self, deliveries: Mapping[RecordId, int], delay_seconds: float) -> None:
+        await self._run(self._acking, self._reader.refuse, deliveries, delay_seconds)
+
+    async def backlog(self) -> int:
+        return await self._run(self._fetching, self._reader.backlog)
+
+    async def is_ready(self) -> bool:
+        return await self._run(self._fetching, self._reader.is_ready)
+
+    def news(self) -> "asyncio.Future[None]":
+        """Done when there may be a new record, and now and then; all who wait share it."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.ensure_future(self._run(self._waiting, self._reader.wait, _WAIT_SECONDS))
+            self._news.add_done_callback(looked_at)
+        return self._news
+
+    def close(self) -> None:
+        for pool in (self._fetching, self._acking, self._waiting):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, pool: ThreadPoolExecutor, call: Callable[..., Result], *arguments: Any) -> Result:
+        loop = asyncio.get_running_loop()
+        try:
+            try:
+                result = await loop.run_in_executor(pool, call, *arguments)
+            except BusUnavailable:
+                raise
+            except BusError as error:
+                metrics.GROUPS_MADE_ANEW.inc()
+                log.warning("group_made_anew", error=str(error))
+                await loop.run_in_executor(pool, self._reader.open)
+                result = await loop.run_in_executor(pool, call, *arguments)
+        except BusError as error:
+            self.problem = str(error)
+            raise
+        self.problem = ""
+        return result
+
+
+def looked_at(future: "asyncio.Future[Any]") -> None:
+    """A failure that nobody waits for any more is told to somebody else: the next call of the bus fails too."""
+    if not future.cancelled():
+        future.exception()

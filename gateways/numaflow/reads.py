@@ -1,0 +1,137 @@
+"""ReadFn: the records of each request."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+
+from core.log import get_logger
+from gateways.numaflow import metrics
+from gateways.numaflow.acks import Acks
+from gateways.numaflow.group_calls import GroupCalls, looked_at
+from gateways.numaflow.message import MAX_MESSAGE_BYTES, response_of
+from gateways.numaflow.partitions import RecordId
+from gateways.numaflow.state import CLOCK_SECONDS, Fetch, FetchAgain, FetchExpired, FetchNew, FetchOwn, SourceState
+from gateways.numaflow.streams import Context, Streams
+from protobuf import source_superset_pb2 as source
+
+log = get_logger()
+
+#: Records that are read from the bus and kept in memory at a time; a read of more is sent piece by piece. Where records
+#: are large a piece is smaller.
+_PIECE_RECORDS = 500
+_PIECE_BYTES = 64 << 20
+_FIRST_PIECE = 100
+_MAX_READ = 10_000
+#: While a read waits, records may expire that another replica has.
+_LOOK_SECONDS = 0.5
+_WHY: Mapping[type[Fetch], str] = {FetchOwn: "reconnected", FetchAgain: "refused", FetchExpired: "expired"}
+
+
+class Reads:
+    """One fetch at a time, whatever the number of streams: a record is given to one of them."""
+
+    def __init__(self, state: SourceState, calls: GroupCalls, streams: Streams, acks: Acks) -> None:
+        self._state = state
+        self._calls = calls
+        self._streams = streams
+        self._acks = acks
+        self._one_fetch = asyncio.Lock()
+        self._piece = _FIRST_PIECE
+
+    async def serve(
+        self, requests: AsyncIterator[source.ReadRequest], context: Context
+    ) -> AsyncIterator[source.ReadResponse]:
+        async with self._streams.opened("ReadFn", requests, context) as stream:
+            if stream is None:
+                return
+            async with self._one_fetch:
+                self._state.session_opened(time.monotonic())
+                await asyncio.sleep(2 * CLOCK_SECONDS)
+            yield source.ReadResponse(status=source.ReadResponse.Status(), handshake=source.Handshake(sot=True))
+            end = source.ReadResponse(status=source.ReadResponse.Status(eot=True))
+            async for message in stream.requests():
+                async for response in self._batch(message.request):
+                    yield response
+                yield end
+
+    async def _batch(self, request: source.ReadRequest.Request) -> AsyncIterator[source.ReadResponse]:
+        """At most as many records as asked for. Waits for the first ones only."""
+        until = time.monotonic() + request.timeout_in_ms / 1_000
+        asked = min(request.num_records, _MAX_READ)
+        room = self._state.room(asked)
+        if asked and not room:
+            metrics.HELD_BACK.inc()
+        has_begun = False
+        while asked and not self._streams.stopping.is_set():
+            size = min(room, self._piece)
+            piece = await self._take(size)
+            for response in piece:
+                yield response
+            room -= len(piece)
+            has_begun = has_begun or bool(piece)
+            if has_begun:
+                if room <= 0 or len(piece) < size:
+                    return
+            elif (left := until - time.monotonic()) <= 0:
+                return
+            else:
+                await self._something(left, has_room=room > 0)
+                room = self._state.room(asked)
+
+    async def _something(self, seconds: float, *, has_room: bool) -> None:
+        """Until there may be something to read, at most `seconds`. Raises BusError."""
+        due = self._state.due_at
+        if due is not None:
+            seconds = min(seconds, max(0.0, due - time.monotonic()))
+        changed = asyncio.ensure_future(self._acks.changed())
+        awaited = {changed, self._calls.news()} if has_room else {changed}
+        try:
+            await asyncio.wait(awaited, timeout=min(seconds, _LOOK_SECONDS), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+
+    async def _take(self, count: int) -> list[source.ReadResponse]:
+        """The next records, by now those of the client. Goes on where the caller is cancelled, so that whoever opens
+        the next session waits for what this one was given. Raises BusError.
+        """
+        if count <= 0:
+            return []
+        taking = asyncio.ensure_future(self._take_alone(count))
+        taking.add_done_callback(looked_at)
+        return await asyncio.shield(taking)
+
+    async def _take_alone(self, count: int) -> list[source.ReadResponse]:
+        responses: list[source.ReadResponse] = []
+        async with self._one_fetch:
+            for kind in self._state.fetches(time.monotonic()):
+                while (fetch := self._state.fetch(kind, count - len(responses), time.monotonic())) is not None:
+                    responses += await self._carried_out(fetch)
+                    if kind is FetchNew:
+                        break
+        metrics.OUTSTANDING.set(self._state.outstanding)
+        return responses
+
+    async def _carried_out(self, fetch: Fetch) -> list[source.ReadResponse]:
+        fetched = await self._calls.fetch(fetch)
+        chosen = set(self._state.fetched(fetch, [found for found, _ in fetched], time.monotonic()))
+        responses: list[source.ReadResponse] = []
+        too_large: list[RecordId] = []
+        weight = 0
+        for found, record in fetched:
+            weight += len(record.value)
+            if found.record not in chosen:
+                continue
+            response = response_of(record, found.record)
+            if response.ByteSize() > MAX_MESSAGE_BYTES:
+                too_large.append(found.record)
+                continue
+            responses.append(response)
+            metrics.DELIVERED.labels(record.topic).inc()
+        if fetched:
+            # The next ones are about as large.
+            self._piece = max(1, min(_PIECE_RECORDS, _PIECE_BYTES * len(fetched) // max(1, weight)))
+        if (why := _WHY.get(type(fetch))) is not None and responses:
+            metrics.REDELIVERED.labels(why).inc(len(responses))
+        if too_large:
+            await self._acks.give_up(too_large, "too_large", f"it is larger than {MAX_MESSAGE_BYTES} bytes")
+        return responses

@@ -1,0 +1,122 @@
+"""The source over a bus in memory, and clients on its socket."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from bus.api import Record
+from bus.memory_bus import MemoryBus
+from core.errors import BusUnavailable
+from core.metrics import REGISTRY
+from core.settings_gateways import NumaflowSettings
+from gateways.numaflow.server import NumaflowSource
+from protobuf import source_superset_pb2 as source
+from tests.gateways.numaflow.peer import Peer
+
+Serve = Callable[..., Awaitable[NumaflowSource]]
+Connect = Callable[[NumaflowSource], Peer]
+
+
+class ShakyBus(MemoryBus):
+    """A bus whose store can be away."""
+
+    is_away = False
+    waits = 0
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions=partitions)
+        self.asked: list[int] = []
+        self.acknowledged: list[int] = []
+
+    def wait(self, *arguments, **options):  # type: ignore[no-untyped-def]
+        self.waits += 1
+        return super().wait(*arguments, **options)
+
+    def drop(self, topic: str, partition: int, records: int) -> None:
+        """As an XTRIM by another program does."""
+        log = self._topics[topic].logs[partition]
+        for _ in range(records):
+            log.records.popleft()
+        log.first += records
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise BusUnavailable("the store is away")
+
+    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+        self._check()
+        self.acknowledged.append(len(offsets))
+        return super().acknowledge(topic, group, partition, offsets)
+
+    def read_group(self, *arguments, **options):  # type: ignore[no-untyped-def]
+        self._check()
+        self.asked.append(options["max_records"])
+        return super().read_group(*arguments, **options)
+
+    def groups(self, topic: str) -> list[str]:
+        self._check()
+        return super().groups(topic)
+
+    def next_offsets(self, topic: str, group: str) -> dict[int, int]:
+        self._check()
+        return super().next_offsets(topic, group)
+
+    def put(self, *arguments, **options):  # type: ignore[no-untyped-def]
+        self._check()
+        super().put(*arguments, **options)
+
+
+@pytest.fixture
+def bus() -> ShakyBus:
+    return ShakyBus(partitions=2)
+
+
+@pytest.fixture
+async def serve(bus: ShakyBus, tmp_path: Path) -> AsyncIterator[Serve]:
+    started: list[NumaflowSource] = []
+
+    async def start(replica: str = "one", **settings: object) -> NumaflowSource:
+        own = NumaflowSettings.model_validate(
+            {
+                "socket": str(tmp_path / f"{replica}.sock"),
+                "server_info": str(tmp_path / replica / "sourcer-server-info"),
+                "topic": "t",
+                "replica": replica,
+                "grace_seconds": 1.0,
+                **settings,
+            }
+        )
+        gateway = NumaflowSource(own, bus)
+        await gateway.start()
+        started.append(gateway)
+        return gateway
+
+    yield start
+    for gateway in started:
+        await gateway.stop()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    peers: list[Peer] = []
+
+    def make(gateway: NumaflowSource) -> Peer:
+        peers.append(Peer(Path(str(gateway.details()["socket"]))))
+        return peers[-1]
+
+    yield make
+    for peer in peers:
+        await peer.close()
+
+
+def payloads(found: list[source.ReadResponse.Result]) -> list[bytes]:
+    return [each.payload for each in found]
+
+
+def publish(bus: MemoryBus, *values: bytes, topic: str = "t", partition: int | None = 0) -> None:
+    bus.publish(topic, [Record(value, partition=partition) for value in values])
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0

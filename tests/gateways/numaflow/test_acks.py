@@ -1,0 +1,158 @@
+"""What becomes of records that a client acknowledges or gives back."""
+
+import time
+
+import grpc
+import pytest
+
+from core.errors import OffsetOutOfRange
+from protobuf import source_superset_pb2 as source
+from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, publish
+
+
+async def test_unknown_offsets_are_acknowledged_without_an_error(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
+    publish(bus, b"a")
+    peer = connect(await serve())
+    (a,) = await peer.read(5)
+    await peer.ack(
+        source.Offset(offset=b"never ours"), source.Offset(offset=b"9:1"), source.Offset(offset=b"0:77"), a.offset
+    )
+    await peer.ack(a.offset)
+    await peer.ack()
+    assert await peer.pending() == 0
+
+
+async def test_an_offset_whose_partition_was_mixed_up_is_known_by_itself(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"a", partition=1)
+    peer = connect(await serve())
+    (a,) = await peer.read(5)
+    await peer.ack(source.Offset(offset=a.offset.offset, partition_id=5))
+    assert await peer.pending() == 0
+
+
+async def test_what_is_given_back_comes_again_after_its_delay_and_not_for_ever(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"a", b"b")
+    peer = connect(await serve())
+    a, b = await peer.read(5)
+    await peer.ack(b.offset)
+    started = time.monotonic()
+    await peer.nack(a.offset, delay=200, max_deliveries=1, reason="sink is full")
+    assert await peer.read(5) == []
+    (again,) = await peer.read(5, timeout_ms=10_000)
+    assert time.monotonic() - started >= 0.2
+    assert again == a
+    before = counted("candlewright_numaflow_given_up_total", why="refused")
+    await peer.nack(a.offset, max_deliveries=1)
+    assert await peer.read(5, timeout_ms=50) == []
+    assert counted("candlewright_numaflow_given_up_total", why="refused") == before + 1
+    assert await peer.pending() == 0
+
+
+async def test_a_refused_record_that_was_trimmed_is_counted_and_never_empty(
+    bus: ShakyBus, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(bus, b"a")
+    peer = connect(await serve())
+    (a,) = await peer.read(5)
+    await peer.nack(a.offset)
+    before = counted("candlewright_numaflow_trimmed_records_total", topic="t")
+
+    def gone(topic: str, partition: int, offset: int, **options: int) -> None:
+        raise OffsetOutOfRange(topic, partition, offset, 1, 1)
+
+    # As after an XTRIM by another program.
+    monkeypatch.setattr(bus, "read", gone)
+    assert await peer.read(5) == []
+    assert counted("candlewright_numaflow_trimmed_records_total", topic="t") == before + 1
+    assert await peer.pending() == 0
+
+
+async def test_each_request_has_its_answer_however_many_come_at_once(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, *(b"%d" % n for n in range(50)))
+    peer = connect(await serve())
+    found = await peer.read(50)
+    await peer.ack()
+    # The published dialect: one offset a request; the last ones first, and all of them twice.
+    for each in [*reversed(found), *found]:
+        await peer.acks.write(source.AckRequest(request=source.AckRequest.Request(offsets=[each.offset])))
+    await peer.acks.done_writing()
+    answers = 0
+    while (answer := await peer.acks.read()) is not grpc.aio.EOF:
+        assert answer.result.HasField("success")
+        answers += 1
+    assert answers == 100
+    assert await peer.pending() == 0
+
+
+async def test_a_request_of_any_length_is_acknowledged_in_calls_that_the_store_can_take(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"a")
+    peer = connect(await serve())
+    (a,) = await peer.read(1)
+    before = counted("candlewright_numaflow_repeated_acks_total")
+    # One is larger than the four megabytes that gRPC takes unless told.
+    await peer.ack(*(source.Offset(offset=b"0:%d" % n) for n in range(1, 25_000)), a.offset)
+    await peer.ack(source.Offset(offset=bytes(5 << 20)))
+    assert max(bus.acknowledged) <= 10_000
+    assert await peer.pending() == 0
+    assert counted("candlewright_numaflow_repeated_acks_total") == before + 24_999
+
+
+async def test_delays_and_counts_of_what_was_given_back_outlive_the_process(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"a", b"b")
+    gateway = await serve()
+    peer = connect(gateway)
+    a, b = await peer.read(5)
+    started = time.monotonic()
+    await peer.nack(a.offset, delay=700, max_deliveries=1)
+    await peer.close()
+    # As if killed: the next one knows what is on the bus.
+    await gateway.stop()
+    peer = connect(await serve())
+    assert await peer.read(5) == [b]
+    assert await peer.read(5, timeout_ms=10_000) == [a]
+    assert time.monotonic() - started >= 0.7
+    await peer.nack(a.offset, max_deliveries=1)
+    assert await peer.read(5, timeout_ms=50) == []
+    assert await peer.pending() == 1
+
+
+async def test_another_replica_keeps_to_the_delay_and_is_the_only_one_to_offer_it_again(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    first, second = [connect(await serve(name, redeliver_seconds=0.2)) for name in ("one", "two")]
+    assert await second.read(1) == []
+    publish(bus, b"a")
+    (a,) = await first.read(1)
+    started = time.monotonic()
+    await first.nack(a.offset, delay=800)
+    assert await second.read(5, timeout_ms=10_000) == [a]
+    assert time.monotonic() - started >= 0.8
+    assert await first.read(5) == []
+    await second.ack(a.offset)
+    assert await first.pending() == 0
+
+
+async def test_what_cannot_be_given_back_while_the_bus_is_away_is_still_with_the_client(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"a")
+    peer = connect(await serve())
+    (a,) = await peer.read(1)
+    bus.is_away = True
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await peer.nack(a.offset)
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    bus.is_away = False
+    assert await peer.read(1) == []
+    await peer.nack(a.offset)
+    assert await peer.read(1, timeout_ms=5_000) == [a]
