@@ -80,6 +80,8 @@ class BrokerState:
         self.decided = lifecycle.decided
         self.oldest_offsets = lifecycle.oldest_offsets
         self._beaten_at = self._shown_at = at
+        #: Ingestors answer for their jobs, which is often enough for any lease, whatever they think how long one is.
+        self._beat_seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
         self._handlers: dict[type, Callable[..., None]] = {
             HistoricalAccepted: lifecycle.on_historical,
             SnapshotAccepted: lifecycle.on_snapshot_request,
@@ -145,7 +147,7 @@ class BrokerState:
         self._endings.expire_leases()
         self.lifecycle.expire()
         self._endings.retry_delayed()
-        if event.at - self._beaten_at >= desk.settings.heartbeat_seconds:
+        if event.at - self._beaten_at >= self._beat_seconds:
             self._beaten_at = event.at
             desk.say(SendHeartbeats(tuple(self.slots.peers)))
         if event.at - self._shown_at >= SHOW_SECONDS:

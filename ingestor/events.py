@@ -79,6 +79,14 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class HeartbeatCame:
+    """The broker's: it wants to hear of the jobs of this connection by now."""
+
+    connection: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Dispatched:
     connection: int
     job: Job
@@ -181,6 +189,7 @@ Event = (
     | VenueReady
     | VenueBlocked
     | Heard
+    | HeartbeatCame
     | Dispatched
     | DispatchRefused
     | StopAsked

@@ -31,6 +31,7 @@ from ingestor.events import (
     Event,
     Exit,
     Heard,
+    HeartbeatCame,
     Job,
     JobAdvanced,
     JobExpects,
@@ -196,6 +197,8 @@ class IngestorServer:
             self._apply(StopAsked(message.job_id, at))
         elif isinstance(message, cw.Error):
             log.warning("broker_refused", code=message.code, text=message.text)
+        elif message.action == ing.IngestorControl.HEARTBEAT:
+            self._apply(HeartbeatCame(number, at))
         elif message.action == ing.IngestorControl.CANCEL:
             self._apply(CancelAsked(message.request_id, at))
         elif message.action == ing.IngestorControl.SHUTDOWN:

@@ -18,6 +18,7 @@ from ingestor.events import (
     Event,
     Exit,
     Heard,
+    HeartbeatCame,
     Job,
     JobAdvanced,
     JobExpects,
@@ -44,7 +45,6 @@ from protobuf import ingestor_pb2 as ing
 MAX_RECENT = 1_000
 RECENT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
-_RIGHT_BEHIND_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,6 @@ class _Running:
     connection: int
     beaten_at: float
     alive_until: float
-    longest_silence: float = 0.0
-    has_beaten: bool = False
     stop_reason: StopReason | None = None
     progress_sent_at: float = float("-inf")
     done_candles: int = 0
@@ -109,11 +107,6 @@ class _Recent:
 
     def note(self, name: str) -> str:
         return self.ids[name][1]
-
-
-def _is_old_news(running: _Running) -> bool:
-    """Whether the stop came right behind the dispatch, as when both were on their way for longer than the lease."""
-    return not running.has_beaten and running.longest_silence <= _RIGHT_BEHIND_SECONDS
 
 
 class IngestorState:
@@ -184,6 +177,8 @@ class IngestorState:
                 if connection == self._connection:
                     self._heard_at = at
                 return []
+            case HeartbeatCame(connection, at):
+                return self._answer_heartbeat(connection, at)
             case Dispatched(connection, job, at):
                 return self._dispatched(connection, job, at)
             case DispatchRefused(connection, job_id, failure, at):
@@ -278,7 +273,7 @@ class IngestorState:
     def _stop_asked(self, job_id: str, at: float) -> list[Command]:
         running = self._jobs.get(job_id)
         if running is not None:
-            return self._stop(running, StopReason.STOPPED, at)
+            return self._stop(running, StopReason.STOPPED)
         self._stopped_jobs.add(job_id, at)
         if not self._fenced_jobs.holds(job_id, at):
             return []
@@ -291,11 +286,10 @@ class IngestorState:
             command
             for running in self._jobs.values()
             if request_id in (running.job.request_id, running.job.client_request_id)
-            for command in self._stop(running, StopReason.CANCELLED, at)
+            for command in self._stop(running, StopReason.CANCELLED)
         ]
 
-    def _stop(self, running: _Running, reason: StopReason, at: float) -> list[Command]:
-        running.longest_silence = max(running.longest_silence, at - running.beaten_at)
+    def _stop(self, running: _Running, reason: StopReason) -> list[Command]:
         if running.stop_reason is not None:
             return []
         running.stop_reason = reason
@@ -340,27 +334,21 @@ class IngestorState:
         failure = Failure(code, reason.value)
         complete = ing.WorkComplete(job_id=job_id, success=False, error_message=str(failure))
         commands: list[Command] = [Count("stopped"), Send(running.connection, complete)]
-        if reason is StopReason.STOPPED and (self._was_silent(running) or _is_old_news(running)):
-            commands.extend(self._renew_connection(at))
-        return [*commands, *self._ended(running, at)]
+        return [*commands, *self._after_lost_lease(running, at), *self._ended(running, at)]
 
     def _fenced(self, job_id: str, at: float) -> list[Command]:
         running = self._jobs.get(job_id)
         if running is None:
             return []
-        running.longest_silence = max(running.longest_silence, at - running.beaten_at)
-        commands: list[Command] = [Count("fenced")]
         if running.stop_reason is None:
-            if self._was_silent(running):
-                commands.extend(self._renew_connection(at))
-            else:
-                # A cancellation may be on its way here; a WorkStop without one says that the lease was lost.
-                self._fenced_jobs.add(job_id, at, running.job.request_id)
-        return [*commands, *self._ended(running, at)]
+            # A cancellation may be on its way here; a WorkStop without one says that the lease was lost.
+            self._fenced_jobs.add(job_id, at, running.job.request_id)
+        return [Count("fenced"), *self._after_lost_lease(running, at), *self._ended(running, at)]
 
-    def _was_silent(self, running: _Running) -> bool:
-        """Whether the broker can have taken the lease away for want of heartbeats."""
-        return running.longest_silence >= self._plan.lease * 0.8
+    def _after_lost_lease(self, running: _Running, at: float) -> list[Command]:
+        """A stop that no cancellation came before says so, whatever this ingestor thinks how long a lease is."""
+        is_lost = running.stop_reason is StopReason.STOPPED
+        return self._renew_connection(at) if is_lost and running.connection == self._connection else []
 
     def _ended(self, running: _Running, at: float) -> list[Command]:
         del self._jobs[running.job.job_id]
@@ -396,6 +384,8 @@ class IngestorState:
     def _open(self, at: float, reason: str) -> list[Command]:
         self._connection += 1
         self._heard_at = at
+        # What was fenced on the connections before this one needs no further one.
+        self._fenced_jobs.ids.clear()
         for slot in self._slots:
             slot.offered_on = 0
         return [Connect(self._connection, reason)]
@@ -419,14 +409,18 @@ class IngestorState:
         return [*commands, *self._offers(at)]
 
     def _beat_when_due(self, running: _Running, at: float) -> list[Command]:
-        if at - running.beaten_at < self._plan.heartbeat or at > running.alive_until or running.stop_reason:
-            return []
-        return self._beat(running, at)
+        return self._beat_if_alive(running, at) if at - running.beaten_at >= self._plan.heartbeat else []
+
+    def _beat_if_alive(self, running: _Running, at: float) -> list[Command]:
+        return [] if at > running.alive_until or running.stop_reason else self._beat(running, at)
+
+    def _answer_heartbeat(self, connection: int, at: float) -> list[Command]:
+        """The broker asks three times a lease at least, so that its setting holds wherever an ingestor has another."""
+        mine = (running for running in self._jobs.values() if running.connection == connection)
+        return [command for running in mine for command in self._beat_if_alive(running, at)]
 
     def _beat(self, running: _Running, at: float) -> list[Command]:
-        running.longest_silence = max(running.longest_silence, at - running.beaten_at)
         running.beaten_at = at
-        running.has_beaten = True
         return [Send(running.connection, ing.WorkHeartbeat(job_id=running.job.job_id))]
 
     # ---- the end
@@ -435,7 +429,7 @@ class IngestorState:
         if self.is_shutting_down:
             return []
         self._exit_at = at + self._plan.grace
-        stops = [c for running in self._jobs.values() for c in self._stop(running, StopReason.SHUTDOWN, at)]
+        stops = [c for running in self._jobs.values() for c in self._stop(running, StopReason.SHUTDOWN)]
         return [*stops, *self._exit_when_idle()]
 
     def _exit_when_idle(self) -> list[Command]:

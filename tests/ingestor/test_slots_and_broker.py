@@ -5,8 +5,8 @@ from itertools import count
 import pytest
 
 from broker import door as broker_door
-from broker.commands import Command, Dispatch
-from broker.events import SnapshotAccepted, VenueLearned
+from broker.commands import Command, Dispatch, SendHeartbeats, StopWork
+from broker.events import ClockTicked, RealtimeAccepted, SnapshotAccepted, VenueLearned
 from broker.state import BrokerState
 from core.settings import BrokerSettings
 from ingestor import door
@@ -24,19 +24,19 @@ PLAN = SlotPlan(("BINANCE",), historical=2, realtime=3)
 class Pair:
     """One broker and one ingestor, whose frames go through the doors of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: BrokerSettings | None = None) -> None:
         numbers = count()
-        self.broker = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, NOW_NS)
+        self.broker = BrokerState(settings or BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, NOW_NS)
         self.broker.handle(VenueLearned("BINANCE", candles_per_page=1_000, depth_candles=0))
         self.ingestor = IngestorState(PLAN)
         self.ingestor.handle(ingestor_events.Started(0.0))
         self.to_broker(self.ingestor.handle(ingestor_events.VenueReady("BINANCE", 0.0)))
 
-    def to_broker(self, commands: list[ingestor_events.Command]) -> list[Command]:
+    def to_broker(self, commands: list[ingestor_events.Command], at: float = 1.0) -> list[Command]:
         said: list[Command] = []
         for command in commands:
             if isinstance(command, ingestor_events.Send):
-                event = broker_door.event_of(b"peer", frames.encode(command.message), 1.0, NOW_NS)
+                event = broker_door.event_of(b"peer", frames.encode(command.message), at, NOW_NS)
                 said += self.broker.handle(event)
         return said
 
@@ -65,3 +65,22 @@ def test_snapshots_leave_every_slot_to_what_it_was_offered_for(snapshots: int) -
         accepted = SnapshotAccepted(f"s{number}", "BTC/USDT.BINANCE", "BINANCE", "client", DEADLINE_NS, number)
         assert pair.run(pair.broker.handle(accepted)) == 1
         assert pair.broker_slots() == pair.ingestor.offered() == {"BINANCE:historical": 2, "BINANCE:realtime": 3}
+
+
+@pytest.mark.parametrize("lease_seconds", [0.6, 2.0, 60.0])
+def test_a_job_keeps_its_lease_though_the_ingestor_has_another_setting(lease_seconds: float) -> None:
+    pair = Pair(BrokerSettings(lease_seconds=lease_seconds))
+    wanted = RealtimeAccepted("r", "BTC/USDT.BINANCE", "BINANCE", "client", False, ())
+    (dispatch,) = (command for command in pair.broker.handle(wanted) if isinstance(command, Dispatch))
+    message = door.message_of([frames.VERSION, broker_door.dispatch_body(dispatch)])
+    assert isinstance(message, ing.DataRequest)
+    pair.ingestor.handle(door.dispatch_of(1, message, 0.0))
+    pair.ingestor.handle(ingestor_events.JobExpects(dispatch.job_id, 1_000.0))
+    for tick in range(1, 301):
+        at = tick / 10
+        said = pair.broker.handle(ClockTicked(at, NOW_NS + tick * 100_000_000))
+        assert not any(isinstance(command, StopWork) for command in said)
+        pair.to_broker(pair.ingestor.handle(ingestor_events.Ticked(at)), at)
+        for _ in (command for command in said if isinstance(command, SendHeartbeats)):
+            pair.ingestor.handle(ingestor_events.Heard(1, at))
+            pair.to_broker(pair.ingestor.handle(ingestor_events.HeartbeatCame(1, at)), at)

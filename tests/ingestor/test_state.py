@@ -19,6 +19,7 @@ from ingestor.events import (
     Event,
     Exit,
     Heard,
+    HeartbeatCame,
     Job,
     JobAdvanced,
     JobExpects,
@@ -157,14 +158,46 @@ def test_heartbeats_come_every_five_seconds_while_the_job_shows_life(state: Inge
     assert heard == {5, 10, 15, 20}
 
 
-def test_a_stop_ends_the_job_with_one_answer_and_its_slot_comes_back(state: IngestorState) -> None:
+def test_a_heartbeat_of_the_broker_is_answered_for_the_jobs_that_show_life(state: IngestorState) -> None:
+    state.handle(Dispatched(1, job("j1"), 0.0))
+    state.handle(Dispatched(1, job("j2", request_id="r2#0"), 0.0))
+    state.handle(JobExpects("j1", 2.0))
+    assert beats(state.handle(HeartbeatCame(1, 1.0))) == [(1, "j1"), (1, "j2")]
+    state.handle(StopAsked("j2", 1.5))
+    assert beats(state.handle(HeartbeatCame(1, 2.0))) == [(1, "j1")]
+    assert beats(state.handle(HeartbeatCame(1, 2.1))) == [], "a job whose task has stopped telling is not vouched for"
+    assert beats(state.handle(HeartbeatCame(2, 2.0))) == []
+
+
+@pytest.mark.parametrize("said", [None, CancelAsked("r1", 1.5)])
+def test_a_stop_ends_the_job_with_one_answer_and_its_slot_comes_back(
+    state: IngestorState, said: CancelAsked | None
+) -> None:
+    """Without a cancellation it is a lost lease, long before this ingestor would think so."""
     state.handle(Dispatched(1, job(), 1.0))
-    assert state.handle(StopAsked("j1", 1.5)) == [StopJob("j1")]
+    stops = [*(state.handle(said) if said else []), *state.handle(StopAsked("j1", 1.5))]
+    assert stops == [StopJob("j1")]
     assert state.handle(StopAsked("j1", 1.6)) == []
     commands = state.handle(JobStopped("j1", 1.7))
     assert completions(commands)[0][:2] == ("j1", False)
-    assert offers(commands) == [(1, "BINANCE", ing.HISTORICAL)]
-    assert not any(isinstance(command, Connect) for command in commands)
+    assert (1 if said else 2, "BINANCE", ing.HISTORICAL) in offers(commands)
+    assert (Connect(2, "lost lease") in commands) is (said is None)
+
+
+def test_leases_lost_together_bring_one_new_socket(state: IngestorState) -> None:
+    for number in ("j1", "j2"):
+        state.handle(Dispatched(1, job(number, request_id=f"{number}#0"), 1.0))
+        state.handle(StopAsked(number, 2.0))
+    commands = [*state.handle(JobStopped("j1", 2.1)), *state.handle(JobStopped("j2", 2.1))]
+    assert [c.connection for c in commands if isinstance(c, Connect)] == [2]
+
+
+def test_fences_of_one_socket_bring_one_new_socket(state: IngestorState) -> None:
+    for number in ("j1", "j2"):
+        state.handle(Dispatched(1, job(number, request_id=f"{number}#0"), 1.0))
+        state.handle(JobFenced(number, 2.0))
+    commands = [*state.handle(StopAsked("j1", 2.1)), *state.handle(StopAsked("j2", 2.1))]
+    assert [c.connection for c in commands if isinstance(c, Connect)] == [2]
 
 
 @pytest.mark.parametrize("request_id", ["r1", "r1#3"])
@@ -261,10 +294,10 @@ def test_a_lease_lost_in_silence_brings_a_new_socket_beside_the_old_one(state: I
     assert ended.index(Disconnect(1)) > 0
 
 
-def test_a_stop_right_behind_its_dispatch_is_a_lost_lease_as_well(state: IngestorState) -> None:
-    state.handle(Dispatched(1, job("j1"), 1.0))
-    state.handle(StopAsked("j1", 1.0))
-    assert Connect(2, "lost lease") in state.handle(JobStopped("j1", 1.0))
+def test_a_fence_after_the_stop_that_tells_of_it_is_a_lost_lease(state: IngestorState) -> None:
+    state.handle(Dispatched(1, job(), 1.0))
+    state.handle(StopAsked("j1", 1.5))
+    assert Connect(2, "lost lease") in state.handle(JobFenced("j1", 2.0))
 
 
 def test_a_fence_is_a_lost_lease_when_a_stop_without_a_cancel_follows(state: IngestorState) -> None:
