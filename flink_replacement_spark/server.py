@@ -30,6 +30,7 @@ from flink_replacement_spark.maintenance import Maintenance
 from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
 from flink_replacement_spark.state import OutcomeRecord
+from flink_replacement_spark.trigger_functions import TriggerFunctions
 from flink_replacement_spark.trigger_query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
 from flink_replacement_spark.trigger_source import TriggerSource
 from flink_replacement_spark.trigger_table import EventTable
@@ -67,6 +68,7 @@ class Driver:
         self._writer: HistoryWriter | None = None
         self._live: LiveWriter | None = None
         self._triggers = TriggerHealth()
+        self._functions = TriggerFunctions(settings.gateways.kapacitor.udf)
         self._events_published = threading.Event()
         self._event_table: EventTable | None = None
         self._maintenance: Maintenance | None = None
@@ -108,7 +110,13 @@ class Driver:
         triggers = WatchedQuery(
             "triggers",
             lambda: start_trigger_query(
-                session, settings, self._triggers, trigger_checkpoint, partitions, self._events_published
+                session,
+                settings,
+                self._triggers,
+                trigger_checkpoint,
+                partitions,
+                self._events_published,
+                self._functions,
             ),
             lambda: self._triggers.batches,
         )
@@ -166,6 +174,7 @@ class Driver:
                 query.stop()
             for thread in self._threads:
                 thread.join(5)
+            self._functions.close()
             if self._session is not None:
                 self._session.stop()
         except (Py4JError, PySparkException, OSError) as error:

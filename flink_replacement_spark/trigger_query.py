@@ -2,10 +2,12 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -14,8 +16,15 @@ from bus.connect import connect
 from core import metrics
 from core.log import get_logger
 from core.settings import Settings
+from flink_replacement_spark.bus_source import worker_bus
 from flink_replacement_spark.live_state import drop_outdated
 from flink_replacement_spark.session import STREAMS_POOL
+from flink_replacement_spark.trigger_functions import (
+    FUNCTION_STATE_PREFIX,
+    FunctionOutcome,
+    TriggerFunctions,
+    carry_out,
+)
 from flink_replacement_spark.trigger_rows import RESULT_SCHEMA, process
 from flink_replacement_spark.trigger_source import SOURCE
 from flink_replacement_spark.trigger_state import STATE_PREFIX
@@ -42,7 +51,9 @@ _INPUT = metrics.Counter(
 
 @dataclass
 class TriggerHealth:
-    """What the status page says. `late_rows`, `duplicates`: trades that no trigger saw."""
+    """What the status page says. `late_rows`, `duplicates`: trades that no trigger saw. `functions`: what was counted
+    of those of others, in all.
+    """
 
     batches: int = 0
     records: int = 0
@@ -51,24 +62,37 @@ class TriggerHealth:
     duplicates: int = 0
     bad_records: int = 0
     suspended: int = 0
+    functions: Mapping[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.time)
 
     def count(self, results: pa.Table) -> None:
         """After a micro-batch: rows of `trigger_rows.RESULT`."""
         self.batches += 1
         self.last_batch_at = time.time()
-        for row in results.to_pylist():
+        for row in results.filter(pc.is_null(results["content"])).to_pylist():
             name, value = row["name"], row["value"]
             if row["reason"] is not None:
-                self.suspended += 1
-                _SUSPENDED.inc()
-                log.warning("trigger_suspended", trigger_id=name, reason=row["reason"])
+                self._count_suspended(name, row["reason"])
             elif name == "events":
-                self.events += value
-                _EVENTS.inc(value)
+                self._count_events(value)
             else:
                 setattr(self, name, getattr(self, name) + value)
                 _INPUT.labels(name).inc(value)
+
+    def count_functions(self, outcome: FunctionOutcome, functions: TriggerFunctions) -> None:
+        self._count_events(len(outcome.fired))
+        for report in outcome.reports:
+            self._count_suspended(report.trigger_id, report.reason)
+        self.functions = dict(functions.totals)
+
+    def _count_suspended(self, trigger_id: str, reason: str) -> None:
+        self.suspended += 1
+        _SUSPENDED.inc()
+        log.warning("trigger_suspended", trigger_id=trigger_id, reason=reason)
+
+    def _count_events(self, count: int) -> None:
+        self.events += count
+        _EVENTS.inc(count)
 
 
 def start_trigger_query(
@@ -78,20 +102,25 @@ def start_trigger_query(
     checkpoint: str,
     partitions: int,
     published: threading.Event | None = None,
+    functions: TriggerFunctions | None = None,
 ) -> StreamingQuery:
     """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made.
 
-    `published` is set after each micro-batch with events.
+    `published` is set after each micro-batch with events. `functions`: those of a query of the same checkpoint that has
+    ended.
     """
     rules = TriggerRules.of(settings.triggers, partitions)
+    functions = functions or TriggerFunctions(settings.gateways.kapacitor.udf)
 
     def run_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
         work = process(settings.bus.url, query_id, batch_id, rules, settings)
         results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
-        if published is not None and "events" in results["name"].to_pylist():
-            published.set()
+        outcome = carry_out(worker_bus(settings.bus.url), functions, query_id, batch_id, results, partitions + 1)
         health.count(results)
+        health.count_functions(outcome, functions)
+        if published is not None and (outcome.fired or "events" in results["name"].to_pylist()):
+            published.set()
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     plans = (
@@ -109,5 +138,6 @@ def start_trigger_query(
         .start()
     )
     with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
-        drop_outdated(bus, str(query.id), STATE_PREFIX)
+        for prefix in (STATE_PREFIX, FUNCTION_STATE_PREFIX):
+            drop_outdated(bus, str(query.id), prefix)
     return query

@@ -20,11 +20,12 @@ from triggers.check import TriggerRules
 from triggers.events import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
 
-__all__ = ["RESULT", "RESULT_SCHEMA", "process"]
+__all__ = ["RESULT", "RESULT_SCHEMA", "process", "publish_events", "publish_progress"]
 
-#: `name`: of a counter, with its `value`; or, with `reason`, the id of a suspended trigger.
-RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string())])
-RESULT_SCHEMA = "name string, value bigint, reason string"
+#: `name`: of a counter, with its `value`; with `reason`, the id of a suspended trigger; with `content`, that of one of
+#: version `value` whose rows go through a function in the driver (`FunctionInput.content`).
+RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string()), ("content", pa.binary())])
+RESULT_SCHEMA = "name string, value bigint, reason string, content binary"
 
 #: Field 5 of CEPTriggerEvent, a map.
 _CONTEXT_TAG = b"\x2a"
@@ -86,7 +87,7 @@ def _run(
         look_back(bus, settings, plan, live, output)
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
-    _publish_events(bus, writer, batch_id, output.fired)
+    publish_events(bus, writer, batch_id, output.fired)
     _publish_progress(bus, writer, batch_id, plan, reports, is_new=base < 0)
     found = _result(output, reports, live, before, len(ticks) + len(bars))
     if output.is_changed or base < 0:
@@ -155,7 +156,8 @@ def _tail(bus: Bus, plan: TriggerPlan, *, ends: bool) -> list[bytes]:
     return _values(bus, spans)
 
 
-def _publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
+def publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
+    """Each once, however often micro-batch `batch_id` of `writer` runs."""
     for chunk, part in enumerate(_chunks(events)):
         bus.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
 
@@ -183,15 +185,24 @@ def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
 def _publish_progress(
     bus: Bus, writer: str, batch_id: int, plan: TriggerPlan, reports: Sequence[TriggerReport], *, is_new: bool
 ) -> None:
-    suspended = [
+    controls = plan.controls
+    if controls.end != (0 if is_new else controls.first) or _suspended(reports):
+        publish_progress(bus, writer, batch_id, plan.owner, controls.end, reports)
+
+
+def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspended]:
+    return [
         records.TriggerSuspended(trigger_id=report.trigger_id, version=report.version, reason=report.reason)
         for report in reports
         if report.state == "suspended"
     ]
-    controls = plan.controls
-    if not suspended and controls.end == (0 if is_new else controls.first):
-        return
-    progress = records.TriggerProgress(partition=plan.owner, controls_end=controls.end, suspended=suspended)
+
+
+def publish_progress(
+    bus: Bus, writer: str, batch_id: int, owner: int, controls_end: int, reports: Sequence[TriggerReport]
+) -> None:
+    """What the relay must know of `owner`; once, as with events."""
+    progress = records.TriggerProgress(partition=owner, controls_end=controls_end, suspended=_suspended(reports))
     record = Record(progress.SerializeToString(), partition=0)
     bus.publish_as(bus_topics.TRIGGER_PROGRESS, [record], writer=f"{writer}:progress", number=batch_id)
 
@@ -212,4 +223,5 @@ def _result(
     }
     rows: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in counts.items() if value]
     rows += [{"name": r.trigger_id, "reason": r.reason} for r in reports if r.state == "suspended"]
+    rows += [{"name": f.trigger_id, "value": f.version, "content": f.content()} for f in output.functions]
     return pa.RecordBatch.from_pylist(rows, schema=RESULT)

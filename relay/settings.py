@@ -1,9 +1,11 @@
 """The relay's own view of the platform's settings, and the limits that are not for users to change."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.settings import Settings, TriggersSettings
+from core.settings_gateways import KapacitorFunctionSettings
 
 SECOND_NS = 1_000_000_000
 
@@ -64,6 +66,8 @@ class RelayConfig:
     triggers: TriggersSettings = field(default_factory=TriggersSettings)
     #: With keys on: where the folder of keys lies.
     keys_in: Path | None = None
+    #: Of the operator's, that triggers may name.
+    functions: Mapping[str, KapacitorFunctionSettings] = field(default_factory=dict)
 
     @property
     def registry_seconds(self) -> float:
@@ -81,4 +85,5 @@ class RelayConfig:
             limits or RelayLimits(),
             settings.triggers,
             settings.data_dir if relay.curve else None,
+            settings.gateways.kapacitor.udf,
         )

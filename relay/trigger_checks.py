@@ -3,15 +3,19 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from core.errors import InvalidRequest, TriggerRejected
 from core.log import get_logger
 from core.settings import TriggersSettings
+from core.settings_gateways import KapacitorFunctionSettings
 from protobuf import ingestor_pb2 as ing
 from relay import metrics
 from relay.trigger_events import Ack, Checked, Refused, RegisterAsked, Sound
 from triggers.check import TriggerRules, check_trigger, compile_trigger
+from triggers.udf.known import KnownFunctions
+from triggers.udf.options import UdfRefused
+from triggers.udf.use import UdfFailed
 from venues.grid import WEEK_SECONDS
 
 _IDLE_SECONDS = 1.0
@@ -26,8 +30,15 @@ class TriggerChecks:
     the number of texts that wait.
     """
 
-    def __init__(self, settings: TriggersSettings, on_checked: Callable[[Checked], object]) -> None:
+    def __init__(
+        self,
+        settings: TriggersSettings,
+        on_checked: Callable[[Checked], object],
+        functions: Mapping[str, KapacitorFunctionSettings] | None = None,
+    ) -> None:
+        """`functions`: those that triggers may name."""
         self._settings = settings
+        self._functions = KnownFunctions(functions or {})
         self._rules = TriggerRules.of(settings)
         self._on_checked = on_checked
         self._queues: dict[bytes, deque[RegisterAsked]] = {}
@@ -54,7 +65,7 @@ class TriggerChecks:
             asked = self._take()
             if asked is not None:
                 with metrics.TRIGGER_CHECK_SECONDS.time():
-                    outcome = check(asked.request, self._rules)
+                    outcome = check(asked.request, self._rules, self._functions)
                 self._on_checked(Checked(asked, outcome))
 
     def _take(self) -> RegisterAsked | None:
@@ -71,17 +82,19 @@ class TriggerChecks:
         return None
 
 
-def check(request: ing.CEPTriggerRequest, rules: TriggerRules) -> Sound | Refused:
+def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownFunctions) -> Sound | Refused:
     try:
         checked = check_trigger(request, rules)
         compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
         period = compiled.options.period_seconds or _DEFAULT_BAR_SECONDS if compiled.is_on_bars else 0
         if period > WEEK_SECONDS:
             raise InvalidRequest(f"bars of {period} seconds are not made; a bar lasts from 1 second to one week")
+        if checked.function is not None:
+            functions.check(checked.function)
     except TriggerRejected as error:
         hint = f" ({error.hint})" if error.hint else ""
         return Refused(Ack.INVALID_SQL, f"{error.line}:{error.column}: {error.message}{hint}")
-    except InvalidRequest as error:
+    except (InvalidRequest, UdfRefused, UdfFailed) as error:
         text = str(error)
         return Refused(Ack.ERROR, text[:1].upper() + text[1:].removesuffix(".") + ".")
     except Exception:

@@ -83,7 +83,7 @@ class TriggerDesk:
         settings = config.triggers
         self._state = TriggerState(config.limits, settings.max_triggers, settings.activation_timeout_seconds)
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self.checks = TriggerChecks(settings, self.ask)
+        self.checks = TriggerChecks(settings, self.ask, config.functions)
         #: Removals that wait for the last events of their triggers: where these end.
         self._awaited: dict[int, dict[int, int] | None] = {}
         self._to_tell: dict[Notice, None] = {}

@@ -1,7 +1,7 @@
 """What a registered trigger asks for: its text checked against the real inputs, its options, its warnings."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import pyarrow as pa
@@ -9,11 +9,12 @@ import pyarrow as pa
 from bus.api import partition_of
 from cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
 from cep.binder import closest
-from cep.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan
+from cep.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
 from cep.tokens import TokenKind, tokenize
 from core.errors import InvalidRequest
 from core.settings import TriggersSettings
 from protobuf.ingestor_pb2 import CEPTriggerRequest
+from triggers.udf.asked import FunctionAsked
 
 __all__ = [
     "INPUTS",
@@ -97,13 +98,16 @@ class TriggerRules:
 
 @dataclass(frozen=True, slots=True)
 class TriggerOptions:
-    """Parameters with a meaning of their own; 0 = not given."""
+    """Parameters with a meaning of their own; 0 = not given. `function`: what the rows go through; a trigger with one
+    shares its stream with no other, so that it is no part of what such have in common.
+    """
 
     period_seconds: int = 0
     revisions: bool = False
     cooldown_ns: int = 0
     deadman_ns: int = 0
     lookback_ns: int = 0
+    function: FunctionAsked | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "TriggerOptions":
@@ -118,7 +122,12 @@ class TriggerOptions:
             round(_seconds(parameters, name) * _SECOND)
             for name in ("cooldown_seconds", "deadman_seconds", "lookback_seconds")
         )
-        return cls(int(period), revisions == "true", cooldown, deadman, lookback)
+        function = FunctionAsked.of(parameters)
+        if function is not None and cooldown:
+            raise TriggerRejected(
+                "cooldown_seconds and udf do not go together: the function decides how often it says something"
+            )
+        return cls(int(period), revisions == "true", cooldown, deadman, lookback, function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +151,22 @@ class CompiledTrigger:
         """A row that decides alone needs no past."""
         return self.options.lookback_ns > 0 and not self.is_stateless
 
+    @property
+    def runs_alone(self) -> bool:
+        """Whether its stream is shared with no other trigger."""
+        return self.query.needs_merge or self.looks_back or self.options.function is not None
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedTrigger:
     """A sound trigger. `warnings`: for its acknowledgement. `is_joint`: it takes the rows of several partitions of the
-    bus together, so that its id belongs in TABLE_JOINT_TRIGGERS before its control is published.
+    bus together, so that its id belongs in TABLE_JOINT_TRIGGERS before its control is published. `function`: still to
+    be checked against the operator's.
     """
 
     warnings: tuple[str, ...]
     is_joint: bool
+    function: FunctionAsked | None = None
 
 
 def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None, others: int = 0) -> CheckedTrigger:
@@ -175,16 +191,18 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
             "lookback_seconds needs named tickers: the past of all of them is not read",
             hint="name the tickers, or leave lookback_seconds out",
         )
-    warnings = (*compiled.query.warnings, *_unused(request.sql_pattern, request.parameters))
+    function = compiled.options.function
+    unsaid = request.parameters.keys() - dict(() if function is None else function.parameters).keys()
+    warnings = (*compiled.query.warnings, *_unused(request.sql_pattern, unsaid))
     if compiled.options.lookback_ns and not compiled.looks_back:
         warnings += ("lookback_seconds changes nothing: this text looks at one row alone",)
-    return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions))
+    return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions), function)
 
 
-def _unused(sql: str, parameters: Mapping[str, str]) -> tuple[str, ...]:
+def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
     """A sentence for each parameter that means nothing: a name with a slip would be passed over in silence."""
     named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
-    found = sorted(parameters.keys() - named - _OPTIONS)
+    found = sorted(parameters - named - _OPTIONS)
     return tuple(f"nothing uses the parameter {name[:60]}. {closest(name, _OPTIONS | named)}".strip() for name in found)
 
 
@@ -214,7 +232,7 @@ def _compiled(
         limits=Limits(retained_rows=retained_rows),
         partitions_close=partitions_close,
     )
-    stateless = all(isinstance(node, Scan | Filter | Project | Renamed | Narrowed) for node in query.nodes)
+    stateless = all(isinstance(node, Scan | Union | Filter | Project | Renamed | Narrowed) for node in query.nodes)
     holds = not any(isinstance(node, Group | Join) for node in query.nodes)
     is_stateless = stateless and not query.needs_merge
     # Past rows are told from live ones by columns that the text need not name.

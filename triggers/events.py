@@ -1,7 +1,7 @@
 """Result rows of a trigger as CEPTriggerEvents, under ids that every repetition of the work gives again."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from cep.types import Kind, SqlType, flink_name
 from protobuf import value_columns
 from protobuf.ingestor_pb2 import ResultSchema
 
-__all__ = ["MAX_EVENT_BYTES", "Fired", "Firing", "firings", "schema_of", "silence"]
+__all__ = ["MAX_EVENT_BYTES", "Fired", "Firing", "Matches", "firings", "point_event", "schema_of", "silence"]
 
 #: Of the rows of one event; an event with more says `truncated` and has the first ones.
 MAX_EVENT_BYTES = 1 << 20
@@ -124,7 +124,7 @@ def firings(
         return []
     encoded = [_encoded(events.table.column(place), kind) for place, (_, kind) in enumerate(columns)]
     rows = list(map(b"".join, zip(*encoded, strict=True))) if encoded else [b""] * count
-    matches = _Matches.of(events)
+    matches = Matches.of(events)
     stamps = value_columns.varints(np.maximum(matches.last_time, 0), _TIMESTAMP)
     contexts = matches.contexts(events)
     found: list[Firing] = []
@@ -170,8 +170,17 @@ def silence(
     return Firing(identity, ticker, time_ns, stamp, (b"".join(cells),), _entry("deadman", b"true")), schema
 
 
+def point_event(
+    identity: str, ticker: str, time_ns: int, columns: Mapping[str, str], rows: Sequence[bytes]
+) -> tuple[Firing, bytes]:
+    """The event of what a trigger's function has put out; and its schema. `columns`: Flink SQL names of their types."""
+    stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
+    schema = _schema(list(columns), list(columns.values()))
+    return Firing(f"'udf', {identity}", ticker, time_ns, stamp, rows, _entry("match_number", b"0")), schema
+
+
 @dataclass(frozen=True, slots=True)
-class _Matches:
+class Matches:
     """One entry a match, or a row that stands alone: its result rows from `starts` to `ends`, and what tells it."""
 
     starts: NDArray[np.int64]
@@ -182,7 +191,7 @@ class _Matches:
     last_time: NDArray[np.int64]
 
     @classmethod
-    def of(cls, events: Events) -> "_Matches":
+    def of(cls, events: Events) -> "Matches":
         count = events.table.num_rows
         context = events.context
         if context is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from protobuf.ingestor_pb2 import CEPTriggerEvent
 from triggers.events import Fired
 from triggers.lookback import LookbackRequest
+from triggers.udf.rows import FunctionInput
 
 __all__ = ["TriggerOutput", "TriggerReport"]
 
@@ -22,12 +23,14 @@ class TriggerReport:
 @dataclass(slots=True)
 class TriggerOutput:
     """`late_rows`: per ticker the trades that came behind their watermark. `is_changed`: the state is another now.
-    `lookbacks`: of triggers that begin with this call; `look_back` takes their rows before the next one.
+    `lookbacks`: of triggers that begin with this call; `look_back` takes their rows before the next one. `functions`:
+    rows that are no events yet, but go through the functions that their triggers name.
     """
 
     fired: list[Fired] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
     lookbacks: list[LookbackRequest] = field(default_factory=list)
+    functions: list[FunctionInput] = field(default_factory=list)
     late_rows: dict[str, int] = field(default_factory=dict)
     is_changed: bool = False
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
+from cep import Events
 from protobuf import records_pb2 as records
 from triggers.asked_for import Ages
 from triggers.check import CompiledTrigger, TriggerRules
@@ -24,6 +25,7 @@ from triggers.rows import ticker_of
 from triggers.saved import SavedRegistry, archive_of, packed_rows, parts_of, read_meta, unpacked_rows, written_meta
 from triggers.silences import silences
 from triggers.streams import Shard, Trigger
+from triggers.udf.rows import FunctionInput, frames_of
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
 
@@ -174,6 +176,9 @@ class TriggerPartition:
         """`is_reached`: there may be rows that were asked for."""
         try:
             events, is_truncated = shard.feed(label, moved, self._ages(shard, label) if is_reached else None)
+            if shard.compiled.options.function is not None:
+                self._to_function(shard, events, output)
+                return
             found = firings(events, shard.compiled.query.columns, label, shard.compiled.numbers_hold, is_truncated)
         except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
             owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
@@ -190,6 +195,15 @@ class TriggerPartition:
             owner = shard.owner_of(firing.ticker)
             if owner is not None:
                 _fire(self.triggers[owner], label, firing, schema, shard.compiled, output)
+
+    def _to_function(self, shard: Shard, events: Events, output: TriggerOutput) -> None:
+        function, query = shard.compiled.options.function, shard.compiled.query
+        if events.table.num_rows and function is not None:
+            trigger = self.triggers[shard.sole]
+            frames = frames_of(events, query.columns, query.input_name)
+            output.functions.append(
+                FunctionInput(trigger.trigger_id, trigger.version, dict(function.parameters), frames)
+            )
 
     def _ages(self, shard: Shard, label: int) -> Ages:
         def registered_at(ticker: str) -> int | None:

@@ -9,6 +9,7 @@ from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigge
 from triggers.lookback import LookbackRequest
 from triggers.outcome import TriggerOutput, TriggerReport
 from triggers.streams import Common, Saved, Shard, Text, Trigger
+from triggers.udf.rows import FunctionInput
 
 __all__ = ["Registry"]
 
@@ -123,6 +124,8 @@ class Registry:
 
     def _remove(self, trigger: Trigger, output: TriggerOutput) -> None:
         self._detach(trigger)
+        if "udf" in trigger.parameters:
+            output.functions.append(FunctionInput(trigger.trigger_id, trigger.version, {}))
         output.withdraw(trigger.trigger_id)
         del self.triggers[trigger.trigger_id]
 
@@ -150,7 +153,7 @@ class Registry:
 
     # ---- streams
     def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
-        is_alone = compiled.query.needs_merge or not trigger.tickers or compiled.looks_back
+        is_alone = compiled.runs_alone or not trigger.tickers
         common = Common.of(compiled, trigger.text, is_alone)
         if not is_alone:
             taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))

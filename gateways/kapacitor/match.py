@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,12 +19,12 @@ from gateways.kapacitor.ohlc import batch_of
 from gateways.kapacitor.rules import registered_rule
 from protobuf.udf_superset_pb2 import Point, Response
 from triggers.check import INPUTS
+from triggers.udf.points import plain, put_field
 
 __all__ = ["Matcher", "Table", "make"]
 
 _KINDS = {"double": pa.float64(), "int": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
 _SIZES = struct.Struct("<I")
-_MAX_INT = (1 << 63) - 1
 
 
 def make(open_bus: Callable[[], Bus], options: Options, *, is_batch: bool) -> "Matcher":
@@ -245,7 +244,7 @@ class Matcher:
         """One point an event, in its group. Values that no field can hold are left out, and counted in `not_sent`."""
         made = []
         columns = [(name, events.table.column(place)) for place, (name, _) in enumerate(self.query.columns)]
-        cells = [(name, _plain(column)) for name, column in columns]
+        cells = [(name, plain(column)) for name, column in columns]
         context = events.context
         numbers = [0] * len(events.ticker) if context is None else context.match_number.tolist()
         # As of the platform's own events: the last row of a match, where a row is not one by itself.
@@ -255,7 +254,7 @@ class Matcher:
             point.CopyFrom(self._headers[ticker])
             point.time = time
             for name, values in cells:
-                if values[row] is not None and name not in point.tags and not _put(point, name, values[row]):
+                if values[row] is not None and name not in point.tags and not put_field(point, name, values[row]):
                     self.counts["not_sent"] += 1
             point.fieldsInt["match_number"] = numbers[row]
             made.append(point)
@@ -317,33 +316,6 @@ def _goes_by_arrival(query: StreamQuery) -> bool:
 def _clock_of(clock: Any, ticker: str) -> Any:
     watermarks = {ticker: clock.watermarks[ticker]} if ticker in clock.watermarks else {}
     return type(clock)(watermarks, {ticker} & clock.closed)
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Values that fields can hold: times and intervals as nanoseconds, dates as text."""
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
-    elif pa.types.is_duration(kind):
-        column = column.cast(pa.duration("ns")).cast(pa.int64())
-    elif pa.types.is_date(kind):
-        column = column.cast(pa.string())
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def _put(point: Point, name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        point.fieldsBool[name] = value
-    elif isinstance(value, int) and -_MAX_INT <= value <= _MAX_INT:
-        point.fieldsInt[name] = value
-    elif isinstance(value, float) and math.isfinite(value):
-        point.fieldsDouble[name] = value
-    elif isinstance(value, str):
-        point.fieldsString[name] = value
-    else:
-        return False
-    return True
 
 
 def _packed(table: pa.Table) -> bytes:

@@ -47,6 +47,10 @@ def _point(x: int, symbol: str = "BTC", time: int = 1) -> Request:
     return point_request(time, "trades", ["symbol"], {"symbol": symbol}, {"x": x})
 
 
+def _batch(*numbers: int) -> list[Request]:
+    return batch_requests([_point(x, time=time).point for time, x in enumerate(numbers, 1)], end_ns=60)
+
+
 def _sums(outcome: BatchOutcome) -> list[int]:
     return [point.fieldsInt["sum"] for output in outcome.outputs for point in output.points]
 
@@ -70,7 +74,7 @@ def test_outputs_keep_what_makes_their_group() -> None:
 
 
 def test_batches_go_in_and_come_out_whole() -> None:
-    requests = batch_requests("trades", {"symbol": "BTC"}, [(1, {"x": 1}), (2, {"x": 2})], end_ns=60)
+    requests = _batch(1, 2)
     with _hosted(_settings("batch")) as hosted:
         assert hosted.check().wants == EdgeType.BATCH
         (output,) = hosted.run(1, requests, b"").outputs
@@ -84,10 +88,8 @@ def test_batches_go_in_and_come_out_whole() -> None:
 def test_misbehaviour_costs_one_restart_and_no_output(mode: str, tmp_path: Path) -> None:
     is_batch = mode.startswith("batch")
     with _hosted(_settings(mode, tmp_path / "note")) as hosted:
-        rows = [(1, {"x": 1}), (2, {"x": 13}), (3, {"x": 2})]
-        requests = (
-            batch_requests("trades", {"symbol": "BTC"}, rows, 60) if is_batch else [_point(f["x"]) for _, f in rows]
-        )
+        numbers = 1, 13, 2
+        requests = _batch(*numbers) if is_batch else [_point(x) for x in numbers]
         outcome = hosted.run(1, requests, b"")
         assert _sums(outcome) == [1, 14, 16]
         assert (hosted.counts.failures, hosted.counts.uses) == (1, 2)

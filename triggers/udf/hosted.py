@@ -7,6 +7,7 @@ again, here or after a restart, is told by its number, and begins from the state
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import tenacity
 
@@ -16,11 +17,12 @@ from protobuf.udf_superset_pb2 import EdgeType, InfoResponse, Option, Request
 from triggers.udf.options import Call, UdfRefused, checked_options
 from triggers.udf.use import Output, StateRefused, UdfFailed, Use, ask_info
 
-__all__ = ["BatchOutcome", "HostCounts", "HostedFunction"]
+__all__ = ["ATTEMPTS", "BatchOutcome", "HostCounts", "HostedFunction"]
 
 log = get_logger()
 ATTEMPTS = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -74,6 +76,10 @@ class HostedFunction:
             self._info = info
         return self._info
 
+    def wants(self) -> EdgeType:
+        """The edge that `run` must be given requests of. Raises as `run` does."""
+        return self._tried(lambda: self.check().wants)
+
     def run(self, number: int, requests: Sequence[Request], before: bytes) -> BatchOutcome:
         """Batch `number`: `requests` are its points, or begins, points and ends, in their order; `before`: the state
         after the batch in front of it, empty at the very begin.
@@ -81,16 +87,7 @@ class HostedFunction:
         Raises UdfRefused for options that the function does not take, and UdfFailed when the last attempt failed: the
         batch may be run again.
         """
-        for attempt in tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.attempts),
-            wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
-            retry=tenacity.retry_if_exception_type(UdfFailed),
-            sleep=self.pause,
-            reraise=True,
-        ):
-            with attempt:
-                return self._run(number, requests, before)
-        raise AssertionError("the last attempt returns or raises")
+        return self._tried(lambda: self._run(number, requests, before), number)
 
     def close(self) -> None:
         """Ends the function politely; its last words belong to no batch and are dropped. The next `run` begins anew."""
@@ -99,19 +96,32 @@ class HostedFunction:
             use.stop()
             self.counts.unasked += use.unasked
 
+    def _tried(self, work: Callable[[], T], number: int | None = None) -> T:
+        """`work`, again where it fails with UdfFailed."""
+        for attempt in tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self.attempts),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+            retry=tenacity.retry_if_exception_type(UdfFailed),
+            sleep=self.pause,
+            reraise=True,
+        ):
+            with attempt:
+                try:
+                    return work()
+                except UdfFailed as error:
+                    self.counts.failures += 1
+                    log.warning("udf_failed", udf=self.name, task=self.task_id, batch=number, reason=str(error))
+                    self._drop()
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
     def _run(self, number: int, requests: Sequence[Request], before: bytes) -> BatchOutcome:
-        try:
-            use = self._use_at(number - 1, before)
-            self._at = None
-            use.send(requests)
-            use.ask("snapshot", Request())
-            use.settle()
-            outcome = BatchOutcome(use.take_outputs(), use.newest_state)
-        except UdfFailed as error:
-            self.counts.failures += 1
-            log.warning("udf_failed", udf=self.name, task=self.task_id, batch=number, reason=str(error))
-            self._drop()
-            raise
+        use = self._use_at(number - 1, before)
+        self._at = None
+        use.send(requests)
+        use.ask("snapshot", Request())
+        use.settle()
+        outcome = BatchOutcome(use.take_outputs(), use.newest_state)
         self._at = number
         return outcome
 

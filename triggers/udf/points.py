@@ -1,13 +1,18 @@
-"""Rows as the points and batches that a function expects from its daemon."""
+"""Rows as the points and batches that a function expects from its daemon, and points as values again."""
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from protobuf.udf_superset_pb2 import Point, Request
 
-__all__ = ["batch_requests", "group_id", "point_request"]
+__all__ = ["TICKER", "Value", "batch_requests", "field_values", "group_id", "plain", "point_request", "put_field"]
 
 Value = bool | int | float | str
+#: The tag that rows of a trigger are grouped by.
+TICKER = "ticker"
 _INT64 = 1 << 63
 
 
@@ -34,41 +39,65 @@ def point_request(
     point.group = group_id(name, dimensions, tags, by_name)
     point.dimensions.extend(dimensions)
     point.tags.update(tags)
-    _put(point, fields)
+    for field, value in fields.items():
+        put_field(point, field, value)
     return request
 
 
-def batch_requests(
-    name: str,
-    tags: Mapping[str, str],
-    rows: Sequence[tuple[int, Mapping[str, Value | None]]],
-    end_ns: int,
-    by_name: bool = False,
-) -> list[Request]:
-    """A closed window of the group that `tags` make, as begin, points and end. `rows`: time and fields."""
+def batch_requests(points: Sequence[Point], end_ns: int) -> list[Request]:
+    """Points of a stream, of one name, as a closed batch: begin, points and end. Its group is that of the tags that all
+    of them share.
+    """
+    if not points:
+        return []
+    name, by_name = points[0].name, points[0].byName
+    tags = dict(set.intersection(*(set(point.tags.items()) for point in points)))
     group = group_id(name, sorted(tags), tags, by_name)
     begin, end = Request(), Request()
-    begin.begin.name, begin.begin.group, begin.begin.byName, begin.begin.size = name, group, by_name, len(rows)
+    begin.begin.name, begin.begin.group, begin.begin.byName, begin.begin.size = name, group, by_name, len(points)
     begin.begin.tags.update(tags)
     end.end.name, end.end.group, end.end.byName, end.end.tmax = name, group, by_name, end_ns
     end.end.tags.update(tags)
-    points = []
-    for time_ns, fields in rows:
-        request = Request()
-        request.point.time, request.point.group = time_ns, group
-        request.point.tags.update(tags)
-        _put(request.point, fields)
-        points.append(request)
-    return [begin, *points, end]
+    found = [begin]
+    for point in points:
+        inner = Request(point=point)
+        # Said by begin and end.
+        for said in ("name", "database", "retentionPolicy", "dimensions", "byName"):
+            inner.point.ClearField(said)
+        inner.point.group = group
+        found.append(inner)
+    return [*found, end]
 
 
-def _put(point: Point, fields: Mapping[str, Value | None]) -> None:
-    for name, value in fields.items():
-        if isinstance(value, bool):
-            point.fieldsBool[name] = value
-        elif isinstance(value, int) and -_INT64 <= value < _INT64:
-            point.fieldsInt[name] = value
-        elif isinstance(value, float) and math.isfinite(value):
-            point.fieldsDouble[name] = value
-        elif isinstance(value, str):
-            point.fieldsString[name] = value
+def put_field(point: Point, name: str, value: Any) -> bool:
+    """Whether `value` is one that a field can hold."""
+    if isinstance(value, bool):
+        point.fieldsBool[name] = value
+    elif isinstance(value, int) and -_INT64 <= value < _INT64:
+        point.fieldsInt[name] = value
+    elif isinstance(value, float) and math.isfinite(value):
+        point.fieldsDouble[name] = value
+    elif isinstance(value, str):
+        point.fieldsString[name] = value
+    else:
+        return False
+    return True
+
+
+def field_values(point: Point) -> dict[str, Value]:
+    """Of a name in two maps the value that the daemon would take."""
+    values: dict[str, Value] = dict(point.fieldsString)
+    return values | dict(point.fieldsInt) | dict(point.fieldsDouble) | dict(point.fieldsBool)
+
+
+def plain(column: pa.ChunkedArray) -> list[Any]:
+    """Values that fields can hold: times and intervals as nanoseconds, dates as text."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+    elif pa.types.is_duration(kind):
+        column = column.cast(pa.duration("ns")).cast(pa.int64())
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.string())
+    values: list[Any] = column.to_pylist()
+    return values

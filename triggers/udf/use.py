@@ -54,7 +54,8 @@ def ask_info(settings: KapacitorFunctionSettings, log_line: LogLine) -> InfoResp
     """What a function says of itself, by a use of its own, as the daemon asks at its start. Raises UdfFailed."""
     use = Use(settings, EdgeType.STREAM, log_line)
     try:
-        return use.ask("info", Request()).info
+        # Whoever asks this has a client waiting.
+        return use.ask("info", Request(), settings.timeout_seconds).info
     finally:
         use.stop()
 
@@ -124,14 +125,14 @@ class Use:
         for request in requests:
             self._put(udf_frames.encode(request))
 
-    def ask(self, kind: str, request: Request) -> Response:
+    def ask(self, kind: str, request: Request, within_seconds: float = ANSWER_SECONDS) -> Response:
         """Its answer, behind everything that was sent before."""
         getattr(request, kind).SetInParent()
         with self._changed:
             self._asked, self._answer = kind, None
         self._put(udf_frames.encode(request))
         with self._changed:
-            self._wait_for(lambda: self._answer is not None, kind)
+            self._wait_for(lambda: self._answer is not None, kind, within_seconds)
             answer, self._answer = self._answer, None
             assert answer is not None
             return answer
@@ -286,12 +287,12 @@ class Use:
         self._batch = None
         self._outputs.append(Output(points, begin, response.end))
 
-    def _wait_for(self, is_done: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + ANSWER_SECONDS
+    def _wait_for(self, is_done: Callable[[], bool], what: str, within_seconds: float = ANSWER_SECONDS) -> None:
+        end = time.monotonic() + within_seconds
         while not is_done():
             self._check()
             if (left := end - time.monotonic()) <= 0:
-                self._fail(f"no answer to {what} for {ANSWER_SECONDS:g} s")
+                self._fail(f"no answer to {what} for {within_seconds:g} s")
                 self._check()
             self._changed.wait(left)
 

@@ -32,10 +32,17 @@ def test_point_has_fields_by_their_types_and_none_for_null() -> None:
 
 
 def test_batch_says_its_size_at_the_begin_and_its_time_at_the_end() -> None:
-    begin, point, end = batch_requests("cpu", {"b": "2", "a": "1"}, [(5, {"x": 1})], end_ns=9, by_name=True)
-    assert (begin.begin.size, begin.begin.byName, begin.begin.group) == (1, True, "cpu\na=1,b=2")
-    assert (point.point.time, point.point.group) == (5, "cpu\na=1,b=2")
+    points = [
+        point_request(time, "cpu", ["a", "b"], {"b": "2", "a": "1", "c": str(time)}, {"x": 1}, by_name=True).point
+        for time in (5, 6)
+    ]
+    begin, point, _, end = batch_requests(points, end_ns=9)
+    assert (begin.begin.size, begin.begin.byName, begin.begin.group) == (2, True, "cpu\na=1,b=2")
+    assert (point.point.time, point.point.group, dict(point.point.tags)) == (5, "cpu\na=1,b=2", dict(points[0].tags))
+    # Of a point in a batch the daemon sends no more.
+    assert (point.point.name, list(point.point.dimensions), point.point.byName) == ("", [], False)
     assert (end.end.tmax, dict(end.end.tags)) == (9, {"a": "1", "b": "2"})
+    assert batch_requests([], end_ns=9) == []
 
 
 def test_options_keep_the_order_of_the_calls() -> None:

@@ -1,0 +1,78 @@
+"""What a client hears at once of a trigger that names a function of the operator's."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.settings_gateways import KapacitorFunctionSettings
+from protobuf.ingestor_pb2 import CEPTriggerRequest
+from relay.trigger_checks import check
+from relay.trigger_events import Ack, Refused, Sound
+from triggers.check import TriggerRules
+from triggers.udf.known import KnownFunctions
+
+ROOT = Path(__file__).resolve().parents[2]
+FUNCTIONS = {
+    "sums": KapacitorFunctionSettings(
+        prog=sys.executable,
+        args=(str(ROOT / "tests" / "triggers" / "udf" / "function.py"),),
+        env={"PYTHONPATH": str(ROOT)},
+        timeout_seconds=20,
+    ),
+    "gone": KapacitorFunctionSettings(prog="/no/such/program"),
+}
+
+
+@pytest.fixture(scope="module")
+def functions() -> KnownFunctions:
+    return KnownFunctions(FUNCTIONS)
+
+
+def _outcome(functions: KnownFunctions, sql: str = "price > 1", **parameters: str) -> Sound | Refused:
+    return check(CEPTriggerRequest(trigger_id="t", sql_pattern=sql, parameters=parameters), TriggerRules(), functions)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"udf.times": "2"}, {"udf.label": "'a', INTERVAL '5' SECOND; 'b', INTERVAL '1' MINUTE"}]
+)
+def test_function_that_takes_the_options_is_sound(functions: KnownFunctions, options: dict[str, str]) -> None:
+    assert _outcome(functions, udf="sums", **options) == Sound((), False, 0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "told"),
+    [
+        (
+            {"udf": "/bin/sh"},
+            Ack.ERROR,
+            "There is no function '/bin/sh'; the settings of this platform have gone, sums.",
+        ),
+        ({"udf": "sums", "udf.nope": "1"}, Ack.ERROR, "no option 'nope'; it has label, times"),
+        ({"udf": "sums", "udf.times": "2.0"}, Ack.ERROR, "argument 1 of the option times is DOUBLE, expected INT"),
+        ({"udf": "sums", "udf.times": "two"}, Ack.INVALID_SQL, "the parameter udf.times is no literal"),
+        ({"udf": "gone"}, Ack.ERROR, "The function gone cannot be asked what it is: it cannot be started"),
+        ({"udf": "sums", "cooldown_seconds": "1"}, Ack.INVALID_SQL, "do not go together"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_a_reason(
+    functions: KnownFunctions, parameters: dict[str, str], status: int, told: str
+) -> None:
+    outcome = _outcome(functions, **parameters)
+    assert isinstance(outcome, Refused)
+    assert outcome.status == status
+    assert told in outcome.text
+
+
+def test_function_is_asked_once_a_minute_and_one_that_fails_not_for_each_client(tmp_path: Path) -> None:
+    notes = tmp_path / "asked"
+    script = f"echo x >> {notes}; exec {sys.executable} {FUNCTIONS['sums'].args[0]}"
+    sums = FUNCTIONS["sums"].model_copy(update={"prog": "/bin/sh", "args": ("-c", script)})
+    fails = FUNCTIONS["sums"].model_copy(update={"prog": "/bin/sh", "args": ("-c", f"echo y >> {notes}; exit 3")})
+    now = [0.0]
+    functions = KnownFunctions({"sums": sums, "fails": fails}, clock=lambda: now[0])
+    for second in (0.0, 14.0, 16.0, 59.0, 61.0):
+        now[0] = second
+        assert isinstance(_outcome(functions, udf="sums"), Sound)
+        assert isinstance(_outcome(functions, udf="fails"), Refused)
+    assert notes.read_text().split() == ["x", "y", "y", "y", "x"]

@@ -1,0 +1,139 @@
+"""Result rows of a trigger as the points that its function takes, and the points that come back as its events."""
+
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cep import Events
+from cep.types import SqlType
+from protobuf import udf_frames, value_columns
+from protobuf.udf_frames import FrameReader
+from protobuf.udf_superset_pb2 import EdgeType, Point, Request
+from triggers.events import Fired, Matches, point_event
+from triggers.udf.points import TICKER, Value, batch_requests, field_values, plain, point_request
+from triggers.udf.use import Output
+
+__all__ = ["FunctionInput", "fired_by", "frames_of", "requests_of"]
+
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInput:
+    """What a micro-batch has for the function of one trigger. `parameters`: that name it; none says that the trigger
+    has ended. `frames`: see `frames_of`.
+    """
+
+    trigger_id: str
+    version: int
+    parameters: Mapping[str, str]
+    frames: bytes = b""
+
+    @property
+    def is_end(self) -> bool:
+        return not self.parameters
+
+    def content(self) -> bytes:
+        """`parameters` and `frames`."""
+        head = json.dumps(dict(self.parameters)).encode()
+        return _LENGTH.pack(len(head)) + head + self.frames
+
+    @classmethod
+    def of(cls, trigger_id: str, version: int, content: bytes) -> "FunctionInput":
+        (length,) = _LENGTH.unpack_from(content)
+        at = _LENGTH.size + length
+        return cls(trigger_id, version, json.loads(content[_LENGTH.size : at]), content[at:])
+
+
+def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str) -> bytes:
+    """A frame for each row, a point named `name` in the group of its ticker; behind the rows of each event an `end`."""
+    cells = [(column, plain(events.table.column(place))) for place, (column, _) in enumerate(columns)]
+    ends = set((Matches.of(events).ends - 1).tolist())
+    found = []
+    for row, (ticker, time_ns) in enumerate(zip(events.ticker, events.time.tolist(), strict=True)):
+        tags = {TICKER: ticker} if ticker else {}
+        fields = {column: values[row] for column, values in cells if column not in tags}
+        found.append(udf_frames.encode(point_request(time_ns, name, list(tags), tags, fields)))
+        if row in ends:
+            end = Request()
+            end.end.tmax = time_ns
+            found.append(udf_frames.encode(end))
+    return b"".join(found)
+
+
+def requests_of(frames: bytes, wants: EdgeType) -> list[Request]:
+    """As the function wants them: points of a stream, or each event a batch."""
+    pieces = iter((frames, b""))
+    requests = iter(FrameReader(lambda _: next(pieces), Request, limit=len(frames)).next, None)
+    if wants == EdgeType.STREAM:
+        return [request for request in requests if request.HasField("point")]
+    found: list[Request] = []
+    points: list[Point] = []
+    for request in requests:
+        if request.HasField("point"):
+            points.append(request.point)
+        else:
+            found += batch_requests(points, request.end.tmax)
+            points = []
+    return found
+
+
+def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, batch: str) -> list[Fired]:
+    """An event for each point, or each batch of points. `batch`: what tells these outputs from those of all other
+    micro-batches; the place among them tells an event from the others.
+    """
+    found = []
+    for place, output in enumerate(outputs):
+        if not output.points:
+            continue
+        rows = [_row_of(point, output) for point in output.points]
+        columns = _columns_of(rows)
+        cells = [b"".join(_cell(row.get(name), kind) for name, kind in columns.items()) for row in rows]
+        tags = output.points[-1].tags if output.end is None else output.end.tags
+        time_ns = max(point.time for point in output.points)
+        told, schema = point_event(f"{batch}, {place}", tags.get(TICKER, ""), time_ns, columns, cells)
+        found.append(told.event(trigger_id, version, schema))
+    return found
+
+
+def _row_of(point: Point, output: Output) -> dict[str, tuple[str, Value]]:
+    """By name the kind and value of time, tags and fields; a field hides a tag of its name."""
+    row: dict[str, tuple[str, Value]] = {"time": ("TIMESTAMP_LTZ(9)", point.time)}
+    for tags in (output.end.tags if output.end is not None else {}, point.tags):
+        row |= {name: ("STRING", value) for name, value in sorted(tags.items())}
+    return row | {name: (_kind_of(value), value) for name, value in sorted(field_values(point).items())}
+
+
+def _columns_of(rows: Sequence[Mapping[str, tuple[str, Value]]]) -> dict[str, str]:
+    """Name and type; values of several types are texts, integers among doubles doubles."""
+    kinds: dict[str, str] = {}
+    for row in rows:
+        for name, (kind, _) in row.items():
+            known = kinds.setdefault(name, kind)
+            if known != kind:
+                kinds[name] = "DOUBLE" if {known, kind} == {"BIGINT", "DOUBLE"} else "STRING"
+    return kinds
+
+
+def _kind_of(value: Value) -> str:
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    return "BIGINT" if isinstance(value, int) else "DOUBLE" if isinstance(value, float) else "STRING"
+
+
+def _cell(told: tuple[str, Value] | None, kind: str) -> bytes:
+    if told is None:
+        return value_columns.NULL
+    value = told[1]
+    if kind == "BOOLEAN":
+        return value_columns.booleans(np.array([value]))[0]
+    if kind == "BIGINT":
+        return value_columns.integers(np.array([value]))[0]
+    if kind == "DOUBLE":
+        return value_columns.doubles(np.array([value], np.float64))[0]
+    if kind == "STRING":
+        return value_columns.texts([str(value)])[0]
+    return value_columns.times(np.array([value]))[0]
