@@ -35,6 +35,10 @@ _MAX_ID = str((1 << 63) - 1).encode()
 _MAX_ID_DIGITS = len(_MAX_ID)
 #: Gaps of a ticker whose trades may still come.
 _OPEN_GAPS = 1_000
+ANOTHER_VERSION = (
+    "start the version that wrote it, or stop the platform and remove the folder `live` of its checkpoints, and live bars "
+    "begin anew from the trades that the bus still has (docs/operations.md)"
+)
 
 
 @dataclass(slots=True)
@@ -337,8 +341,11 @@ class LivePartition:
 
     @classmethod
     def load(cls, data: bytes) -> "LivePartition":
-        """Raises ValueError for the bytes of another version."""
-        meta, arrays = saved.unpack(data)
+        """Raises ValueError, which says what helps, for the bytes of another version."""
+        try:
+            meta, arrays = saved.unpack(data)
+        except ValueError as error:
+            raise ValueError(f"{error}; {ANOTHER_VERSION}") from error
         makers = [saved.load(arrays[f"maker{number}"].tobytes()) for number in range(2)]
         partition = cls(makers[0].lateness_ns, makers[0].horizon_ns)
         partition.makers = makers

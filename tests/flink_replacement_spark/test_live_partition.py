@@ -201,3 +201,9 @@ def test_numbers_that_do_not_fit_64_bits_are_texts(partition: LivePartition) -> 
         [_batch(1, (1, "9223372036854775808", 2.0), (1, "9223372036854775807", 3.0))], [_covered(), _clock(60, 2)]
     )
     assert _bars(output) == [(TICKER, 60, 0, 2.0, 3.0, 0.2, 2, 0, True)]
+
+
+def test_a_state_of_another_version_says_what_helps(partition: LivePartition) -> None:
+    state = partition.save()
+    with pytest.raises(ValueError, match=r"^this state has version 9, .* remove the folder `live` of its checkpoints"):
+        LivePartition.load(b"\x09" + state[1:])
