@@ -13,7 +13,7 @@ from candlewright.cli.loading import settings_for
 from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout, yes_or_no
 from candlewright.cli.progress import RequestProgress
 from candlewright.client import Client, History, RequestTimedOut, connect
-from candlewright.client.operations import Range
+from candlewright.client.records import Range
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from core.errors import CandlewrightError, InvalidRequest
 from core.settings import Settings

@@ -6,9 +6,10 @@ from os import PathLike
 from candlewright.client.feed import Feed
 from candlewright.client.history import History
 from candlewright.client.live import Bar, Bars, Tick, Ticks
-from candlewright.client.operations import Operations, Range, fresh_id
+from candlewright.client.operations import Operations
 from candlewright.client.parameters import Parameter, parameter_texts
-from candlewright.client.records import Notification
+from candlewright.client.questions import fresh_id
+from candlewright.client.records import Notification, Range
 from candlewright.client.rows import Rows, rows_from
 from candlewright.client.session import Session
 from candlewright.client.sockets import reachable

@@ -2,9 +2,8 @@
 
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history import History
-from candlewright.client.operations import Range
 from candlewright.client.promised import as_promised
-from candlewright.client.records import Notification
+from candlewright.client.records import Notification, Range
 from core.errors import CandlewrightError
 from core.settings import Settings
 

@@ -1,71 +1,44 @@
 """What can be asked of the platform, as generators of steps: the one copy that both twins run."""
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from candlewright.client.errors import (
     InvalidRequest,
-    InvalidTrigger,
     PlatformRefused,
-    PlatformUnreachable,
     RequestFailed,
     RequestNotFound,
     RequestTimedOut,
-    TriggerNotFound,
 )
+from candlewright.client.legacy_pages import LegacyPages
+from candlewright.client.questions import fresh_id, refused
 from candlewright.client.records import (
     Market,
     Notification,
     Outcome,
-    Registration,
+    Range,
     RequestState,
     Snapshot,
     Submission,
-    TriggerInfo,
     Venue,
 )
-from candlewright.client.session import Operation, Published, Reply, Send, Session, Subscribe, TimedOut, Wait
+from candlewright.client.session import Operation, Published, Reply, Send, Subscribe, TimedOut, Wait
+from candlewright.client.trigger_operations import TriggerOperations
 from protobuf import candlewright_pb2 as cw
 from protobuf import frames
 from protobuf import ingestor_pb2 as ing
 
-M = TypeVar("M", bound=Message)
 Progress = Callable[[int, int], None]
 
-#: Pause before an unanswered question is asked again; it doubles up to the second figure.
-RESEND_SECONDS, RESEND_MAX_SECONDS = 0.5, 4.0
 #: Pause between two questions for the state of a running request; it grows up to the second figure.
 POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0
-#: The same for triggers: their acknowledgement waits for the pipeline.
-TRIGGER_RESEND_SECONDS, TRIGGER_RESEND_MAX_SECONDS = 3.0, 6.0
-#: While another list of triggers is asked for.
-TURN_SECONDS = 0.01
-#: So often the pages of a legacy answer are asked for.
-LOSSES = 5
-#: How long stored candles may take to be read for a legacy request.
-READ_SECONDS = 10.0
 #: How long a running request is followed through silence: parts of the platform may restart meanwhile.
 SILENCE_SECONDS = 60.0
 
-
-_REGISTERED = (ing.CEPTriggerAck.REGISTERED, ing.CEPTriggerAck.ALREADY_REGISTERED)
 #: A number that no topic reaches.
 _BEYOND = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A historical request as the caller means it; `start` and `end` in ns, half-open by open time."""
-
-    ticker: str
-    period_seconds: int
-    start: int
-    end: int
-    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +49,8 @@ class Newest:
     at: int
 
 
-def fresh_id(prefix: str, name: str = "") -> str:
-    """`name`: of the client's key, which its ids begin with."""
-    return "-".join(filter(None, (name, prefix, secrets.token_hex(8))))
-
-
-class Operations:
-    """`timeout_seconds` is how long one answer is waited for, resends included."""
-
-    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float, name: str = "") -> None:
-        self._session = session
-        self._client_id = client_id
-        self._address = address
-        self._timeout_seconds = timeout_seconds
-        self._name = name
-        self._is_listing = False
-        self.response_topic = f"RESPONSE:{client_id}"
+class Operations(TriggerOperations, LegacyPages):
+    """All of them; `timeout_seconds` is how long one answer is waited for, resends included."""
 
     # ---- historical requests
     def submit(self, wanted: Range, request_id: str) -> Operation[Submission]:
@@ -153,7 +112,7 @@ class Operations:
         )
         return _accepted((yield from self._ask(request, ing.SubmitResponse)))
 
-    # ---- venues, snapshots, legacy pages, replay
+    # ---- venues, snapshots, replay
     def venues(self, venue: str = "") -> Operation[list[cw.Venue]]:
         query = cw.VenueQuery(request_id=fresh_id("v", self._name), venue=venue)
         answer = yield from self._ask(query, cw.VenueList)
@@ -202,80 +161,11 @@ class Operations:
                 ask_at = self._session.now + pause
             elif isinstance(answer, Reply):
                 if isinstance(answer.message, cw.Error):
-                    raise _refused(answer.message)
+                    raise refused(answer.message)
                 if isinstance(answer.message, cw.RequestState) and answer.message.state == "done":
                     final = answer.message.notification
                     if final.error_message:
                         raise RequestFailed(request.request_id, final.error_message, Notification.from_message(final))
-
-    def ohlc(self, wanted: Range) -> Operation[list[cw.OHLCV]]:
-        """The legacy request: all pages, in order, unique by open time."""
-        request = ing.OHLCRequest(
-            request_id=fresh_id("o", self._name),
-            ticker=wanted.ticker,
-            start_time=wanted.start,
-            end_time=wanted.end,
-            period_seconds=wanted.period_seconds,
-            limit=wanted.limit,
-        )
-        candles: dict[int, cw.OHLCV] = {}
-        page = yield from self._first_page(request)
-        losses = 0
-        while True:
-            if page.status == ing.Response.NOT_FOUND:
-                raise RequestNotFound(request.request_id, page.error_message or f"nothing of {wanted.ticker} there")
-            if page.status != ing.Response.OK:
-                raise PlatformRefused("ERROR", page.error_message, request.request_id)
-            for data in page.data:
-                candle = cw.OHLCV.FromString(data)
-                candles[candle.open_time] = candle
-            if page.is_final and len(candles) >= page.total_records:
-                return [candles[open_time] for open_time in sorted(candles)]
-            following = None if page.is_final else (yield from self._next_page())
-            if following is None:
-                # Pages were lost on the way: all are asked for again.
-                losses += 1
-                if losses == LOSSES:
-                    text = f"{len(candles)} of {page.total_records} candles came; the rest was lost {losses} times"
-                    raise PlatformRefused("ERROR", text, request.request_id)
-                following = yield from self._first_page(request)
-            page = following
-
-    def _first_page(self, request: ing.OHLCRequest) -> Operation[ing.Response]:
-        """It comes when the request has ended. A relay that was restarted meanwhile knows who waits when it is asked
-        again; the request's state, asked for beside it, tells that somebody is there.
-        """
-        last_heard = self._session.now
-        pause = RESEND_SECONDS
-        complaint: cw.Error | None = None
-        while self._session.now - last_heard < self._timeout_seconds:
-            yield Send(request)
-            yield Send(cw.RequestStateQuery(request_id=request.request_id))
-            until = self._session.now + pause
-            pause = min(pause * 2, RESEND_MAX_SECONDS)
-            while not isinstance(event := (yield Wait(until)), TimedOut):
-                message = event.message if isinstance(event, Reply) else None
-                if isinstance(message, ing.Response):
-                    return message
-                if isinstance(message, cw.RequestState):
-                    last_heard, complaint = self._session.now, None
-                    if message.state == "done":
-                        # The rows are being read: another question would have them read twice.
-                        until = max(until, self._session.now + READ_SECONDS)
-                elif isinstance(message, cw.Error):
-                    complaint = message
-        raise _refused(complaint) if complaint else self._unreachable(last_heard)
-
-    def _next_page(self) -> Operation[ing.Response | None]:
-        """None when it does not come."""
-        until = self._session.now + RESEND_MAX_SECONDS
-        while not isinstance(event := (yield Wait(until)), TimedOut):
-            if isinstance(event, Reply):
-                if isinstance(event.message, ing.Response):
-                    return event.message
-                if isinstance(event.message, cw.Error):
-                    raise _refused(event.message)
-        return None
 
     def replay(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[tuple[int, Message]]]:
         """What a stream topic carried, by sequence; raises PlatformRefused for what is no longer kept."""
@@ -287,136 +177,25 @@ class Operations:
                 records[record.sequence] = frames.decode_body(record.body, frames.ON_TOPIC)
             if record.is_final:
                 return sorted(records.items())
-            record = yield from self._next_of(cw.TopicRecord, request)
+            following = yield from self._next(cw.TopicRecord)
+            if following is None:
+                # A frame was lost: everything is asked for anew.
+                following = yield from self._ask(request, cw.TopicRecord)
+            record = following
 
     def newest(self, topic: str) -> Operation[Newest]:
         # The newest number comes with the refusal of one that lies beyond.
-        request = cw.TopicReplay(topic=topic, from_sequence=_BEYOND)
-        give_up = self._session.now + self._timeout_seconds
-        pause = RESEND_SECONDS
-        while self._session.now < give_up:
-            yield Send(request)
-            until = min(give_up, self._session.now + pause)
-            pause = min(pause * 2, RESEND_MAX_SECONDS)
-            while not isinstance(event := (yield Wait(until)), TimedOut):
-                error = event.message if isinstance(event, Reply) else None
-                if isinstance(error, cw.Error) and error.from_sequence == _BEYOND:
-                    if error.HasField("newest_sequence"):
-                        return Newest(error.newest_sequence, error.at)
-                    raise _refused(error)
-        raise PlatformUnreachable(self._address, self._timeout_seconds, self._name)
+        def pick(message: Message) -> Newest | None:
+            if not isinstance(message, cw.Error) or message.from_sequence != _BEYOND:
+                return None
+            if not message.HasField("newest_sequence"):
+                raise refused(message)
+            return Newest(message.newest_sequence, message.at)
 
-    # ---- triggers
-    def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
-        """Active once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
-        trigger_id = request.trigger_id
-        give_up = self._session.now + timeout_seconds
-        while True:
-            answer, _ = yield from self._acknowledged(request, give_up - self._session.now)
-            if answer.status == ing.CEPTriggerAck.INVALID_SQL:
-                raise InvalidTrigger.parse(request.sql_pattern, answer.error_message)
-            if answer.status in _REGISTERED:
-                warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
-                return Registration(trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
-            found = yield from self.triggers(trigger_id)
-            if not found or not found[0].is_starting:
-                raise PlatformRefused("ERROR", answer.error_message, trigger_id)
-            # It is stored, and the platform tired of waiting for the pipeline before the caller did: the same again.
-            if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
-                raise PlatformRefused("ERROR", f"trigger {trigger_id}: {answer.error_message}", trigger_id)
+        found, _ = yield from self._asked([cw.TopicReplay(topic=topic, from_sequence=_BEYOND)], pick)
+        return found
 
-    def remove_trigger(self, trigger_id: str, timeout_seconds: float) -> Operation[None]:
-        """Raises TriggerNotFound, PlatformRefused, PlatformUnreachable."""
-        was_there = yield from self.triggers(trigger_id)
-        answer, sent = yield from self._acknowledged(cw.TriggerRemove(trigger_id=trigger_id), timeout_seconds)
-        if answer.status in _REGISTERED:
-            return
-        if not was_there:
-            raise TriggerNotFound(trigger_id)
-        # Where the answer to the first question was lost, what it asked for may have been done.
-        if sent == 1 or (yield from self.triggers(trigger_id)):
-            raise PlatformRefused("ERROR", answer.error_message, trigger_id)
-
-    def trigger(self, trigger_id: str) -> Operation[TriggerInfo]:
-        """Raises TriggerNotFound."""
-        for found in (yield from self.triggers(trigger_id)):
-            return found
-        raise TriggerNotFound(trigger_id)
-
-    def triggers(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
-        """What is registered or about to be, by id; of one id alone, or all."""
-        # An answer does not say what was asked, so one question at a time.
-        while self._is_listing:
-            yield Wait(self._session.now + TURN_SECONDS)
-        self._is_listing = True
-        found: dict[str, TriggerInfo] = {}
-        try:
-            query = cw.TriggerQuery(trigger_id=trigger_id, include_starting=True)
-            while True:
-                answer = yield from self._ask(query, cw.TriggerList)
-                page = [TriggerInfo.from_message(each) for each in answer.triggers]
-                found |= {each.trigger_id: each for each in page if trigger_id in ("", each.trigger_id)}
-                last = max((each.trigger_id for each in page), default="")
-                if not answer.has_more or last <= query.after_trigger_id:
-                    return [found[name] for name in sorted(found)]
-                query = cw.TriggerQuery(after_trigger_id=last, include_starting=True)
-        finally:
-            self._is_listing = False
-
-    def _acknowledged(
-        self, message: ing.CEPTriggerRequest | cw.TriggerRemove, timeout_seconds: float
-    ) -> Operation[tuple[ing.CEPTriggerAck, int]]:
-        """The answer, and how often the question was sent until it came; the same again is harmless."""
-        give_up = self._session.now + timeout_seconds
-        pause, sent = TRIGGER_RESEND_SECONDS, 0
-        while self._session.now < give_up:
-            yield Send(message)
-            sent += 1
-            until = min(give_up, self._session.now + pause)
-            pause = min(pause * 2, TRIGGER_RESEND_MAX_SECONDS)
-            while not isinstance(event := (yield Wait(until)), TimedOut):
-                if isinstance(event, Reply):
-                    if isinstance(event.message, ing.CEPTriggerAck):
-                        return event.message, sent
-                    if isinstance(event.message, cw.Error):
-                        raise _refused(event.message)
-        raise PlatformUnreachable(self._address, timeout_seconds, self._name)
-
-    # ---- the three ways to wait
-    def _ask(
-        self, message: Message | Sequence[Message], answer: type[M], heard: list[Published] | None = None
-    ) -> Operation[M]:
-        """Send, and send again, until an `answer` comes; publications that come first go to `heard`."""
-        messages = [message] if isinstance(message, Message) else message
-        give_up = self._session.now + self._timeout_seconds
-        pause = RESEND_SECONDS
-        while self._session.now < give_up:
-            for each in messages:
-                yield Send(each)
-            until = min(give_up, self._session.now + pause)
-            pause = min(pause * 2, RESEND_MAX_SECONDS)
-            while not isinstance(event := (yield Wait(until)), TimedOut):
-                if isinstance(event, Published):
-                    if heard is not None:
-                        heard.append(event)
-                elif isinstance(event, Reply):
-                    if isinstance(event.message, answer):
-                        return event.message
-                    if isinstance(event.message, cw.Error):
-                        raise _refused(event.message)
-        raise PlatformUnreachable(self._address, self._timeout_seconds, self._name)
-
-    def _next_of(self, answer: type[M], request: Message) -> Operation[M]:
-        """The next page; asks for everything anew when it does not come."""
-        until = self._session.now + RESEND_MAX_SECONDS
-        while not isinstance(event := (yield Wait(until)), TimedOut):
-            if isinstance(event, Reply):
-                if isinstance(event.message, answer):
-                    return event.message
-                if isinstance(event.message, cw.Error):
-                    raise _refused(event.message)
-        return (yield from self._ask(request, answer))
-
+    # ---- inside
     def _follow(
         self,
         request_id: str,
@@ -441,7 +220,7 @@ class Operations:
                         request_id, f"request {request_id} has not ended within {timeout_seconds:g} s"
                     )
                 if self._session.now - last_heard > max(SILENCE_SECONDS, self._timeout_seconds):
-                    raise _refused(complaint) if complaint else self._unreachable(last_heard)
+                    raise refused(complaint) if complaint else self._unreachable(last_heard)
                 pause = min(pause * 1.3, POLL_MAX_SECONDS)
                 yield Send(cw.RequestStateQuery(request_id=request_id))
                 continue
@@ -465,9 +244,6 @@ class Operations:
                     yield Send(submitted)
                 elif progress is not None:
                     progress(message.done_candles, message.expected_candles)
-
-    def _unreachable(self, since: float) -> PlatformUnreachable:
-        return PlatformUnreachable(self._address, round(self._session.now - since, 1), self._name)
 
     def _submit_message(self, wanted: Range, request_id: str) -> ing.SubmitHistoricalRequest:
         return ing.SubmitHistoricalRequest(
@@ -507,7 +283,3 @@ def _checked(final: Notification) -> Notification:
     }.get(final.status, "the request failed")
     kind = {Outcome.NOT_FOUND: RequestNotFound, Outcome.TIMEOUT: RequestTimedOut}.get(final.status, RequestFailed)
     raise kind(final.request_id, text, final)
-
-
-def _refused(error: cw.Error) -> PlatformRefused:
-    return PlatformRefused(error.code, error.text, error.request_id)

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history import History
-from candlewright.client.operations import Range
-from candlewright.client.records import Notification
+from candlewright.client.records import Notification, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,10 +1,21 @@
-"""What the client hands to its user: plain values, times in nanoseconds since the epoch (UTC)."""
+"""What the client and its user hand each other: plain values, times in nanoseconds since the epoch (UTC)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A historical request as the caller means it; `start` and `end` in ns, half-open by open time."""
+
+    ticker: str
+    period_seconds: int
+    start: int
+    end: int
+    limit: int | None = None
 
 
 class Outcome(StrEnum):

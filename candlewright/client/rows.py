@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from candlewright.client.history import History
-from candlewright.client.operations import Range
-from candlewright.client.records import Notification
+from candlewright.client.records import Notification, Range
 from core.settings import Settings
 from protobuf import candlewright_pb2 as cw
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history import History
-from candlewright.client.operations import Range
 from candlewright.client.promised import as_promised
-from candlewright.client.records import Notification
+from candlewright.client.records import Notification, Range
 from core.settings import SparkSettings
 from core.spark_connect import connect_session, connect_url
 

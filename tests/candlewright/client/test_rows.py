@@ -11,8 +11,7 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.lake import LakeRows
-from candlewright.client.operations import Range
-from candlewright.client.records import Notification, Outcome
+from candlewright.client.records import Notification, Outcome, Range
 from candlewright.client.rows import legacy_table, rows_from
 from candlewright.client.spark_connect import SparkRows
 from core.settings import Settings

@@ -11,8 +11,8 @@ from candlewright.client.errors import (
     RequestNotFound,
     RequestTimedOut,
 )
-from candlewright.client.operations import SILENCE_SECONDS, Operations, Range
-from candlewright.client.records import Notification, Outcome
+from candlewright.client.operations import SILENCE_SECONDS, Operations
+from candlewright.client.records import Notification, Outcome, Range
 from candlewright.client.session import Send, Session, Subscribe, Ticket, Unsubscribe
 from protobuf import candlewright_pb2 as cw
 from protobuf import frames

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import candlewright as cw
-from candlewright.client.operations import TRIGGER_RESEND_SECONDS, Operations
+from candlewright.client.operations import Operations
 from candlewright.client.parameters import parameter_texts
 from candlewright.client.session import Send, Session, Ticket
 from candlewright.client.trigger_events import KNOWN_EVENTS, TriggerEvents
+from candlewright.client.trigger_operations import TRIGGER_RESEND_SECONDS
 from core.errors import BadFrame
 from core.settings import Settings
 from protobuf import candlewright_pb2 as pb

@@ -13,8 +13,7 @@ import zmq
 
 import candlewright as cw
 from candlewright.client.history import History
-from candlewright.client.operations import Range
-from candlewright.client.records import Notification
+from candlewright.client.records import Notification, Range
 from core.settings import Settings
 from protobuf import candlewright_pb2 as pb
 from protobuf import frames
