@@ -1,16 +1,14 @@
-"""One source: sessions with it, each from the socket to the acknowledgements, and what comes between them."""
+"""One source: what it sends goes onto the bus, and is then acknowledged; what comes between sessions with it."""
 
 import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.empty_pb2 import Empty
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
 
@@ -19,20 +17,18 @@ from bus.api import Bus, Record
 from core.errors import BusError, BusFull, BusUnavailable, InvalidRequest
 from core.log import get_logger
 from core.settings_gateways import NumaflowSourceSettings
-from gateways.numaflow import server_info
-from gateways.numaflow.message import MAX_MESSAGE_BYTES
 from gateways.numaflow_sources import metrics
 from gateways.numaflow_sources.journal import Journal, has_records
 from gateways.numaflow_sources.mapping import PayloadMapping
+from gateways.numaflow_sources.session import SourceGone, SourceSession, opened, pause
 from gateways.numaflow_sources.state import (
     PIECE_BYTES,
     PIECE_RECORDS,
+    PIECES_UNACKNOWLEDGED,
     ReaderState,
     Result,
     SourceHalted,
     SourceRefused,
-    acknowledges_lists,
-    checked,
     key_of,
 )
 from gateways.tick_clocks import TickClocks
@@ -43,27 +39,12 @@ log = get_logger()
 
 Returned = TypeVar("Returned")
 
-_SOT = source.Handshake(sot=True)
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-)
-_READY_SECONDS = 1.0
-_INFO_SECONDS = 0.2
+#: After a read without records.
 _EMPTY_SECONDS = 0.02
-_ANSWER_SECONDS = 10.0
-#: Beyond the time that a read may take: a source that says nothing for so long is connected to anew.
-_SILENCE_SECONDS = 60.0
 _PENDING_SECONDS = 10.0
 _MAX_PAUSE_SECONDS = 10.0
 #: After what only a change of the source, or of us, can mend.
 _REFUSED_PAUSE_SECONDS = 30.0
-
-
-class SourceGone(Exception):
-    """The source ended a stream, or says nothing any more."""
 
 
 _PASSING = (SourceGone, grpc.aio.AioRpcError, OSError, BusError, TimeoutError)
@@ -109,14 +90,11 @@ class SourceReader:
         while not self._stopping.is_set():
             try:
                 await self._sessions()
-            except SourceHalted as error:
-                self._doing, self.problem = "stopped", str(error)
-                log.error("source_halted", source=self.name, error=str(error))
-                return
-            except SourceRefused as error:
-                self.problem = str(error)
-                log.error("source_refused", source=self.name, error=str(error))
-                metrics.RECONNECTS.labels(self.name, "refused").inc()
+            except (SourceRefused, SourceHalted) as error:
+                why = "refused" if isinstance(error, SourceRefused) else "halted"
+                self._doing, self.problem = why, str(error)
+                log.error(f"source_{why}", source=self.name, error=str(error))
+                metrics.RECONNECTS.labels(self.name, why).inc()
                 await self._pause(_REFUSED_PAUSE_SECONDS)
             except asyncio.CancelledError:
                 raise
@@ -147,8 +125,10 @@ class SourceReader:
             self._tell(error)
 
     async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+        await pause(self._stopping, seconds)
+
+    def _does(self, what: str) -> None:
+        self._doing = what
 
     def _broke(self, state: RetryCallState) -> None:
         self._tell(state.outcome.exception() if state.outcome else None)
@@ -169,86 +149,32 @@ class SourceReader:
     async def _session(self) -> None:
         if self._state is None:
             self._state = await self._on_threads(self._begin)
-        async with grpc.aio.insecure_channel(f"unix:{self._settings.socket}", options=_OPTIONS) as channel:
-            if not await self._is_ready(channel):
+        async with opened(self._settings, self._stopping, self._does) as session:
+            if session is None:
                 return
-            info = await self._server_info()
-            if info is None:
-                return
-            lists = acknowledges_lists(info)
-            reads = await self._opened(channel, "ReadFn", source.ReadRequest, source.ReadResponse)
-            acks = await self._opened(channel, "AckFn", source.AckRequest, source.AckResponse)
-            log.info("source_opened", source=self.name, language=info.language, version=info.version, lists=lists)
-            self._doing = "reading"
-            self.problem = ""
-            asking = asyncio.create_task(self._ask_pending(channel))
+            log.info("source_opened", source=self.name, language=session.info.language, version=session.info.version)
+            self._does("reading")
+            asking = asyncio.create_task(self._ask_pending(session))
             try:
                 while not self._stopping.is_set():
-                    is_busy = await self._batch(reads, acks, lists, self._state)
+                    is_busy = await self._batch(session, self._state)
                     self._batches += 1
+                    self.problem = ""
                     if not is_busy:
                         # Not every source waits as long as it is asked to.
                         await self._pause(_EMPTY_SECONDS)
             finally:
                 asking.cancel()
-            for stream in (reads, acks):
-                with contextlib.suppress(asyncio.InvalidStateError):
-                    await stream.done_writing()
 
-    async def _is_ready(self, channel: grpc.aio.Channel) -> bool:
-        """Wait for the socket and a yes; False when stopped meanwhile."""
-        self._doing = f"waiting for {self._settings.socket}"
-        while not self._stopping.is_set():
-            try:
-                answer = await _unary(channel, "IsReady", source.ReadyResponse)(Empty(), timeout=_ANSWER_SECONDS)
-                if answer.ready:
-                    return True
-            except grpc.aio.AioRpcError as error:
-                if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-                    raise SourceRefused(f"{self._settings.socket} is no Numaflow source: it has no IsReady") from error
-            await self._pause(_READY_SECONDS)
-        return False
-
-    async def _server_info(self) -> server_info.ServerInfo | None:
-        """Wait for the file to be complete; None when stopped meanwhile."""
-        path = Path(self._settings.server_info)
-        self._doing = f"waiting for {path}"
-        while not self._stopping.is_set():
-            try:
-                info = server_info.parse(path.read_text())
-            except FileNotFoundError:
-                info = None
-            except ValueError as error:
-                raise SourceRefused(f"{path} is no server info: {error}") from error
-            if info is not None:
-                return info
-            await self._pause(_INFO_SECONDS)
-        return None
-
-    async def _opened(self, channel: grpc.aio.Channel, name: str, request: Any, response: Any) -> Any:
-        stream = channel.stream_stream(
-            f"/source.v1.Source/{name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )()
-        await _write(stream, request(handshake=_SOT))
-        answer = await _next(stream, _ANSWER_SECONDS)
-        if not answer.handshake.sot:
-            raise SourceRefused(f"the source does not answer the handshake of {name}")
-        return stream
-
-    async def _batch(self, reads: Any, acks: Any, lists: bool, state: ReaderState) -> bool:
+    async def _batch(self, session: SourceSession, state: ReaderState) -> bool:
         """One read, published piece by piece, and then the acknowledgements; whether there were records."""
-        count, timeout_ms = state.batch_records, self._settings.timeout_ms
-        await _write(
-            reads, source.ReadRequest(request=source.ReadRequest.Request(num_records=count, timeout_in_ms=timeout_ms))
-        )
         offsets: list[source.Offset] = []
         piece: list[Result] = []
-        size = 0
+        size = pieces = 0
+        has_records = False
         halted: SourceHalted | None = None
-        while not (answer := await _next(reads, timeout_ms / 1_000 + _SILENCE_SECONDS)).status.eot:
-            result = checked(answer)
+        async for result in session.read(state.batch_records, self._settings.timeout_ms):
+            has_records = True
             metrics.READ.labels(self.name).inc()
             if halted is not None:
                 continue
@@ -258,23 +184,28 @@ class SourceReader:
             size += weight
             if size >= PIECE_BYTES or len(piece) >= PIECE_RECORDS:
                 halted = await self._publish(piece, state, offsets)
-                piece, size = [], 0
+                piece, size, pieces = [], 0, pieces + 1
+                if pieces % PIECES_UNACKNOWLEDGED == 0:
+                    await self._acknowledge(session, offsets)
+                    offsets = []
         if piece and halted is None:
             halted = await self._publish(piece, state, offsets)
-        if offsets:
-            await (_acknowledge_list if lists else _acknowledge_singly)(acks, offsets)
-            metrics.ACKNOWLEDGED.labels(self.name).inc(len(offsets))
-            await self._on_threads(self._durably, self._journal.close)
+        await self._acknowledge(session, offsets)
         if halted is not None:
             raise halted
-        return bool(offsets)
+        return has_records
 
-    async def _ask_pending(self, channel: grpc.aio.Channel) -> None:
-        call = _unary(channel, "PendingFn", source.PendingResponse)
+    async def _acknowledge(self, session: SourceSession, offsets: Sequence[source.Offset]) -> None:
+        if offsets:
+            await session.acknowledge(offsets)
+            metrics.ACKNOWLEDGED.labels(self.name).inc(len(offsets))
+            await self._on_threads(self._durably, self._journal.close)
+
+    async def _ask_pending(self, session: SourceSession) -> None:
         while True:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                answer = await call(Empty(), timeout=_ANSWER_SECONDS)
-                metrics.PENDING.labels(self.name).set(answer.result.count)
+            # Reading goes on whatever it says.
+            with contextlib.suppress(grpc.aio.AioRpcError, SourceRefused):
+                metrics.PENDING.labels(self.name).set(await session.pending())
             await asyncio.sleep(_PENDING_SECONDS)
 
     # ---- the bus
@@ -359,50 +290,3 @@ class SourceReader:
         error = state.outcome.exception() if state.outcome else None
         self.problem = str(error)
         metrics.BUS_WAITS.labels(self.name, type(error).__name__).inc()
-
-
-def _unary(channel: grpc.aio.Channel, name: str, response: Any) -> Any:
-    return channel.unary_unary(
-        f"/source.v1.Source/{name}",
-        request_serializer=Empty.SerializeToString,
-        response_deserializer=response.FromString,
-    )
-
-
-async def _write(stream: Any, message: Any) -> None:
-    """Raises SourceGone where the stream has ended, AioRpcError where it ends now."""
-    try:
-        await stream.write(message)
-    except asyncio.InvalidStateError as error:
-        raise SourceGone(
-            f"the source ended the stream: {await stream.details() or (await stream.code()).name}"
-        ) from error
-
-
-async def _next(stream: Any, seconds: float) -> Any:
-    """Raises SourceGone at the end of the stream, TimeoutError after `seconds`, AioRpcError for its failure."""
-    answer = await asyncio.wait_for(stream.read(), seconds)
-    if answer is grpc.aio.EOF:
-        raise SourceGone(f"the source ended the stream: {await stream.details() or (await stream.code()).name}")
-    return answer
-
-
-async def _acknowledge_list(acks: Any, offsets: Sequence[source.Offset]) -> None:
-    await _write(acks, source.AckRequest(request=source.AckRequest.Request(offsets=offsets)))
-    await _next(acks, _SILENCE_SECONDS)
-
-
-async def _acknowledge_singly(acks: Any, offsets: Sequence[source.Offset]) -> None:
-    """One offset a request, one answer each; answers are read while requests are written."""
-
-    async def write() -> None:
-        for offset in offsets:
-            await _write(acks, source.AckRequest(request=source.AckRequest.Request(offsets=[offset])))
-
-    writing = asyncio.create_task(write())
-    try:
-        for _ in offsets:
-            await _next(acks, _SILENCE_SECONDS)
-        await writing
-    finally:
-        writing.cancel()

@@ -16,11 +16,14 @@ PIECE_RECORDS = 500
 PIECE_BYTES = 16 << 20
 #: What one batch may weigh, by the largest record seen.
 BATCH_BYTES = 64 << 20
-#: Pieces whose offsets are remembered. A source sends nothing new before the last batch is acknowledged, so that only
-#: that one's records can come again.
+#: Pieces whose offsets are remembered. Acknowledged is what a batch has brought, but never later than after so many of
+#: them, so that what comes again is always known.
 PIECES_KEPT = 64
+PIECES_UNACKNOWLEDGED = PIECES_KEPT // 2
 #: The first releases whose streams have handshakes; before them ReadFn was a call with one request.
 _FIRST_RELEASES = {"go": (0, 9, 0), "java": (0, 9, 0), "python": (0, 9, 0), "rust": (0, 1, 0)}
+#: The first that read a list of offsets in one request. One that does not keeps the last of the list, and says nothing.
+_FIRST_WITH_LISTS = {**_FIRST_RELEASES, "rust": (0, 2, 0)}
 #: A number of a publish is a start's number and a piece's.
 _PIECE_BITS = 32
 
@@ -58,7 +61,7 @@ def acknowledges_lists(info: ServerInfo) -> bool:
             f"the source is built with the {info.language} SDK {info.version}, whose streams have no handshake: "
             f"{wanted} or later is needed"
         )
-    return True
+    return version >= _FIRST_WITH_LISTS[info.language]
 
 
 def checked(answer: source.ReadResponse) -> Result:

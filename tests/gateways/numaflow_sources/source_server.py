@@ -24,10 +24,10 @@ def result(offset: bytes, payload: bytes, partition_id: int = 0, at: int = 1_700
 
 class SourceServer:
     """`takes_lists` False: one offset a request is all that it keeps, as a server of the published dialect does.
-    `breaks_acks`: so many acknowledgements are answered by the end of the stream.
+    `breaks_acks`: so many acknowledgements are answered by the end of the stream; `holds_acks`: so many by nothing.
     """
 
-    def __init__(self, folder: Path, *, takes_lists: bool = True, breaks_acks: int = 0) -> None:
+    def __init__(self, folder: Path, *, takes_lists: bool = True, breaks_acks: int = 0, holds_acks: int = 0) -> None:
         self.socket = folder / "other.sock"
         self.info = folder / "sourcer-server-info"
         self.records: list[source.ReadResponse.Result] = []
@@ -37,6 +37,7 @@ class SourceServer:
         self.asked: list[int] = []
         self.is_ready = True
         self.breaks_acks = breaks_acks
+        self.holds_acks = holds_acks
         self._takes_lists = takes_lists
         self._server: grpc.aio.Server | None = None
 
@@ -89,6 +90,9 @@ class SourceServer:
             if self.breaks_acks:
                 self.breaks_acks -= 1
                 await context.abort(grpc.StatusCode.INTERNAL, "the store is away")
+            if self.holds_acks:
+                self.holds_acks -= 1
+                continue
             offsets = message.request.offsets
             self.ack_requests.append(len(offsets))
             self.acknowledged += [each.offset for each in (offsets if self._takes_lists else offsets[-1:])]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from bus.api import Record, StoredRecord
@@ -12,10 +14,12 @@ from core.errors import BusUnavailable
 from core.metrics import REGISTRY
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources import reader as reader_module
+from gateways.numaflow_sources import session as session_module
 from gateways.numaflow_sources.server import NumaflowSources
 from protobuf import candlewright_pb2 as cw
 from protobuf import source_superset_pb2 as source
 from protobuf import tick_columns
+from tests.gateways.numaflow.peer import SOT
 from tests.gateways.numaflow_sources.source_server import SourceServer, result
 
 TICKER = "BTC/USDT.BINANCE"
@@ -52,8 +56,8 @@ async def other(tmp_path: Path) -> AsyncIterator[SourceServer]:
 
 @pytest.fixture
 async def run(bus: KillableBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Run]:
-    monkeypatch.setattr(reader_module, "_READY_SECONDS", 0.02)
-    monkeypatch.setattr(reader_module, "_INFO_SECONDS", 0.02)
+    monkeypatch.setattr(session_module, "_READY_SECONDS", 0.02)
+    monkeypatch.setattr(session_module, "_INFO_SECONDS", 0.02)
     monkeypatch.setattr(reader_module, "_REFUSED_PAUSE_SECONDS", 0.05)
     started: list[NumaflowSources] = []
 
@@ -114,12 +118,13 @@ async def test_records_are_published_once_and_acknowledged_after_that(
     assert not gateway.problems()
 
 
+@pytest.mark.parametrize(("language", "version"), [("cobol", ""), ("rust", "0.1.1")])
 async def test_a_source_of_the_published_dialect_gets_one_offset_a_request(
-    bus: KillableBus, tmp_path: Path, run: Run
+    bus: KillableBus, tmp_path: Path, run: Run, language: str, version: str
 ) -> None:
     other = SourceServer(tmp_path, takes_lists=False)
     other.add(numbered(5))
-    await other.start(language="cobol", version="")
+    await other.start(language, version)
     try:
         await run()
         await until(lambda: len(other.acknowledged) == 5)
@@ -264,6 +269,100 @@ async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_asked_for
     assert "stopped before offset 0/b'2'" in gateway.problems()[0]
     assert other.acknowledged == [b"1"]
     assert len(all_of(bus, "ticks")) == 1
+    # The source mends it: reading goes on by itself.
+    other.records[1] = result(b"2", tick.SerializeToString())
+    await until(lambda: len(other.acknowledged) == 3)
+    await until(lambda: not gateway.problems())
+    assert other.acknowledged == [b"1", b"2", b"3"]
+    assert len(all_of(bus, "ticks")) == 3
+
+
+async def test_a_source_that_answers_no_acknowledgement_is_connected_to_anew(
+    bus: KillableBus, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_SILENCE_SECONDS", 0.2)
+    other = SourceServer(tmp_path, holds_acks=1)
+    other.add(numbered(4))
+    await other.start()
+    try:
+        await run()
+        await until(lambda: len(other.acknowledged) == 4)
+        assert len(values(bus)) == 4
+    finally:
+        await other.stop()
+
+
+async def test_a_batch_of_any_size_is_known_when_it_comes_again(
+    bus: KillableBus, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As of records that are as large as a piece.
+    monkeypatch.setattr(reader_module, "PIECE_RECORDS", 1)
+    other = SourceServer(tmp_path, breaks_acks=1)
+    other.add(numbered(100))
+    await other.start()
+    try:
+        await run()
+        await until(lambda: len(other.acknowledged) == 100)
+        assert values(bus) == [b"payload %03d" % n for n in range(100)]
+    finally:
+        await other.stop()
+
+
+async def test_a_bus_that_was_full_is_no_problem_any_more_once_it_takes_records(
+    bus: KillableBus, other: SourceServer, run: Run
+) -> None:
+    other.add(numbered(3))
+    await other.start()
+    bus.dies_after, bus.carries_out = 0, False
+    gateway = await run()
+    await until(gateway.problems)
+    assert not other.acknowledged
+    bus.dies_after = None
+    await until(lambda: not gateway.problems())
+    assert len(values(bus)) == len(other.acknowledged) == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        ([b""], "does not answer the handshake"),
+        ([source.ReadResponse(handshake=SOT).SerializeToString(), b""], "neither a result nor the end"),
+        ([source.ReadResponse(handshake=SOT).SerializeToString(), b"\xff\xff"], "no message of source.v1"),
+    ],
+)
+async def test_a_source_that_does_not_speak_as_it_must_is_refused_with_a_sentence(
+    bus: KillableBus, tmp_path: Path, run: Run, answers: list[bytes], sentence: str
+) -> None:
+    def saying(answers: list[bytes]) -> grpc.RpcMethodHandler:
+        async def say(requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
+            left = iter(answers)
+            async for _ in requests:
+                if (answer := next(left, None)) is not None:
+                    yield answer
+
+        return grpc.stream_stream_rpc_method_handler(say)
+
+    async def ready(request: bytes, context: object) -> bytes:
+        return source.ReadyResponse(ready=True).SerializeToString()
+
+    other = SourceServer(tmp_path)
+    other.tell("python", "0.14.0")
+    server = grpc.aio.server()
+    handlers = {
+        "IsReady": grpc.unary_unary_rpc_method_handler(ready),
+        "ReadFn": saying(answers),
+        "AckFn": saying([source.AckResponse(handshake=SOT).SerializeToString()]),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("source.v1.Source", handlers),))
+    server.add_insecure_port(f"unix:{other.socket}")
+    await server.start()
+    try:
+        gateway = await run()
+        await until(gateway.problems)
+        assert sentence in gateway.problems()[0]
+        assert counted("candlewright_numaflow_sources_failures_total") == 0
+    finally:
+        await server.stop(0)
 
 
 async def test_two_readers_of_one_name_lose_nothing(bus: KillableBus, other: SourceServer, run: Run) -> None:
