@@ -39,10 +39,12 @@ class _GroupPart:
 
     next_offset: int
     pending: dict[int, _Pending] = field(default_factory=dict)
+    #: Read, and to be given out after pending ones of their message group.
+    parked: list[int] = field(default_factory=list)
 
     @property
     def needs(self) -> int:
-        return min(self.pending, default=self.next_offset)
+        return min((*self.pending, *self.parked), default=self.next_offset)
 
 
 @dataclass(slots=True)

@@ -3,15 +3,16 @@
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bus.api import StoredRecord
 from bus.memory_bus import MemoryBus, _GroupPart, _Pending
-from bus.messaging import ORDER_HEADER, ORDERED_LOOK, Delivery, Half, Received, Settled
+from bus.messaging import MAX_BYTES, ORDER_HEADER, ORDERED_LOOK, Claim, Delivery, Half, Received, Settled
 
 _MAX_LETTERS = 100
 
+#: Topic, group, partition.
 _Place = tuple[str, str, int]
 
 
@@ -43,6 +44,7 @@ class MemoryMessaging:
         self._settled: dict[tuple[str, str, int, int], int] = {}
         self._queues: dict[str, _Queue] = {}
         self._mail: dict[str, deque[bytes]] = {}
+        self._posted = 0
 
     # ---- deliveries
     def receive(
@@ -67,95 +69,79 @@ class MemoryMessaging:
             for offset, entry in part.pending.items():
                 due.setdefault(offset, entry.delivered_at + default_hide_seconds)
 
-            def give(offset: int) -> Delivery:
-                entry = part.pending[offset]
+            found: list[Delivery] = []
+            size = 0
+
+            def is_full() -> bool:
+                return len(found) >= max_records or size >= MAX_BYTES
+
+            def give(offset: int) -> None:
+                nonlocal size
+                entry = part.pending.setdefault(offset, _Pending(consumer, now, 0))
                 entry.consumer, entry.delivered_at = consumer, now
                 entry.deliveries += 1
                 due[offset] = now + hide_seconds
-                return Delivery(log.records[offset - log.first], entry.deliveries)
+                found.append(Delivery(log.records[offset - log.first], entry.deliveries))
+                size += len(found[-1].record.value)
 
-            def read_next() -> int | None:
-                offset = max(part.next_offset, log.first)
-                if offset >= log.end:
-                    return None
-                part.pending[offset] = _Pending(consumer, now, 0)
-                part.next_offset = offset + 1
-                due[offset] = 0.0
-                return offset
+            def name_of(offset: int) -> bytes:
+                return _message_group(log.records[offset - log.first]) if in_order else b""
 
-            if in_order:
-                chosen = self._in_order(part, log.first, log.records, due, now, max_records, read_next)
-            else:
+            blocked: set[bytes] = set()
+            again: set[bytes] = set()
+            if not in_order:
                 ready = (offset for offset, at in due.items() if at <= now)
-                chosen = sorted(ready, key=lambda o: (due[o], o))[:max_records]
-                while len(chosen) < max_records and (new := read_next()) is not None:
-                    chosen.append(new)
-            found = tuple(map(give, chosen))
+                for offset in sorted(ready, key=lambda o: (due[o], o)):
+                    if not is_full():
+                        give(offset)
+            for offset in sorted(part.pending)[:ORDERED_LOOK] if in_order else ():
+                name = name_of(offset)
+                if name in blocked:
+                    continue
+                if due[offset] > now and name not in again:
+                    blocked.add(name)
+                elif is_full():
+                    blocked.add(name)
+                    due[offset] = 0.0
+                else:
+                    if part.pending[offset].deliveries:
+                        again.add(name)
+                    give(offset)
+            was_parked, part.parked = part.parked, []
+            for offset in was_parked:
+                if is_full() or name_of(offset) in blocked:
+                    blocked.add(name_of(offset))
+                    part.parked.append(offset)
+                else:
+                    give(offset)
+            part.next_offset = max(part.next_offset, log.first)
+            while part.next_offset < log.end and not is_full() and not (in_order and len(part.pending) >= ORDERED_LOOK):
+                offset, part.next_offset = part.next_offset, part.next_offset + 1
+                if name_of(offset) in blocked:
+                    part.parked.append(offset)
+                else:
+                    give(offset)
             hidden = [at for at in due.values() if at > now]
-            return Received(found, min(hidden) - now if hidden else None)
+            return Received(tuple(found), min(hidden) - now if hidden else None)
 
-    def _in_order(
-        self,
-        part: _GroupPart,
-        first: int,
-        records: Sequence[StoredRecord],
-        due: dict[int, float],
-        now: float,
-        most: int,
-        read_next: Callable[[], int | None],
-    ) -> list[int]:
-        chosen: list[int] = []
-        blocked: set[bytes] = set()
-        again: set[bytes] = set()
-        for offset in sorted(part.pending)[:ORDERED_LOOK]:
-            name = _message_group(records[offset - first])
-            if name in blocked:
-                continue
-            if due[offset] > now and name not in again:
-                blocked.add(name)
-            elif len(chosen) == most:
-                blocked.add(name)
-                due[offset] = 0.0
-            else:
-                if part.pending[offset].deliveries:
-                    again.add(name)
-                chosen.append(offset)
-        while len(chosen) < most and len(part.pending) < ORDERED_LOOK and (new := read_next()) is not None:
-            if _message_group(records[new - first]) not in blocked:
-                chosen.append(new)
-        return chosen
-
-    def acknowledge(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
+    def acknowledge(self, claims: Sequence[Claim]) -> list[Settled]:
         with self._changed:
-            part, outcome = self._find(topic, group, partition, offset, attempt)
-            if outcome is Settled.DONE and part is not None:
-                del part.pending[offset]
-                self._due.get((topic, group, partition), {}).pop(offset, None)
-                self._settled[topic, group, partition, offset] = attempt
-            return outcome
+            return [self._acknowledge(claim) for claim in claims]
 
-    def postpone(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int, delay_seconds: float
-    ) -> Settled:
+    def postpone(self, claim: Claim, delay_seconds: float) -> Settled:
         with self._changed:
-            _, outcome = self._find(topic, group, partition, offset, attempt)
+            _, outcome = self._find(claim)
             if outcome is Settled.DONE:
-                self._due[topic, group, partition][offset] = time.monotonic() + max(0.0, delay_seconds)
+                self._due[claim[:3]][claim.offset] = time.monotonic() + max(0.0, delay_seconds)
             return outcome
 
-    def give_back(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
+    def give_back(self, claims: Sequence[Claim]) -> list[Settled]:
         with self._changed:
-            part, outcome = self._find(topic, group, partition, offset, attempt)
-            if outcome is Settled.DONE and part is not None:
-                part.pending[offset].deliveries -= 1
-                self._due[topic, group, partition][offset] = 0.0
-            return outcome
+            return [self._give_back(claim) for claim in claims]
 
-    def bury(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int, *, queue: str, id: str, payload: bytes
-    ) -> Settled:
+    def bury(self, claim: Claim, *, queue: str, id: str, payload: bytes) -> Settled:
         with self._changed:
-            outcome = self.acknowledge(topic, group, partition, offset, attempt)
+            outcome = self._acknowledge(claim)
             if outcome is Settled.DONE:
                 self.add(queue, id, payload, 0.0)
             return outcome
@@ -244,6 +230,10 @@ class MemoryMessaging:
     def post(self, address: str, payload: bytes, keep_seconds: float) -> None:
         with self._changed:
             self._mail.setdefault(address, deque(maxlen=_MAX_LETTERS)).append(payload)
+            self._posted += 1
+
+    def posted(self) -> int:
+        return self._posted
 
     def collect(self, addresses: Sequence[str]) -> list[bytes | None]:
         with self._changed:
@@ -254,18 +244,33 @@ class MemoryMessaging:
         """Nothing to give back."""
 
     # ---- inside
-    def _find(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int
-    ) -> tuple[_GroupPart | None, Settled]:
+    def _acknowledge(self, claim: Claim) -> Settled:
+        part, outcome = self._find(claim)
+        if outcome is Settled.DONE and part is not None:
+            del part.pending[claim.offset]
+            self._due.get(claim[:3], {}).pop(claim.offset, None)
+            self._settled[claim[:4]] = claim.attempt
+        return outcome
+
+    def _give_back(self, claim: Claim) -> Settled:
+        part, outcome = self._find(claim)
+        if outcome is Settled.DONE and part is not None:
+            part.pending[claim.offset].deliveries -= 1
+            self._due[claim[:3]][claim.offset] = 0.0
+        return outcome
+
+    def _find(self, claim: Claim) -> tuple[_GroupPart | None, Settled]:
         """DONE when it is this delivery's to settle."""
-        place = self._bus._topics.get(topic)
-        parts = place.groups.get(group) if place else None
-        part = parts[partition] if parts and 0 <= partition < len(parts) else None
-        entry = part.pending.get(offset) if part else None
-        if entry is None:
-            by = self._settled.get((topic, group, partition, offset), attempt)
-            return part, Settled.BEFORE if by == attempt else Settled.STALE
-        return part, Settled.DONE if entry.deliveries == attempt else Settled.STALE
+        place = self._bus._topics.get(claim.topic)
+        parts = place.groups.get(claim.group) if place else None
+        part = parts[claim.partition] if parts and 0 <= claim.partition < len(parts) else None
+        entry = part.pending.get(claim.offset) if part else None
+        if entry is not None:
+            return part, Settled.DONE if entry.deliveries == claim.attempt else Settled.STALE
+        if self._settled.get(claim[:4], claim.attempt) != claim.attempt:
+            return part, Settled.STALE
+        is_known = place and 0 <= claim.partition < len(place.logs) and claim.offset < place.logs[claim.partition].end
+        return part, Settled.BEFORE if is_known else Settled.UNKNOWN
 
     def _queue(self, name: str) -> _Queue:
         return self._queues.setdefault(name, _Queue())

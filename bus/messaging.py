@@ -8,12 +8,15 @@ one of a bus. Groups are those of the bus: what is delivered here is pending the
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bus.api import StoredRecord
 
-#: In order of message groups, so many unsettled records of a partition are looked at; further ones wait.
+#: In order of message groups, so many records of a partition may be given out and unsettled, and so many are looked at
+#: in one call.
 ORDERED_LOOK = 2_000
+#: Of the records of one call; the one that passes it, and a few read with it, come as well.
+MAX_BYTES = 4 << 20
 #: The header with a JSON object whose "group" names the message group of a record.
 ORDER_HEADER = "EXTEND_UNIQ_INFO"
 
@@ -26,10 +29,20 @@ class Delivery:
     attempt: int
 
 
+class Claim(NamedTuple):
+    """What somebody who was given a record answers to."""
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
-    """`next_due_seconds`: until a hidden record is due again, None when none is hidden. `lost`: records that were
-    pending and are no more.
+    """`next_due_seconds`: until a hidden record is due again, None when none is hidden, 0 when not all that may be due
+    was looked at. `lost`: records that were pending and are no more.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -43,6 +56,8 @@ class Settled(enum.Enum):
     BEFORE = "before"
     #: It was given out again since: what was asked is not done.
     STALE = "stale"
+    #: There is no such record.
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +91,24 @@ class Messaging(Protocol):
 
         `default_hide_seconds`: for pending records that were given out otherwise. `in_order`: nothing of a message
         group (`ORDER_HEADER`, else the key, else all without) while an earlier one of it is hidden, and again from the
-        first unsettled one on. Raises BusError for a group that does not exist.
+        first unsettled one on; other message groups go on, however many records stand behind it. Raises BusError for a
+        group that does not exist.
         """
         ...
 
-    def acknowledge(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled: ...
+    def acknowledge(self, claims: Sequence[Claim]) -> list[Settled]:
+        """What became of each."""
+        ...
 
-    def postpone(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int, delay_seconds: float
-    ) -> Settled:
+    def postpone(self, claim: Claim, delay_seconds: float) -> Settled:
         """Due again after `delay_seconds`, whatever was said when it was given out."""
         ...
 
-    def give_back(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
-        """As if this delivery had not been: it is due at once, and the attempt does not count."""
+    def give_back(self, claims: Sequence[Claim]) -> list[Settled]:
+        """As if these deliveries had not been: they are due at once, and the attempts do not count."""
         ...
 
-    def bury(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int, *, queue: str, id: str, payload: bytes
-    ) -> Settled:
+    def bury(self, claim: Claim, *, queue: str, id: str, payload: bytes) -> Settled:
         """Acknowledge it, and in the same step put `payload` on `queue`, due now."""
         ...
 
@@ -142,6 +156,10 @@ class Messaging(Protocol):
     # ---- mail
     def post(self, address: str, payload: bytes, keep_seconds: float) -> None:
         """The oldest of more than a hundred are dropped."""
+        ...
+
+    def posted(self) -> int:
+        """How many letters were posted to anybody, ever."""
         ...
 
     def collect(self, addresses: Sequence[str]) -> list[bytes | None]:

@@ -1,17 +1,16 @@
 """`RedisMessaging`: see `bus.messaging`; README.md has the layout of its keys."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from bus.limits import pending_lost
-from bus.messaging import ORDERED_LOOK, Delivery, Half, Received, Settled
+from bus.messaging import MAX_BYTES, ORDERED_LOOK, Claim, Delivery, Half, Received, Settled
 from bus.redis_bus import RedisBus
 from bus.replies import stored
 from bus.store import Argument, Store
 from core.errors import BusError
 
 _MAX_LETTERS = 100
-_SETTLED = {b"D": Settled.DONE, b"G": Settled.BEFORE, b"S": Settled.STALE}
+_SETTLED = {b"D": Settled.DONE, b"G": Settled.BEFORE, b"S": Settled.STALE, b"U": Settled.UNKNOWN}
 
 
 class RedisMessaging:
@@ -34,9 +33,8 @@ class RedisMessaging:
         in_order: bool = False,
     ) -> Received:
         hide, default = _milliseconds(hide_seconds), _milliseconds(default_hide_seconds)
-        reply = self._store.run(
-            "deliver", topic, partition, group, consumer, max_records, hide, default, int(in_order), ORDERED_LOOK
-        )
+        limits = max_records, MAX_BYTES, ORDERED_LOOK
+        reply = self._store.run("deliver", topic, partition, group, consumer, hide, default, int(in_order), *limits)
         if reply[0] == b"N":
             raise BusError(f"topic {topic} has no group {group}")
         _, due, lost, attempts, entries = reply
@@ -46,21 +44,17 @@ class RedisMessaging:
         found = tuple(Delivery(record, attempt) for record, attempt in zip(records, attempts, strict=True))
         return Received(found, int(due) / 1_000 if due else None, lost)
 
-    def acknowledge(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
-        return self._settle(topic, partition, group, offset, attempt, "done")
+    def acknowledge(self, claims: Sequence[Claim]) -> list[Settled]:
+        return self._settle(claims, "done")
 
-    def postpone(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int, delay_seconds: float
-    ) -> Settled:
-        return self._settle(topic, partition, group, offset, attempt, "later", _milliseconds(delay_seconds))
+    def postpone(self, claim: Claim, delay_seconds: float) -> Settled:
+        return self._settle([claim], "later", _milliseconds(delay_seconds))[0]
 
-    def give_back(self, topic: str, group: str, partition: int, offset: int, attempt: int) -> Settled:
-        return self._settle(topic, partition, group, offset, attempt, "unseen")
+    def give_back(self, claims: Sequence[Claim]) -> list[Settled]:
+        return self._settle(claims, "unseen")
 
-    def bury(
-        self, topic: str, group: str, partition: int, offset: int, attempt: int, *, queue: str, id: str, payload: bytes
-    ) -> Settled:
-        return self._settle(topic, partition, group, offset, attempt, "bury", queue, id, payload)
+    def bury(self, claim: Claim, *, queue: str, id: str, payload: bytes) -> Settled:
+        return self._settle([claim], "bury", queue, id, payload)[0]
 
     # ---- messages for later
     def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
@@ -109,8 +103,12 @@ class RedisMessaging:
             ("RPUSH", box, payload),
             ("LTRIM", box, -_MAX_LETTERS, -1),
             ("PEXPIRE", box, _milliseconds(keep_seconds)),
+            ("INCR", "cw:mail"),
         ]
         self._store.calls(commands)
+
+    def posted(self) -> int:
+        return int(self._store.call("GET", "cw:mail") or 0)
 
     def collect(self, addresses: Sequence[str]) -> list[bytes | None]:
         return self._store.calls([("LPOP", f"cw:mail:{address}") for address in addresses]) if addresses else []
@@ -118,9 +116,13 @@ class RedisMessaging:
     def close(self) -> None:
         self._store.close()
 
-    def _settle(self, topic: str, partition: int, group: str, offset: int, attempt: int, *rest: Argument) -> Settled:
-        reply: Any = self._store.run("settle", topic, partition, group, offset, attempt, *rest)
-        return _SETTLED[reply]
+    def _settle(self, claims: Sequence[Claim], verb: str, *details: Argument) -> list[Settled]:
+        if not claims:
+            return []
+        flat: list[Argument] = [verb, *details, *("" for _ in range(3 - len(details)))]
+        for claim in claims:
+            flat += claim
+        return [_SETTLED[outcome] for outcome in self._store.run("settle", *flat)]
 
 
 def _milliseconds(seconds: float) -> int:

@@ -20,10 +20,11 @@ from protobuf import tick_columns
 from venues.grid import EARLIEST_NS, LATEST_NS, SECOND, WEEK_SECONDS, open_containing
 from venues.ticker import Ticker
 
-__all__ = ["INNER_PREFIX", "as_published", "is_visible", "record_of"]
+__all__ = ["INNER_PREFIX", "MAX_TOPIC_BYTES", "as_published", "is_named", "is_platform", "is_visible", "record_of"]
 
 #: Topics that gateways keep for themselves begin with this, and are hidden from all clients.
 INNER_PREFIX = "__"
+#: Of topics that clients of Kafka know.
 MAX_TOPIC_BYTES = 249
 _INNER = frozenset(
     {
@@ -36,6 +37,7 @@ _INNER = frozenset(
         topics.TRIGGER_PROGRESS,
     }
 )
+_PLATFORM = frozenset({topics.TICKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS})
 #: Tags under which the bus appends the number: TickBatch.first_sequence, OHLCV.sequence, CEPTriggerEvent.context.
 _TICKS_TAG, _BAR_TAG, _CONTEXT_TAG = b"\x10", b"\x68", b"\x2a"
 #: A Tick is small; what is larger is not looked at as one.
@@ -50,6 +52,16 @@ def is_visible(topic: str) -> bool:
     return bool(topic) and topic not in _INNER and not topic.startswith(INNER_PREFIX)
 
 
+def is_named(topic: str) -> bool:
+    """Whether there may be a topic of this name that clients see."""
+    return is_visible(topic) and len(topic.encode()) <= MAX_TOPIC_BYTES and topic.isprintable()
+
+
+def is_platform(topic: str) -> bool:
+    """Whether the platform itself writes `topic`, and settles how many partitions it has."""
+    return topic in _PLATFORM
+
+
 def record_of(
     topic: str,
     value: bytes,
@@ -58,15 +70,16 @@ def record_of(
     partition: int | None = None,
     headers: Mapping[str, str] | None = None,
     now_ns: int | None = None,
+    max_topic_bytes: int = MAX_TOPIC_BYTES,
 ) -> Record:
     """The record that `value` becomes on `topic`. `key`, `partition` and `headers` hold for topics of clients; on the
     platform's the key and the partition come from the record itself, and there are no headers. `now_ns`: the time that
-    ticks must not lie far ahead of, by default this machine's.
+    ticks must not lie far ahead of, by default this machine's. `max_topic_bytes`: of protocols with longer names.
 
     Raises InvalidRequest, with a sentence for the client, for a topic that is not visible, a name that no topic can
     have, and a value that the readers of the platform's topic could not take.
     """
-    if not is_visible(topic) or len(topic.encode()) > MAX_TOPIC_BYTES or not topic.isprintable():
+    if not is_visible(topic) or len(topic.encode()) > max_topic_bytes or not topic.isprintable():
         raise InvalidRequest(f"there is no topic {topic!r} that a client may publish to")
     if topic == topics.NOTIFICATIONS:
         raise InvalidRequest("the topic notifications is written by the platform alone")

@@ -5,6 +5,9 @@ for p = 0, tonumber(redis.call('HGET', 'cw:topics', ARGV[1]) or '0') - 1 do
   if gone == 1 then
     found = 1
   end
+  local own = ARGV[1] .. ':' .. p .. ':' .. ARGV[2]
+  redis.call('DEL', 'cw:due:' .. own, 'cw:order:' .. own, 'cw:parked:' .. own)
+  redis.call('HDEL', 'cw:holds:' .. ARGV[1], p .. ':parked:' .. ARGV[2])
 end
 redis.call('HDEL', 'cw:groups:' .. ARGV[1], ARGV[2])
 if redis.call('HLEN', 'cw:groups:' .. ARGV[1]) == 0 then

@@ -1,13 +1,18 @@
 -- Give records of one partition to a consumer of a group, each hidden from the others for a time of its own.
--- ARGV: topic, partition, group, consumer, records at most, milliseconds to hide, milliseconds to hide those that were
---       given out without such a time, '1' = in order within each message group, records to look at for that.
--- Reply: {'N'} no such group; or {'D', milliseconds until the next hidden one is due ('' = none), records that were
---        pending and are no more, {attempt, ...}, {entry, ...}}.
+-- ARGV: topic, partition, group, consumer, milliseconds to hide, milliseconds to hide those that were given out without
+--       such a time, '1' = in order within each message group, records at most, bytes after which no more are taken,
+--       in order: records that may be given out and unsettled.
+-- Reply: {'N'} no such group; or {'D', milliseconds until the next hidden one is due ('' = none, '0' = there may be more
+--        now), records that were pending and are no more, {attempt, ...}, {entry, ...}}.
 local topic, partition, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local most, hide = tonumber(ARGV[5]), tonumber(ARGV[6])
+local hide, most, most_bytes, most_held = tonumber(ARGV[5]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local is_ordered = ARGV[7] == '1'
 local place = topic .. ':' .. partition
-local stream = 'cw:log:' .. place
-local due_key, order_key = 'cw:due:' .. place .. ':' .. group, 'cw:order:' .. place .. ':' .. group
+local stream, own = 'cw:log:' .. place, place .. ':' .. group
+local due_key, order_key, parked_key = 'cw:due:' .. own, 'cw:order:' .. own, 'cw:parked:' .. own
+-- Read at once, because records may be large; and looked at in a call behind those that are given out, because others
+-- wait.
+local CHUNK, LOOK = 8, 500
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
@@ -33,7 +38,7 @@ if tonumber(waiting[1]) > redis.call('ZCARD', due_key) then
   while true do
     local found = redis.call('XPENDING', stream, group, from, '+', 500)
     for _, entry in ipairs(found) do
-      redis.call('ZADD', due_key, 'NX', number(now + math.max(0, tonumber(ARGV[7]) - entry[3])), entry[1])
+      redis.call('ZADD', due_key, 'NX', number(now + math.max(0, tonumber(ARGV[6]) - entry[3])), entry[1])
       from = '(' .. entry[1]
     end
     if #found < 500 then
@@ -42,32 +47,36 @@ if tonumber(waiting[1]) > redis.call('ZCARD', due_key) then
   end
 end
 
-local attempts, entries, lost = {}, {}, 0
+local attempts, entries, bytes, lost = {}, {}, 0, 0
 local until_then = number(now + hide)
+
+local function is_full()
+  return #entries >= most or bytes >= most_bytes
+end
 
 local function give(entry, attempt)
   attempts[#attempts + 1] = attempt
   entries[#entries + 1] = entry
+  for _, part in ipairs(entry[2]) do
+    bytes = bytes + #part
+  end
   redis.call('ZADD', due_key, until_then, entry[1])
-end
-
-local function forget(id)
-  lost = lost + redis.call('XACK', stream, group, id)
-  redis.call('ZREM', due_key, id)
-  redis.call('HDEL', order_key, id)
 end
 
 local function give_again(id)
   local entry = redis.call('XCLAIM', stream, group, consumer, 0, id)[1]
   if not entry then
-    forget(id)
+    lost = lost + redis.call('XACK', stream, group, id)
+    redis.call('ZREM', due_key, id)
+    redis.call('HDEL', order_key, id)
     return false
   end
   give(entry, redis.call('XPENDING', stream, group, id, id, 1)[1][4])
   return true
 end
 
-local function read(count)
+local function read()
+  local count = math.min(most - #entries, CHUNK)
   local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', stream, '>')
   return reply and reply[1][2] or {}
 end
@@ -93,20 +102,95 @@ local function message_group(entry)
   return key and 'k' .. key or ''
 end
 
-if ARGV[8] ~= '1' then
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', due_key, '-inf', number(now), 'LIMIT', 0, most)) do
-    give_again(id)
+local function offset_of(id)
+  return tonumber(string.match(id, '^%d+'))
+end
+
+local function last_read()
+  for _, flat in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local named = {}
+    for i = 1, #flat, 2 do
+      named[flat[i]] = flat[i + 1]
+    end
+    if named['name'] == group then
+      return offset_of(named['last-delivered-id'])
+    end
   end
-  if #entries < most then
-    for _, entry in ipairs(read(most - #entries)) do
+end
+
+-- Message groups one of whose records is hidden. What is read of them meanwhile is parked: it is not pending, and all
+-- that is kept is where in the log the first one is, so that any number of records may stand behind a hidden one.
+local blocked = {}
+local parked = redis.call('ZRANGE', parked_key, 0, -1, 'WITHSCORES')
+local was_parked = #parked > 0
+local is_parked = {}
+local is_more = false
+
+-- Go through the log once for all parked message groups that are not blocked any more.
+local function unpark()
+  local from_of, at = {}, nil
+  for i = 1, #parked, 2 do
+    local name, from = parked[i], tonumber(parked[i + 1])
+    if blocked[name] then
+      is_parked[name] = true
+    else
+      from_of[name], at = from, math.min(at or from, from)
+    end
+  end
+  if not at then
+    return
+  end
+  local last, left = last_read(), LOOK
+  while at <= last and left > 0 and not is_full() do
+    local found = redis.call('XRANGE', stream, number(at) .. '-1', number(last) .. '-1', 'COUNT', CHUNK)
+    if #found == 0 then
+      at = last + 1
+    end
+    for _, entry in ipairs(found) do
+      if is_full() then
+        break
+      end
+      local offset, name = offset_of(entry[1]), message_group(entry)
+      if from_of[name] and offset >= from_of[name] then
+        redis.call('XCLAIM', stream, group, consumer, 0, entry[1], 'FORCE', 'RETRYCOUNT', 1, 'JUSTID')
+        redis.call('HSET', order_key, entry[1], name)
+        give(entry, 1)
+      end
+      at, left = offset + 1, left - 1
+    end
+  end
+  is_more = at <= last
+  for name, from in pairs(from_of) do
+    if not is_more then
+      redis.call('ZREM', parked_key, name)
+    else
+      is_parked[name] = true
+      if from < at then
+        redis.call('ZADD', parked_key, number(at), name)
+      end
+    end
+  end
+end
+
+if not is_ordered then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', due_key, '-inf', number(now), 'LIMIT', 0, most)) do
+    if not is_full() then
+      give_again(id)
+    end
+  end
+  unpark()
+  while not is_full() do
+    local found = read()
+    if #found == 0 then
+      break
+    end
+    for _, entry in ipairs(found) do
       give(entry, 1)
     end
   end
 else
-  local look = tonumber(ARGV[9])
-  local pending = redis.call('XPENDING', stream, group, '-', '+', look)
-  local blocked, again = {}, {}
-  local ids = {}
+  local pending = redis.call('XPENDING', stream, group, '-', '+', most_held)
+  local again, ids = {}, {}
   for i, entry in ipairs(pending) do
     ids[i] = entry[1]
   end
@@ -124,7 +208,7 @@ else
       name = nil
     elseif tonumber(times[i] or '0') > now and not again[name] then
       blocked[name] = true
-    elseif #entries == most then
+    elseif is_full() then
       blocked[name] = true
       redis.call('ZADD', due_key, 0, id)
     elseif give_again(id) and pending[i][4] > 0 then
@@ -132,21 +216,25 @@ else
       again[name] = true
     end
   end
-  local seen = #ids
-  while #entries < most and seen < look do
-    local found = read(math.min(most - #entries, look - seen))
+  unpark()
+  local held, left = #ids, LOOK
+  local names_parked = redis.call('ZCARD', parked_key)
+  while not is_full() and held < most_held and names_parked < most_held do
+    local found = left > 0 and read() or {}
     if #found == 0 then
+      is_more = is_more or left <= 0
       break
     end
     for _, entry in ipairs(found) do
-      seen = seen + 1
       local name = message_group(entry)
-      redis.call('HSET', order_key, entry[1], name)
-      if blocked[name] then
-        -- Read, but given to nobody yet.
-        redis.call('XCLAIM', stream, group, consumer, 0, entry[1], 'RETRYCOUNT', 0, 'JUSTID')
-        redis.call('ZADD', due_key, 0, entry[1])
+      left = left - 1
+      if blocked[name] or is_parked[name] then
+        redis.call('XACK', stream, group, entry[1])
+        names_parked = names_parked + redis.call('ZADD', parked_key, 'NX', number(offset_of(entry[1])), name)
+        is_parked[name] = true
       else
+        held = held + 1
+        redis.call('HSET', order_key, entry[1], name)
         give(entry, 1)
       end
     end
@@ -154,9 +242,18 @@ else
   redis.call('PEXPIRE', order_key, 30 * 86400000)
 end
 
+if was_parked or next(is_parked) then
+  -- Nothing from there on may be trimmed.
+  local first, hold = redis.call('ZRANGE', parked_key, 0, 0, 'WITHSCORES')[2], partition .. ':parked:' .. group
+  if first then
+    redis.call('HSET', 'cw:holds:' .. topic, hold, number(tonumber(first)))
+  else
+    redis.call('HDEL', 'cw:holds:' .. topic, hold)
+  end
+end
 if #entries > 0 then
   redis.call('PEXPIRE', due_key, 30 * 86400000)
 end
 local following = redis.call('ZRANGEBYSCORE', due_key, '(' .. number(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-local left = following[2] and number(tonumber(following[2]) - now) or ''
+local left = is_more and '0' or following[2] and number(tonumber(following[2]) - now) or ''
 return { 'D', left, lost, attempts, entries }

@@ -54,6 +54,9 @@ for p = 0, partitions - 1 do
     end
     if expired[name] then
       redis.call('XGROUP', 'DESTROY', stream, name)
+      local own = topic .. ':' .. p .. ':' .. name
+      redis.call('DEL', 'cw:due:' .. own, 'cw:order:' .. own, 'cw:parked:' .. own)
+      redis.call('HDEL', 'cw:holds:' .. topic, p .. ':parked:' .. name)
     else
       local last = group['last-delivered-id']
       local needs = offset_of(last)

@@ -15,7 +15,7 @@ from gateways.rocketmq import filters, state
 from gateways.rocketmq.metrics import COMMANDS, CONFLICTS, FAILURES, REPORTS
 from gateways.rocketmq.names import full_name, group_of, topic_of
 from gateways.rocketmq.state import Client
-from gateways.rocketmq.status import INVALID_ARGUMENT, Refused, common
+from gateways.rocketmq.status import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, Refused, common
 from gateways.rocketmq.store import Store
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
@@ -28,12 +28,13 @@ _REPORT_SECONDS = 3_600.0
 _LETTER_SECONDS = 300.0
 _FRESH_SECONDS = 1.0
 _GONE_SECONDS = 120.0
-#: How long calls of such a client are held, which do not end by themselves.
+#: How long calls of such a client are held.
 _GONE_PAUSE_SECONDS = 0.5
 _COLLECT_SECONDS = 0.25
 #: A command is answered before clients give the call up.
 MAX_COMMAND_SECONDS = 50.0
 _MAX_REPORT_BYTES = 1 << 20
+_MAX_SUBSCRIPTIONS = 1_000
 
 
 def mailbox(client_id: str) -> str:
@@ -44,33 +45,54 @@ class Clients:
     def __init__(self, settings: RocketMQSettings, store: Store) -> None:
         self._settings = settings
         self._store = store
-        self._known: tuple[Client, ...] = ()
+        #: As they lie in the table; what did not change is not read again.
+        self._rows: dict[bytes, Client] = {}
+        #: By group, then by key.
+        self._members: dict[str, dict[str, Client]] = {}
         self._known_at = float("-inf")
+        self._look: asyncio.Task[None] | None = None
         self._polls: dict[str, asyncio.Future[bytes | None]] = {}
         #: The group that each of these named as its producer group.
         self._poll_groups: dict[str, str] = {}
-        #: When those that said goodbye did: they still have calls under way.
+        #: Of these, those whose mail was not looked for yet.
+        self._new_polls: set[str] = set()
+        #: When those that said goodbye did, in that order: they still have calls under way.
         self._gone: dict[str, float] = {}
 
-    async def live(self) -> tuple[Client, ...]:
-        """As of a second ago at most, and with what came in through this gateway."""
-        if time.monotonic() - self._known_at > _FRESH_SECONDS:
-            rows = await self._store.run(self._store.bus.items, TABLE_CLIENTS)
-            self._known = tuple(map(Client.from_bytes, rows.values()))
+    async def members(self, group: str) -> list[Client]:
+        """Live clients of `group`, as of a second ago at most, and with what came in through this gateway."""
+        if self._look is None and time.monotonic() - self._known_at > _FRESH_SECONDS:
+            self._look = asyncio.create_task(self._look_up())
+        if self._look is not None:
+            await asyncio.shield(self._look)
+        return list(self._members.get(group, {}).values())
+
+    async def _look_up(self) -> None:
+        try:
+            found = await self._store.run(self._store.bus.items, TABLE_CLIENTS)
+            self._rows = {row: self._rows.get(row) or Client.from_bytes(row) for row in found.values()}
+            self._members = {}
+            for client in self._rows.values():
+                self._members.setdefault(client.group, {})[client.key] = client
             self._known_at = time.monotonic()
-        return self._known
+        finally:
+            self._look = None
+
+    async def max_attempts(self, group: str) -> int | None:
+        """How often a message may be given out, None where no member says so."""
+        return state.max_attempts(await self.members(group), group)
 
     @property
     def count(self) -> int:
-        return len(self._known)
+        return sum(map(len, self._members.values()))
 
     # ---- calls
     async def heartbeat(self, request: service.HeartbeatRequest) -> Client:
         """Raises Refused INVALID_ARGUMENT."""
         client = _client_of(request)
-        others = [c for c in await self.live() if c.key != client.key]
-        conflicts = state.conflicting(others, client)
-        if conflicts and client not in self._known:
+        members = await self.members(client.group)
+        conflicts = state.conflicting(members, client)
+        if conflicts and client not in members:
             CONFLICTS.inc()
             log.warning(
                 "rocketmq_subscriptions_differ", group=client.group, client=client.client_id, topics=conflicts[:10]
@@ -81,7 +103,7 @@ class Clients:
             {client.key: client.to_bytes()},
             keep_seconds=self._settings.client_expiry_seconds,
         )
-        self._known = (*others, client)
+        self._members.setdefault(client.group, {})[client.key] = client
         self._gone.pop(client.client_id, None)
         return client
 
@@ -90,14 +112,19 @@ class Clients:
     ) -> service.NotifyClientTerminationResponse:
         if not request.client_id:
             raise Refused(INVALID_ARGUMENT, "the client_id is missing")
-        # Both kinds: which arm of the group is set says little (push consumers set the producer's).
-        gone = [c.key for c in await self.live() if c.client_id == request.client_id]
-        if gone:
-            await self._store.run(self._store.bus.delete, TABLE_CLIENTS, gone)
-        self._known = tuple(c for c in self._known if c.client_id != request.client_id)
-        oldest = time.monotonic() - _GONE_SECONDS
-        self._gone = {id: at for id, at in self._gone.items() if at > oldest}
-        self._gone[request.client_id] = time.monotonic()
+        # Whatever group it names: which arm is set says little (push consumers set the producer's).
+        rows = await self._store.run(self._store.bus.items, TABLE_CLIENTS)
+        clients = map(Client.from_bytes, rows.values())
+        keys = [client.key for client in clients if client.client_id == request.client_id]
+        await self._store.run(self._store.bus.delete, TABLE_CLIENTS, keys)
+        for members in self._members.values():
+            for key in keys:
+                members.pop(key, None)
+        now = time.monotonic()
+        self._gone.pop(request.client_id, None)
+        self._gone[request.client_id] = now
+        while (oldest := next(iter(self._gone.items())))[1] < now - _GONE_SECONDS:
+            del self._gone[oldest[0]]
         self._answer(request.client_id, None)
         return service.NotifyClientTerminationResponse(common=common())
 
@@ -109,8 +136,11 @@ class Clients:
             return service.PollCommandResponse(noop_command=service.NoopCommand())
         # A client that asks again has given its earlier call up.
         self._answer(client_id, None)
+        if len(self._polls) >= self._settings.max_waiting_polls:
+            raise Refused(RESOURCE_EXHAUSTED, f"{len(self._polls)} clients wait for commands already")
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._polls[client_id] = future
+        self._new_polls.add(client_id)
         self._poll_groups[client_id] = full_name(group) if group.name else ""
         try:
             letter = await asyncio.wait_for(asyncio.shield(future), hold_seconds)
@@ -131,21 +161,23 @@ class Clients:
         return command
 
     def is_gone(self, client_id: str) -> bool:
-        """Whether the client said goodbye, and nothing was heard of it since."""
-        return client_id in self._gone
+        """Whether the client said goodbye a short time ago, and did not come back."""
+        return time.monotonic() - self._gone.get(client_id, float("-inf")) < _GONE_SECONDS
 
     async def report(self, kind: str, command_id: str, text: str) -> None:
         """Keep what a client answered to a command, for whoever gave it."""
         if not command_id:
             raise Refused(INVALID_ARGUMENT, "the command_id is missing")
         REPORTS.labels(kind).inc()
-        content = text.encode()[:_MAX_REPORT_BYTES]
-        await self._store.run(self._store.bus.put, TABLE_REPORTS, {command_id: content}, keep_seconds=_REPORT_SECONDS)
+        (asked,) = await self._store.run(self._store.bus.get, TABLE_REPORTS, [command_id])
+        if asked is not None:
+            content = {command_id: text.encode()[:_MAX_REPORT_BYTES] or b"-"}
+            await self._store.run(self._store.bus.put, TABLE_REPORTS, content, keep_seconds=_REPORT_SECONDS)
         log.info("rocketmq_client_reported", kind=kind, command_id=command_id, characters=len(text))
 
     async def ask(self, group: str, message: definition.Message, transaction_id: str, asked: int) -> bool:
         """See `sending.Ask`. Producers of the group take turns."""
-        clients = await self.live()
+        clients = await self.members(group)
         found = state.producers(clients, group)
         # A producer that has just started asks for commands before its first heartbeat comes. Push consumers name
         # their group the same way.
@@ -167,22 +199,31 @@ class Clients:
     # ---- task
     async def hand_out_commands(self) -> None:
         """For ever: bring letters to the clients that wait here."""
+        posted: int | None = None
         while True:
-            waiting = [client for client, poll in self._polls.items() if not poll.done()]
             try:
-                letters = (
-                    await self._store.run(self._store.queue.collect, [mailbox(client) for client in waiting])
-                    if waiting
-                    else []
-                )
-                for client, letter in zip(waiting, letters, strict=True):
-                    if letter is not None and not self._answer(client, letter):
-                        # It hung up meanwhile, and will be back.
-                        await self._store.run(self._store.queue.post, mailbox(client), letter, _LETTER_SECONDS)
+                posted = await self._collect(posted) if self._polls else posted
             except BusError as error:
+                posted = None
                 FAILURES.labels("commands").inc()
                 log.warning("rocketmq_commands_failed", error=str(error))
             await asyncio.sleep(_COLLECT_SECONDS)
+
+    async def _collect(self, before: int | None) -> int:
+        """The number of letters that were posted ever. Where it is still as `before`, only those who have come since
+        can have mail.
+        """
+        posted = await self._store.run(self._store.queue.posted)
+        waiting = [client for client, poll in self._polls.items() if not poll.done()]
+        if posted == before:
+            waiting = [client for client in waiting if client in self._new_polls]
+        self._new_polls.clear()
+        letters = await self._store.run(self._store.queue.collect, [mailbox(client) for client in waiting])
+        for client, letter in zip(waiting, letters, strict=True):
+            if letter is not None and not self._answer(client, letter):
+                # It hung up meanwhile, and will be back.
+                await self._store.run(self._store.queue.post, mailbox(client), letter, _LETTER_SECONDS)
+        return posted
 
     def answer_all(self) -> None:
         """So that nobody waits for a gateway that stops."""
@@ -205,6 +246,9 @@ def _client_of(request: service.HeartbeatRequest) -> Client:
     if request.WhichOneof("client_data") is None:
         raise Refused(INVALID_ARGUMENT, "the heartbeat says neither what is produced nor what is consumed")
     data = request.consumer_data
+    if len(data.subscriptions) > _MAX_SUBSCRIPTIONS:
+        raise Refused(INVALID_ARGUMENT, f"there are more than {_MAX_SUBSCRIPTIONS} subscriptions")
+    most = data.dead_letter_policy.max_delivery_attempts
     subscriptions = {}
     for entry in data.subscriptions:
         filters.filter_of(entry.expression)
@@ -215,7 +259,7 @@ def _client_of(request: service.HeartbeatRequest) -> Client:
         is_consumer=True,
         is_fifo=request.fifo_flag,
         is_broadcasting=data.consume_model == definition.BROADCASTING,
-        max_attempts=data.dead_letter_policy.max_delivery_attempts or state.DEFAULT_MAX_ATTEMPTS,
+        max_attempts=most if most > 0 else state.DEFAULT_MAX_ATTEMPTS,
         policy=data.consume_policy,
         subscriptions=subscriptions,
     )

@@ -35,11 +35,13 @@ def run(arguments: Sequence[str], bus: Bus, queue: Messaging) -> str:
         command.verify_message_consumption_command.message.CopyFrom(
             _message(bus, asked.topic, asked.partition, asked.offset)
         )
+    # Reports that nobody asked for are not kept.
+    bus.put(TABLE_REPORTS, {command_id: b""}, keep_seconds=asked.timeout + 60.0)
     queue.post(mailbox(asked.client), command.SerializeToString(), asked.timeout)
     give_up = time.monotonic() + asked.timeout
     while time.monotonic() < give_up:
         (report,) = bus.get(TABLE_REPORTS, [command_id])
-        if report is not None:
+        if report:
             return report.decode(errors="replace")
         time.sleep(_LOOK_SECONDS)
     raise InvalidRequest(f"no answer of {asked.client} within {asked.timeout:g} s")

@@ -8,34 +8,30 @@ import base64
 import binascii
 import json
 import zlib
-from typing import NamedTuple
 
+from bus.messaging import Claim
 from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
 
+_MAX_NUMBER = 1 << 53
 
-class Handle(NamedTuple):
+
+def text_of(claim: Claim, hidden_until_ms: int) -> str:
     """`hidden_until_ms`: wall clock, for people who look at it."""
-
-    topic: str
-    partition: int
-    offset: int
-    group: str
-    attempt: int
-    hidden_until_ms: int
-
-    def text(self) -> str:
-        body = json.dumps(list(self), separators=(",", ":")).encode()
-        return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
+    topic, group, partition, offset, attempt = claim
+    fields = [topic, partition, offset, group, attempt, hidden_until_ms]
+    body = json.dumps(fields, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
 
 
-def parse(text: str) -> Handle:
+def parse(text: str) -> Claim:
     """Raises Refused INVALID_ARGUMENT for what is no handle."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         fields = json.loads(raw[4:]) if zlib.crc32(raw[4:]).to_bytes(4, "big") == raw[:4] else None
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         fields = None
     match fields:
-        case [str(topic), int(partition), int(offset), str(group), int(attempt), int(until)]:
-            return Handle(topic, partition, offset, group, attempt, until)
+        case [str(topic), int(partition), int(offset), str(group), int(attempt), int(_)]:
+            if all(0 <= number < _MAX_NUMBER for number in (partition, offset, attempt)):
+                return Claim(topic, group, partition, offset, attempt)
     raise Refused(INVALID_ARGUMENT, "the receipt handle is malformed")

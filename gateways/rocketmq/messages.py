@@ -19,12 +19,17 @@ from bus.api import Record, StoredRecord
 from bus.messaging import ORDER_HEADER
 from core.errors import InvalidRequest
 from gateways.records import as_published, record_of
+from gateways.rocketmq.names import MAX_TOPIC_CHARACTERS
 from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 MAX_BODY_BYTES = 4 << 20
+#: What gzip adds to a body of that size at most.
+_GZIP_BYTES = 4 << 10
+#: Tag, keys, properties and all the rest together.
+_MAX_REST_BYTES = 64 << 10
 TAG, KEYS, MESSAGE_ID, KIND = "TAGS", "KEYS", "UNIQ_KEY", "MSG_TYPE"
 #: Of a dead letter: where it came from, and how often it was tried.
 REAL_TOPIC, REAL_QUEUE, ORIGIN_ID, ATTEMPTS = "REAL_TOPIC", "REAL_QID", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME"
@@ -81,8 +86,11 @@ def check(message: definition.Message) -> None:
     taken = sorted(RESERVED & message.user_attribute.keys())
     if taken:
         raise Refused(INVALID_ARGUMENT, f"the property name {taken[0]} is reserved")
-    if len(message.body) > MAX_BODY_BYTES:
-        raise Refused(INVALID_ARGUMENT, f"the body has {len(message.body)} bytes; {MAX_BODY_BYTES} are allowed")
+    size = len(message.body)
+    if size > MAX_BODY_BYTES + (_GZIP_BYTES if system.body_encoding == definition.GZIP else 0):
+        raise Refused(INVALID_ARGUMENT, f"the body has {size} bytes; {MAX_BODY_BYTES} are allowed")
+    if message.ByteSize() - size > _MAX_REST_BYTES:
+        raise Refused(INVALID_ARGUMENT, f"what stands beside the body has more than {_MAX_REST_BYTES} bytes")
     if "|" in system.tag:
         raise Refused(INVALID_ARGUMENT, "a tag cannot hold |, which stands between tags in a subscription")
     given = system.body_digest
@@ -112,7 +120,9 @@ def to_record(topic: str, message: definition.Message, partition: int | None) ->
     if topic in _PLATFORM and message.system_attribute.body_encoding == definition.GZIP:
         body = _unzipped(body)
     try:
-        return record_of(topic, body, partition=partition, headers=_headers(message))
+        return record_of(
+            topic, body, partition=partition, headers=_headers(message), max_topic_bytes=MAX_TOPIC_CHARACTERS
+        )
     except InvalidRequest as error:
         raise Refused(INVALID_ARGUMENT, str(error)) from error
 
@@ -225,7 +235,7 @@ def _read_headers(record: StoredRecord, message: definition.Message) -> None:
             system.keys.extend(rest["keys"])
         if rest.get("digest") in (definition.MD5, definition.SHA1):
             system.body_digest.type = rest["digest"]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, ArithmeticError):
         # A writer of another protocol used the header for something else.
         return
 

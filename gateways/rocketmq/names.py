@@ -3,7 +3,7 @@
 import re
 
 from bus import topics
-from gateways.records import MAX_TOPIC_BYTES, is_visible
+from gateways.records import is_visible
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
@@ -12,7 +12,12 @@ BROKER = "candlewright"
 #: Where messages go whose sender never said what is to become of them.
 HOLDING_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-_LEGAL = re.compile(r"[A-Za-z0-9%|_.-]+")
+#: Of a name, and of a namespace.
+MAX_CHARACTERS = 255
+_DEAD_LETTERS = "%DLQ%"
+#: The longest names have a group with its namespace in them.
+MAX_TOPIC_CHARACTERS = len(_DEAD_LETTERS) + 2 * MAX_CHARACTERS + 1
+_LEGAL = re.compile(r"[A-Za-z0-9%|_.-]*")
 
 
 def topic_of(resource: definition.Resource) -> str:
@@ -35,7 +40,7 @@ def is_writable(topic: str) -> bool:
 
 
 def dead_letter_topic(group: str) -> str:
-    return f"%DLQ%{group}"
+    return _DEAD_LETTERS + group
 
 
 def resource_of(name: str) -> definition.Resource:
@@ -48,12 +53,13 @@ def full_name(resource: definition.Resource) -> str:
 
 
 def _full(resource: definition.Resource, kind: str) -> str:
-    name = full_name(resource)
-    if not resource.name:
+    name, namespace = resource.name, resource.resource_namespace
+    if not name:
         raise Refused(INVALID_ARGUMENT, f"the {kind} has no name")
-    if not _LEGAL.fullmatch(name) or len(name) > MAX_TOPIC_BYTES:
+    most = MAX_TOPIC_CHARACTERS if name.startswith(_DEAD_LETTERS) else MAX_CHARACTERS
+    if len(name) > most or len(namespace) > MAX_CHARACTERS or not _LEGAL.fullmatch(namespace + name):
         raise Refused(
             INVALID_ARGUMENT,
-            f"the {kind} {name[:80]!r} is not made of letters, digits, %, |, -, _ and ., {MAX_TOPIC_BYTES} at most",
+            f"the {kind} {name[:80]!r} is not made of letters, digits, %, |, -, _ and ., {MAX_CHARACTERS} at most",
         )
-    return name
+    return full_name(resource)

@@ -3,18 +3,19 @@
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from bus.api import TopicPartition
-from bus.messaging import Delivery, Received, Settled
+from bus.messaging import Claim, Delivery, Received, Settled
 from core.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import handles, messages, state
 from gateways.rocketmq.clients import Clients
 from gateways.rocketmq.filters import Filter, filter_of
-from gateways.rocketmq.handles import Handle
+from gateways.rocketmq.lanes import Lane, Room
 from gateways.rocketmq.metrics import DEAD, DELIVERED, FAILURES, FILTERED, REDELIVERED, SETTLED, WAITING
 from gateways.rocketmq.names import dead_letter_topic, group_of, topic_of
 from gateways.rocketmq.sending import QUEUE, Sending
@@ -57,6 +58,9 @@ class Receiving:
         self._stopping = asyncio.Event()
         #: Kept so that they are not forgotten before they end.
         self._afterwork: set[asyncio.Task[None]] = set()
+        self._acknowledging = Lane[Claim, Settled](lambda claims: store.run(store.queue.acknowledge, claims), Room())
+        #: Held calls in order, by topic, group and partition: an acknowledgement lets others follow.
+        self._in_order: Counter[tuple[str, str, int]] = Counter()
 
     # ---- groups
     async def receive(
@@ -76,7 +80,9 @@ class Receiving:
         until = time.monotonic() + hold_seconds
         places = [(topic, partition) for partition in asked]
         arrived = asyncio.Event()
+        followed = [(topic, group, partition) for partition in asked] if request.fifo_flag else []
         self._hold()
+        self._in_order.update(followed)
         try:
             while True:
                 if self._clients.is_gone(request.client_id):
@@ -102,6 +108,10 @@ class Receiving:
                 await set_within(arrived, pause)
         finally:
             self._store.unwatch(places, arrived)
+            self._in_order.subtract(followed)
+            for place in followed:
+                if not self._in_order[place]:
+                    del self._in_order[place]
             self._let_go()
         reply = service.ReceiveMessageResponse(common=common(), messages=taken)
         reply.delivery_timestamp.FromMilliseconds(round(time.time() * 1_000))
@@ -127,30 +137,28 @@ class Receiving:
     async def acknowledge(self, request: service.AckMessageRequest) -> service.AckMessageResponse:
         if request.WhichOneof("handle") == "offset":
             raise Refused(INVALID_ARGUMENT, "an offset without a partition names no message: send the receipt handle")
-        handle = self._handle(request.receipt_handle, request.topic, request.group)
-        outcome = await self._store.run(self._store.queue.acknowledge, *_delivery(handle))
-        self._settled("ack", outcome, handle)
+        claim = self._claim(request.receipt_handle, request.topic, request.group)
+        self._settled("ack", await self._acknowledging.do(claim), claim)
         return service.AckMessageResponse(common=common())
 
     async def refuse(self, request: service.NackMessageRequest) -> service.NackMessageResponse:
-        handle = self._handle(request.receipt_handle, request.topic, request.group)
-        attempt = max(request.delivery_attempt, handle.attempt)
+        claim = self._claim(request.receipt_handle, request.topic, request.group)
+        attempt = max(request.delivery_attempt, claim.attempt)
         most = request.max_delivery_attempts
         if most <= 0:
-            most = state.max_attempts(await self._clients.live(), handle.group) or state.DEFAULT_MAX_ATTEMPTS
+            most = await self._clients.max_attempts(claim.group) or state.DEFAULT_MAX_ATTEMPTS
         if attempt >= most:
-            await self._bury(handle, attempt, "attempts")
+            await self._bury(claim, attempt, "attempts")
         else:
             delay = state.nack_delay(self._settings.nack_delays_seconds, attempt)
-            outcome = await self._store.run(self._store.queue.postpone, *_delivery(handle), delay)
-            self._settled("nack", outcome, handle)
+            self._settled("nack", await self._store.run(self._store.queue.postpone, claim, delay), claim)
         return service.NackMessageResponse(common=common())
 
     async def forward(
         self, request: service.ForwardMessageToDeadLetterQueueRequest
     ) -> service.ForwardMessageToDeadLetterQueueResponse:
-        handle = self._handle(request.receipt_handle, request.topic, request.group)
-        await self._bury(handle, max(request.delivery_attempt, handle.attempt), "forwarded")
+        claim = self._claim(request.receipt_handle, request.topic, request.group)
+        await self._bury(claim, max(request.delivery_attempt, claim.attempt), "forwarded")
         return service.ForwardMessageToDeadLetterQueueResponse(common=common())
 
     # ---- by offset
@@ -278,55 +286,58 @@ class Receiving:
     ) -> list[definition.Message]:
         """Of what was found, what goes into the reply; the rest is settled or given back."""
         taken: list[definition.Message] = []
+        dropped: list[Claim] = []
         back: list[Delivery] = []
         size = 0
-        most = state.max_attempts(await self._clients.live(), group) if found else None
+        most = await self._clients.max_attempts(group) if found else None
         until_ms = round((time.time() + hide) * 1_000)
         for delivery in found:
-            record = delivery.record
-            message = messages.from_record(record, resource, self._store_host)
-            handle = Handle(topic, record.partition, record.offset, group, delivery.attempt, until_ms)
+            message = messages.from_record(delivery.record, resource, self._store_host)
+            claim = _claim(topic, group, delivery)
             if not accepts(message):
-                # Else it would be pending for this group for ever.
-                await self._store.run(self._store.queue.acknowledge, *_delivery(handle))
-                FILTERED.inc()
+                dropped.append(claim)
                 continue
             if most is not None and delivery.attempt > most:
-                await self._bury(handle, delivery.attempt - 1, "never_answered")
+                await self._bury(claim, delivery.attempt - 1, "never_answered")
                 continue
             size += message.ByteSize()
             if back or (taken and size > _REPLY_BYTES):
                 back.append(delivery)
                 continue
             system = message.system_attribute
-            system.receipt_handle = handle.text()
+            system.receipt_handle = handles.text_of(claim, until_ms)
             system.delivery_attempt = delivery.attempt
             system.invisible_period.FromMilliseconds(round(hide * 1_000))
             taken.append(message)
-            DELIVERED.inc()
-            if delivery.attempt > 1:
-                REDELIVERED.inc()
+        if dropped:
+            # Else they would be pending for this group for ever.
+            await self._store.run(self._store.queue.acknowledge, dropped)
+            FILTERED.inc(len(dropped))
         if back:
             await self._store.run(self._give_back, topic, group, back)
+        DELIVERED.inc(len(taken))
+        REDELIVERED.inc(sum(message.system_attribute.delivery_attempt > 1 for message in taken))
         return taken
 
-    async def undeliver(self, topic: definition.Resource, reply: service.ReceiveMessageResponse) -> None:
+    async def undeliver(self, reply: service.ReceiveMessageResponse) -> None:
         """The caller hung up before the reply: as if nothing had been given out."""
-        for message in reply.messages:
-            handle = handles.parse(message.system_attribute.receipt_handle)
-            await self._store.run(self._store.queue.give_back, *_delivery(handle))
+        claims = [handles.parse(message.system_attribute.receipt_handle) for message in reversed(reply.messages)]
+        await self._store.run(self._store.queue.give_back, claims)
 
-    async def _bury(self, handle: Handle, attempts: int, reason: str) -> None:
+    async def _bury(self, claim: Claim, attempts: int, reason: str) -> None:
         """Move the message to the group's dead letters; a repetition finds it settled and changes nothing.
 
         `attempts`: how often it was tried, as the client counts.
         """
-        topic, partition, offset, group = handle[:4]
+        topic, group, partition, offset, _ = claim
+        if partition >= await self._sending.partitions(topic):
+            raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
         try:
             (record,) = await self._store.run(self._store.bus.read, topic, partition, offset, max_records=1)
         except (OffsetOutOfRange, ValueError):
-            # Trimmed, so acknowledged long ago.
-            SETTLED.labels("bury", Settled.BEFORE.value).inc()
+            # Trimmed, or never there.
+            (outcome,) = await self._store.run(self._store.queue.acknowledge, [claim])
+            self._settled("bury", outcome, claim)
             return
         target = dead_letter_topic(group)
         count = await self._store.run(self._store.bus.create_topic, target)
@@ -344,25 +355,28 @@ class Receiving:
         system.message_type = definition.FIFO if system.message_group else definition.NORMAL
         id = f"dead/{group}/{topic}/{partition}/{offset}"
         payload = message.SerializeToString()
-        outcome = await self._store.run(self._store.queue.bury, *_delivery(handle), queue=QUEUE, id=id, payload=payload)
+        outcome = await self._store.run(self._store.queue.bury, claim, queue=QUEUE, id=id, payload=payload)
         if outcome is Settled.DONE:
             DEAD.labels(reason).inc()
             await self._sending.release(id, payload)
-        self._settled("bury", outcome, handle)
+        self._settled("bury", outcome, claim)
 
-    def _handle(self, text: str, topic: definition.Resource, group: definition.Resource) -> Handle:
-        """Raises Refused for one that is malformed, or of another topic or group than the call names."""
-        handle = handles.parse(text)
-        if handle.topic != topic_of(topic) or handle.group != group_of(group):
+    def _claim(self, handle: str, topic: definition.Resource, group: definition.Resource) -> Claim:
+        """Raises Refused for a handle that is malformed, or of another topic or group than the call names."""
+        claim = handles.parse(handle)
+        if claim.topic != topic_of(topic) or claim.group != group_of(group):
             raise Refused(INVALID_ARGUMENT, "the receipt handle is of another topic or group")
-        return handle
+        return claim
 
-    def _settled(self, what: str, outcome: Settled, handle: Handle) -> None:
+    def _settled(self, what: str, outcome: Settled, claim: Claim) -> None:
         SETTLED.labels(what, outcome.value).inc()
         if outcome is Settled.STALE:
             raise Refused(INVALID_ARGUMENT, "the receipt handle is out of date: the message was delivered again since")
+        if outcome is Settled.UNKNOWN:
+            raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
         # In order, what follows may go now; postponed, it may be due before those who wait look again.
-        self._store.nudge([(handle.topic, handle.partition)])
+        if what == "nack" or self._in_order[claim[:3]]:
+            self._store.nudge([(claim.topic, claim.partition)])
 
     def _pass_over(self, topic: str, group: str, since_ms: int) -> None:
         """Let a new group begin with the first record at or after a time."""
@@ -379,9 +393,7 @@ class Receiving:
                 self._store.bus.acknowledge(topic, group, partition, [entry.record.offset for entry in found])
 
     def _give_back(self, topic: str, group: str, deliveries: Sequence[Delivery]) -> None:
-        for delivery in reversed(deliveries):
-            record = delivery.record
-            self._store.queue.give_back(topic, group, record.partition, record.offset, delivery.attempt)
+        self._store.queue.give_back([_claim(topic, group, delivery) for delivery in reversed(deliveries)])
 
     async def _give_back_when_done(
         self, call: "asyncio.Future[Received]", topic: str, group: str, found: Sequence[Delivery]
@@ -479,6 +491,5 @@ class Receiving:
         task.add_done_callback(self._afterwork.discard)
 
 
-def _delivery(handle: Handle) -> tuple[str, str, int, int, int]:
-    """As the methods of `bus.messaging` take it."""
-    return handle.topic, handle.group, handle.partition, handle.offset, handle.attempt
+def _claim(topic: str, group: str, delivery: Delivery) -> Claim:
+    return Claim(topic, group, delivery.record.partition, delivery.record.offset, delivery.attempt)

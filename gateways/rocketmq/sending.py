@@ -11,7 +11,7 @@ from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import messages, state
 from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
-from gateways.rocketmq.names import HOLDING_TOPIC, full_name, topic_of
+from gateways.rocketmq.names import HOLDING_TOPIC, full_name, is_writable, topic_of
 from gateways.rocketmq.publishing import Publisher
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
@@ -27,6 +27,8 @@ SENT_REGISTRY = "rocketmq_sent"
 _KEEP_SECONDS = 7 * 86_400.0
 _LEASE_SECONDS = 30.0
 _CLAIM = 64
+#: So that many messages whose senders are gone for good cost little.
+_ASK_PAUSE_SECONDS = 0.05
 #: The longest pause of the task: others may add messages at another gateway.
 _PAUSE_SECONDS = 0.2
 
@@ -55,6 +57,8 @@ class Sending:
         message = request.message
         system = message.system_attribute
         topic = topic_of(message.topic)
+        if not is_writable(topic):
+            raise Refused(NOT_FOUND, f"topic {topic} has no partition that can be written to")
         messages.check(message)
         delay = self._delay(system)
         if topic not in self._counts:
@@ -75,26 +79,13 @@ class Sending:
             (SENT.labels("later") if is_new else REPEATED).inc()
             self._wake.set()
         elif self._settings.deduplication_seconds > 0:
-            is_new = await self._store.run(self._publish_new, topic, record, system.message_id)
+            name, keep_seconds = f"{topic}/{system.message_id}", self._settings.deduplication_seconds
+            is_new = await self._store.run(self._publish_once, topic, record, SENT_REGISTRY, name, keep_seconds)
             (SENT.labels("now") if is_new else REPEATED).inc()
         else:
             await self._publisher.publish(topic, record)
             SENT.labels("now").inc()
         return reply
-
-    def _publish_new(self, topic: str, record: Record, message_id: str) -> bool:
-        """Whether the id was not known."""
-        self._publisher.expect(topic, record)
-        once = self._store.bus.publish_once(
-            topic,
-            record,
-            registry=SENT_REGISTRY,
-            name=f"{topic}/{message_id}",
-            content=b"",
-            keep_seconds=self._settings.deduplication_seconds,
-        )
-        self._publisher.published(topic, record)
-        return once.is_first
 
     def _open(self, topic: str) -> int:
         """The number of partitions of a topic that exists then."""
@@ -170,24 +161,28 @@ class Sending:
         topic = message.topic.name
         try:
             record = messages.to_record(topic, message, message.system_attribute.partition_id)
-            await self._store.run(self._publisher.expect, topic, record)
-            once = await self._store.run(
-                self._store.bus.publish_once,
-                topic,
-                record,
-                registry=REGISTRY,
-                name=id,
-                content=b"",
-                keep_seconds=_KEEP_SECONDS,
-            )
-            await self._store.run(self._store.queue.remove, QUEUE, id, registry=REGISTRY)
+            is_first = await self._store.run(self._release, id, topic, record)
         except (BusError, Refused) as error:
             RELEASE_FAILURES.inc()
             log.warning("rocketmq_release_failed", topic=topic, id=id, error=str(error))
             return
-        self._publisher.published(topic, record)
-        if once.is_first:
+        if is_first:
             RELEASED.inc()
+
+    def _release(self, id: str, topic: str, record: Record) -> bool:
+        """On a thread."""
+        once = self._publish_once(topic, record, REGISTRY, id, _KEEP_SECONDS)
+        self._store.queue.remove(QUEUE, id, registry=REGISTRY)
+        return once
+
+    def _publish_once(self, topic: str, record: Record, registry: str, name: str, keep_seconds: float) -> bool:
+        """Whether the name was not known."""
+        self._publisher.expect(topic, record)
+        once = self._store.bus.publish_once(
+            topic, record, registry=registry, name=name, content=b"", keep_seconds=keep_seconds
+        )
+        self._publisher.published(topic, record)
+        return once.is_first
 
     async def end_minutes(self) -> None:
         """For ever: let bars of tickers that fell silent be final."""
@@ -225,8 +220,7 @@ class Sending:
                 FAILURES.labels("transactions").inc()
                 log.warning("rocketmq_transaction_check_failed", error=str(error))
                 halves = []
-            if not halves:
-                await asyncio.sleep(min(0.5, base / 4))
+            await asyncio.sleep(_ASK_PAUSE_SECONDS if halves else min(0.5, base / 4))
 
     # ---- inside
     def _delay(self, system: definition.SystemAttribute) -> float:

@@ -38,6 +38,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request")
 #: What is left of a call's time when it is answered, at most.
 _MARGIN_SECONDS = 1.0
+_MAX_ID_CHARACTERS = 1_024
 
 
 class Service:
@@ -89,6 +90,8 @@ class Service:
             reply = None
             try:
                 self._check_access(context)
+                if len(getattr(request, "client_id", "")) > _MAX_ID_CHARACTERS:
+                    raise Refused(INVALID_ARGUMENT, f"the client_id has more than {_MAX_ID_CHARACTERS} characters")
                 reply = await method(request, context)
                 code = reply.common.status.code if has_common else OK
             except Refused as error:
@@ -111,6 +114,9 @@ class Service:
             CALL_SECONDS.labels(name).observe(time.monotonic() - began)
             if reply is not None:
                 return reply
+            if name == "PullMessage":
+                # Clients go on from there whatever the status.
+                return reply_class(common=common(code, text), next_offset=max(0, request.offset))
             if not has_common:
                 # The only way to say it: clients pause for a second then.
                 is_key = code == UNAUTHENTICATED
@@ -145,7 +151,7 @@ class Service:
         topic, group = topic_of(request.topic), group_of(request.group)
         endpoints = endpoints_of(request.endpoints, self._settings.advertise)
         count = await self._sending.partitions(topic)
-        clients = await self._clients.live()
+        clients = await self._clients.members(group)
         permission = definition.READ_WRITE if is_writable(topic) else definition.READ
         reply = service.QueryAssignmentResponse(common=common())
         for partition in state.assigned(clients, group, topic, request.client_id, count):
@@ -178,18 +184,12 @@ class Service:
         hold = self._hold_seconds(context, request.await_time.ToMilliseconds() / 1_000, self._settings.poll_max_seconds)
         reply = await self._receiving.receive(request, hold)
         if reply.messages and context.done():
-            await self._receiving.undeliver(request.partition.topic, reply)
+            await self._receiving.undeliver(reply)
         return reply
 
     async def _pull(self, request: service.PullMessageRequest, context: Context) -> service.PullMessageResponse:
         hold = self._hold_seconds(context, request.await_time.ToMilliseconds() / 1_000, self._settings.poll_max_seconds)
-        try:
-            return await self._receiving.pull(request, hold)
-        except Refused as error:
-            # Clients go on from there whatever the status.
-            return service.PullMessageResponse(
-                common=common(error.code, error.text), next_offset=max(0, request.offset)
-            )
+        return await self._receiving.pull(request, hold)
 
     async def _poll(self, request: service.PollCommandRequest, context: Context) -> service.PollCommandResponse:
         return await self._clients.poll(request, self._hold_seconds(context, 0.0, MAX_COMMAND_SECONDS))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bus.api import Bus, Record
 from bus.connect import messaging_of
 from bus.memory_bus import MemoryBus
-from bus.messaging import ORDER_HEADER, Delivery, Messaging, Settled
+from bus.messaging import MAX_BYTES, ORDER_HEADER, ORDERED_LOOK, Claim, Delivery, Messaging, Settled
 from bus.redis_bus import RedisBus
 from core.errors import BusError
 
@@ -35,7 +35,7 @@ class Store:
         return list(found.deliveries)
 
     def settle(self, delivery: Delivery) -> Settled:
-        return self.queue.acknowledge("t", "g", 0, delivery.record.offset, delivery.attempt)
+        return self.queue.acknowledge([claim(delivery)])[0]
 
     def publish(self, *groups: str) -> None:
         headers = [{ORDER_HEADER: json.dumps({"group": name})} if name else {} for name in groups]
@@ -47,6 +47,10 @@ def eventually(read: Callable[[], list[Delivery]]) -> list[Delivery]:
     while not (found := read()) and time.monotonic() < deadline:
         pass
     return found
+
+
+def claim(delivery: Delivery) -> Claim:
+    return Claim("t", "g", 0, delivery.record.offset, delivery.attempt)
 
 
 def seen(deliveries: list[Delivery]) -> list[tuple[int, int]]:
@@ -99,7 +103,7 @@ def test_a_handle_from_an_earlier_delivery_is_stale(store: Store) -> None:
     (first,) = store.receive(hide=0.0)
     (second,) = store.receive(hide=0.0)
     assert store.settle(first) is Settled.STALE
-    assert store.queue.postpone("t", "g", 0, 0, first.attempt, 0) is Settled.STALE
+    assert store.queue.postpone(claim(first), 0) is Settled.STALE
     assert store.settle(second) is Settled.DONE
     assert store.settle(first) is Settled.STALE
     assert store.settle(second) is Settled.BEFORE
@@ -108,7 +112,7 @@ def test_a_handle_from_an_earlier_delivery_is_stale(store: Store) -> None:
 def test_a_postponed_record_comes_again_after_its_delay(store: Store) -> None:
     store.publish("a")
     (first,) = store.receive()
-    assert store.queue.postpone("t", "g", 0, 0, first.attempt, 0.05) is Settled.DONE
+    assert store.queue.postpone(claim(first), 0.05) is Settled.DONE
     assert store.receive() == []
     assert seen(eventually(store.receive)) == [(0, 2)]
 
@@ -116,7 +120,7 @@ def test_a_postponed_record_comes_again_after_its_delay(store: Store) -> None:
 def test_what_is_given_back_comes_again_as_the_same_attempt(store: Store) -> None:
     store.publish("a")
     (first,) = store.receive()
-    assert store.queue.give_back("t", "g", 0, 0, first.attempt) is Settled.DONE
+    assert store.queue.give_back([claim(first)]) == [Settled.DONE]
     assert seen(store.receive()) == [(0, 1)]
 
 
@@ -124,7 +128,7 @@ def test_a_buried_record_is_acknowledged_and_waits_on_the_queue_once(store: Stor
     store.publish("a")
     (first,) = store.receive()
     for outcome in (Settled.DONE, Settled.BEFORE):
-        assert store.queue.bury("t", "g", 0, 0, first.attempt, queue="q", id="i", payload=b"p") is outcome
+        assert store.queue.bury(claim(first), queue="q", id="i", payload=b"p") is outcome
     assert store.queue.claim_due("q", max_items=9, lease_seconds=HOUR) == [("i", b"p")]
     assert store.bus.pending("t", "g") == {0: 0}
 
@@ -166,9 +170,67 @@ def test_in_order_starts_again_from_the_first_unsettled_one(store: Store) -> Non
     store.publish("a", "a", "a")
     first, second, third = store.receive(in_order=True)
     assert store.settle(first) is Settled.DONE
-    assert store.queue.postpone("t", "g", 0, second.record.offset, second.attempt, 0) is Settled.DONE
+    assert store.queue.postpone(claim(second), 0) is Settled.DONE
     assert seen(store.receive(in_order=True)) == [(1, 2), (2, 2)]
     assert store.settle(third) is Settled.STALE
+
+
+def test_in_order_others_go_on_however_many_stand_behind_a_hidden_one(store: Store) -> None:
+    behind = ORDERED_LOOK + 500
+    store.publish("stuck", *["stuck"] * behind, "free", "other", "free")
+    (first,) = store.receive(1, in_order=True)
+    found = eventually(lambda: store.receive(in_order=True))
+    assert seen(found) == [(behind + 1, 1), (behind + 2, 1), (behind + 3, 1)]
+    # What stands behind it costs the bus nothing, and is kept.
+    assert store.bus.pending("t", "g") == {0: 4}
+    for delivery in found:
+        assert store.settle(delivery) is Settled.DONE
+    assert store.settle(first) is Settled.DONE
+    assert store.bus.trim("t", keep_seconds=-1) == 1
+    came: list[int] = []
+    while len(came) < behind and (found := eventually(lambda: store.receive(100, in_order=True))):
+        came += [delivery.record.offset for delivery in found]
+        assert set(store.queue.acknowledge(list(map(claim, found)))) == {Settled.DONE}
+    assert came == list(range(1, behind + 1))
+    store.publish("stuck")
+    assert seen(store.receive(in_order=True)) == [(behind + 4, 1)]
+    assert store.bus.trim("t", keep_seconds=-1) == behind + 3
+
+
+def test_who_reads_without_order_gets_what_stood_behind_a_hidden_one(store: Store) -> None:
+    store.publish("a", "a", "b", "a")
+    store.receive(1, in_order=True)
+    assert seen(store.receive(1, in_order=True)) == [(2, 1)]
+    assert seen(store.receive()) == [(1, 1), (3, 1)]
+    store.publish("a")
+    assert store.receive(in_order=True) == []
+
+
+def test_a_group_that_is_made_anew_begins_anew(store: Store) -> None:
+    store.publish("a", "a", "b", "b")
+    store.receive(1, in_order=True)
+    store.receive(in_order=True)
+    store.bus.delete_group("t", "g")
+    store.bus.trim("t", keep_seconds=-1)
+    store.publish("a")
+    store.bus.create_group("t", "g", at_end=False)
+    assert seen(store.receive(in_order=True)) == [(4, 1)]
+
+
+def test_one_call_gives_out_so_many_bytes_and_what_is_beyond_comes_next(store: Store) -> None:
+    store.bus.publish("t", [Record(bytes(MAX_BYTES // 4)) for _ in range(20)])
+    found = store.receive(20)
+    assert 4 <= len(found) < 20
+    assert len(store.receive(20)) == min(len(found), 20 - len(found))
+
+
+def test_settling_what_never_was_is_told(store: Store) -> None:
+    store.publish("a")
+    (first,) = store.receive()
+    claims = [Claim("t", "g", partition, offset, 1) for partition, offset in ((0, 1), (7, 0), (0, 10**30), (10**30, 0))]
+    assert store.queue.acknowledge([*claims, claim(first)]) == [Settled.UNKNOWN] * 4 + [Settled.DONE]
+    assert store.queue.acknowledge([]) == []
+    assert store.queue.acknowledge([Claim("none", "g", 0, 0, 1)]) == [Settled.UNKNOWN]
 
 
 def test_in_order_without_message_group_the_key_counts(store: Store) -> None:
@@ -206,7 +268,7 @@ def test_in_order_deliveries_of_a_group_never_overlap_and_none_is_lost(
                 if outcome is Settled.DONE:
                     done.append(offset)
             else:
-                store.queue.postpone("t", "g", 0, offset, out[offset].attempt, 0)
+                store.queue.postpone(claim(out[offset]), 0)
             del out[offset]
     for _ in groups:
         for delivery in store.receive(in_order=True):
