@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.two_processes import WITH_SPARK, WITHOUT_SPARK, FromBothEnds, Turns, place_in_line
+from tests.two_processes import FIRST, LAST, FromBothEnds, Turns, place_in_line
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +56,7 @@ def test_whoever_is_through_earlier_helps_and_each_test_runs_once() -> None:
     assert second.given == [15, 16, 17, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5]
 
 
-@pytest.mark.parametrize("name", [*WITH_SPARK, *WITHOUT_SPARK])
+@pytest.mark.parametrize("name", [*FIRST, *LAST])
 def test_what_the_line_names_is_there(name: str) -> None:
     assert (ROOT / name).exists()
 
@@ -71,9 +71,10 @@ def test_files_that_share_a_platform_follow_each_other() -> None:
         < place("tests/system/test_live.py")
         < place("tests/faults/test_up.py")
     )
-    assert place("tests/system/test_real_data.py") < place("tests/flink_replacement_spark/test_live.py")
-    assert place("tests/flink_replacement_spark/test_live.py") < place("tests/system/test_keys.py")
-    assert place("tests/system/test_keys.py") < place("tests/core/test_http.py") == place("tests/test_compose.py")
+    assert place("tests/system/test_real_data.py") < place("tests/core/test_http.py") == place("tests/test_compose.py")
+    assert place("tests/core/test_http.py") < place("tests/system/test_keys.py")
+    assert place("tests/system/test_keys.py") < place("tests/flink_replacement_spark/test_live.py")
+    assert place("tests/flink_replacement_spark/test_live.py") == place("tests/flink_replacement_spark/test_start.py")
 
 
 def gate_is_closed() -> bool:

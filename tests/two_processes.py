@@ -1,8 +1,9 @@
 """How two processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
 
 Tests with a platform of their own mostly wait for it, and several platforms at once need much memory. So one process
-takes these from the front of a line of files, one after the other, while the other takes from its end what needs none;
-who is through earlier helps. A file is never divided: what its tests share is started once.
+takes these from the front of a line of files, one after the other, while the other begins at its end, with the folder
+whose files share one driver. In the middle are the files that need neither, and mostly take a second or two: so both
+processes end at the same time, whoever comes there first. A file is never divided: what its tests share starts once.
 
 A test marked `alone` is run while the other process runs none: it compares times to some milliseconds.
 """
@@ -18,9 +19,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-#: Files of these begin the line, in this order: first those that share a platform, of one folder and then of the other.
-#: A file belongs to the longest of the names that it begins with.
-WITH_SPARK = (
+#: The line begins with files of these, in this order: first those that share a platform, of one folder and then of the
+#: other. A file belongs to the longest of all names that it begins with.
+FIRST = (
     "tests/faults/test_bad_requests.py",
     "tests/faults/test_frozen.py",
     "tests/faults/test_kill.py",
@@ -33,10 +34,9 @@ WITH_SPARK = (
     "tests/system/test_ohlc_benchmark.py",
     "tests/system/test_trigger_latency_benchmark.py",
     "tests/system/test_triggers_benchmark.py",
-    "tests/flink_replacement_spark/",
 )
-#: These are among them and start smaller processes, or none.
-WITHOUT_SPARK = (
+#: And ends with these: some smaller processes each, then those with a driver, and one that starts drivers of its own.
+LAST = (
     "tests/faults/test_bus.py",
     "tests/faults/test_kafka_pixy.py",
     "tests/faults/test_udf_host.py",
@@ -51,7 +51,10 @@ WITHOUT_SPARK = (
     "tests/system/test_rocketmq.py",
     "tests/system/test_sandbox_process.py",
     "tests/system/test_ticks_benchmark.py",
+    "tests/flink_replacement_spark/",
+    "tests/flink_replacement_spark/test_trigger_kill.py",
 )
+_LINE = (*FIRST, "tests/", *LAST)
 
 
 def processes_for(config: pytest.Config) -> int:
@@ -63,10 +66,7 @@ def processes_for(config: pytest.Config) -> int:
 
 def place_in_line(item: pytest.Item) -> int:
     path = item.nodeid.partition("::")[0]
-    if path in WITHOUT_SPARK:
-        return len(WITH_SPARK)
-    names = [name for name in WITH_SPARK if path.startswith(name)]
-    return WITH_SPARK.index(max(names, key=len)) if names else len(WITH_SPARK) + 1
+    return _LINE.index(max((name for name in _LINE if path.startswith(name)), key=len))
 
 
 class FromBothEnds(LoadFileScheduling):
