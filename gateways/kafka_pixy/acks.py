@@ -64,10 +64,11 @@ class AckLane:
                 acks = [ack for ack, _ in taken]
                 try:
                     done = await self._calls.run(lambda acks=acks: self._acknowledge(acks))  # type: ignore[misc]
-                except BusError as error:
+                except Exception as error:  # The outermost loop of a line's acknowledgements: callers are told.
+                    failure = error if isinstance(error, BusError) else BusError(repr(error))
                     for _, future in taken:
                         if not future.done():
-                            future.set_exception(error)
+                            future.set_exception(failure)
                     continue
                 self._on_done(acks, done)
                 for _, future in taken:

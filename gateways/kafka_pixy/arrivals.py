@@ -4,16 +4,17 @@ import threading
 from collections.abc import Callable
 
 from bus.api import Bus, TopicPartition
-from core.errors import BusError
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
 
 #: How long one call blocks, so how long a newly watched topic waits at most.
 _BLOCK_SECONDS = 0.1
-_IDLE_SECONDS = 1.0
-_RETRY_SECONDS = 0.5
 #: Between two looks at busy topics. What this gateway writes itself it does not hear of here first.
 _PAUSE_SECONDS = 0.02
+#: A look costs so much a partition that with so many of them both times are twice as long, and so on.
+_PARTITIONS = 500
+_MOST_SECONDS = 1.0
+_RETRY_SECONDS = 0.5
 log = get_logger()
 
 
@@ -48,40 +49,37 @@ class Arrivals:
         while not self._stop.is_set():
             try:
                 self._round()
-            except BusError as error:
+            except Exception as error:  # The outermost loop of the thread.
                 metrics.BUS_FAILURES.labels("arrivals").inc()
-                log.warning("arrivals_not_heard", error=str(error))
+                log.warning("arrivals_not_heard", error=repr(error))
                 # What came meanwhile is not known.
                 self._watched = frozenset()
                 self._stop.wait(_RETRY_SECONDS)
 
     def _round(self) -> None:
         wanted = self._wanted
-        if not wanted:
-            self._watched, self._ends = frozenset(), {}
-            self._changed.wait(_IDLE_SECONDS)
+        if self._watched - wanted:
+            self._ends = {place: end for place, end in self._ends.items() if place[0] in wanted}
+        # One that is not made yet is looked for again.
+        added = [topic for topic in wanted - self._watched if self._note_ends(topic)]
+        self._watched = (self._watched & wanted).union(added)
+        # Records may have come before their ends were noted.
+        for topic in added:
+            self._tell(topic)
+        slower = 1 + len(self._ends) / _PARTITIONS
+        if not self._ends:
+            self._changed.wait(_BLOCK_SECONDS if wanted else None)
             self._changed.clear()
             return
-        added = wanted - self._watched
-        if wanted != self._watched:
-            self._ends = {place: end for place, end in self._ends.items() if place[0] in wanted}
-            for topic in added:
-                self._note_ends(topic)
-            self._watched = wanted
-            # Records may have come before their ends were noted.
-            for topic in added:
-                self._tell(topic)
-        if not self._ends:
-            self._stop.wait(_BLOCK_SECONDS)
-            self._watched = frozenset()
-            return
-        for topic in {topic for topic, _ in self._bus.wait(self._ends, _BLOCK_SECONDS)}:
+        for topic in {topic for topic, _ in self._bus.wait(self._ends, min(_MOST_SECONDS, _BLOCK_SECONDS * slower))}:
             self._note_ends(topic)
             self._tell(topic)
-        self._stop.wait(_PAUSE_SECONDS)
+        self._stop.wait(min(_MOST_SECONDS, _PAUSE_SECONDS * slower))
 
-    def _note_ends(self, topic: str) -> None:
+    def _note_ends(self, topic: str) -> bool:
+        """False for a topic that does not exist."""
         if not self._bus.partitions(topic):
-            return
+            return False
         for partition, state in enumerate(self._bus.state(topic)):
             self._ends[topic, partition] = state.end
+        return True

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from bus.api import Bus
+from gateways import records
+
 Result = TypeVar("Result")
 
 _THREADS = 16
@@ -23,3 +26,11 @@ class BusCalls:
     def close(self) -> None:
         """Wait for the calls under way, and begin no other."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def make_topic(bus: Bus, topic: str, partitions: int) -> int:
+    """On a thread: the number of partitions of `topic`, which exists then; `partitions`: of one that only clients know,
+    0 as the bus does.
+    """
+    wanted = None if records.is_platform(topic) else partitions or None
+    return bus.partitions(topic) or bus.create_topic(topic, wanted)

@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,8 +18,8 @@ from core.log import get_logger
 from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.acks import Ack, AckLane
-from gateways.kafka_pixy.bus_calls import BusCalls
-from gateways.kafka_pixy.instances import ended
+from gateways.kafka_pixy.bus_calls import BusCalls, make_topic
+from gateways.kafka_pixy.instances import Instances
 from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line
 
 #: Expired records are looked for so often while somebody waits.
@@ -44,17 +44,6 @@ class Call:
     outcome: "asyncio.Future[GroupRecord | None]"
 
 
-@dataclass(frozen=True, slots=True)
-class Me:
-    """`consumer`: this gateway's name in its groups; `living` asks the bus for those of all gateways that live;
-    `is_alone`: whether there was no other one lately.
-    """
-
-    consumer: str
-    living: Callable[[], frozenset[str]]
-    is_alone: Callable[[], bool]
-
-
 @dataclass(slots=True)
 class _Claimed:
     pending: dict[int, dict[str, int]]
@@ -64,7 +53,9 @@ class _Claimed:
 class Consumer:
     """Made on the event loop; `close` it there. All errors of the bus are survived: calls then wait for their time."""
 
-    def __init__(self, bus: Bus, calls: BusCalls, topic: str, group: str, settings: KafkaPixySettings, me: Me) -> None:
+    def __init__(
+        self, bus: Bus, calls: BusCalls, topic: str, group: str, settings: KafkaPixySettings, me: Instances
+    ) -> None:
         self.topic = topic
         self.group = group
         self.used_at = time.monotonic()
@@ -98,7 +89,7 @@ class Consumer:
         self.used_at = arrived
         loop = asyncio.get_running_loop()
         call = Call(arrived, arrived + self._settings.long_polling_seconds, loop.create_future())
-        if not self._line.join(call, call.arrived, call.deadline):
+        if not self._line.join(call, call.deadline):
             return None
         if self._line.buffered:
             self._hand_out()
@@ -136,7 +127,7 @@ class Consumer:
         try:
             await self._give_back(self._line.clear())
             if not self.problem:
-                await self._calls.run(lambda: self._bus.forget_consumer(self.topic, self.group, self._me.consumer))
+                await self._calls.run(lambda: self._bus.forget_consumer(self.topic, self.group, self._me.name))
         except BusError as error:
             self._note("give_back", error)
 
@@ -171,26 +162,22 @@ class Consumer:
                 if self.problem:
                     await self._make()
                 await self._round()
-            except BusError as error:
+            except Exception as error:  # The outermost loop of a line: one that ended could be read by nobody.
                 self._note("consume", error)
                 # What it was doing may have been done: the bus tells.
                 self._has_more, self._looked_at = True, -math.inf
-                if self.problem:
-                    self.problem = str(error)
-                elif not error.retryable:
-                    # The group was dropped: it expired, or somebody deleted it.
-                    self.problem = "the group is made again"
+                if self.problem or not (isinstance(error, BusError) and error.retryable):
+                    # Of a group that expired, or was deleted, as well: it is made again.
+                    self.problem = str(error) or repr(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _make(self) -> None:
         """The group stands at the end of the topic from its first call on, whatever becomes of that call."""
-        settings = self._settings
 
         def make() -> int:
-            if not self._bus.partitions(self.topic):
-                self._bus.create_topic(self.topic, settings.partitions or None)
+            count = make_topic(self._bus, self.topic, self._settings.partitions)
             self._bus.create_group(self.topic, self.group, at_end=True)
-            return self._bus.partitions(self.topic)
+            return count
 
         self._line.partitions = await self._calls.run(make)
         self.problem = ""
@@ -203,13 +190,13 @@ class Consumer:
         if self._until_look(now) <= 0 and not await self._look():
             return
         self._hand_out()
-        self._line.reads_ahead = self._me.is_alone()
+        self._line.reads_ahead = self._me.is_alone
         want = self._line.want(time.monotonic()) if self._has_more else None
         if want is not None:
             self._has_more = False
             found = await self._calls.run(
                 lambda: self._bus.read_group(
-                    self.topic, self.group, self._me.consumer, partitions=want.partitions, max_records=want.records
+                    self.topic, self.group, self._me.name, partitions=want.partitions, max_records=want.records
                 )
             )
             for partition, count in Counter(offered.record.partition for offered in found).items():
@@ -258,7 +245,7 @@ class Consumer:
 
     def _until_look(self, now: float) -> float:
         """Seconds until expired records are to be looked for."""
-        is_quiet = self._me.is_alone() and not self._line.has_pending
+        is_quiet = self._me.is_alone and not self._line.has_pending
         pause = _QUIET_LOOK_SECONDS if is_quiet else min(_LOOK_SECONDS, self._settings.ack_timeout_seconds / 2)
         return self._looked_at + pause - now
 
@@ -267,7 +254,7 @@ class Consumer:
         found = _Claimed(self._bus.pending_by_consumer(self.topic, self.group))
         names = {name for own in found.pending.values() for name in own}
         # Who lives is asked after who has what, so that one that has just begun is not taken for one that ended.
-        gone = ended(names, self._me.living) - {self._me.consumer}
+        gone = self._me.ended(names)
         if names:
             found.records += self._claim_of(None, self._settings.ack_timeout_seconds, wanted)
         # What was given back is newer than what somebody had.
@@ -284,7 +271,7 @@ class Consumer:
         return self._bus.claim_expired(
             self.topic,
             self.group,
-            self._me.consumer,
+            self._me.name,
             min_idle_seconds=min_idle_seconds,
             max_records=wanted,
             of_consumer=name,
@@ -319,9 +306,9 @@ class Consumer:
             metrics.GIVEN_BACK.inc(len(records))
             self._looked_at = -math.inf
 
-    def _note(self, where: str, error: BusError) -> None:
+    def _note(self, where: str, error: Exception) -> None:
         metrics.BUS_FAILURES.labels(where).inc()
-        log.warning("consumer_delayed", topic=self.topic, group=self.group, error=str(error))
+        log.warning("consumer_delayed", topic=self.topic, group=self.group, error=repr(error))
 
 
 def _dead_letter(record: StoredRecord, group: str, offers: int) -> Record:

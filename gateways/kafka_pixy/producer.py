@@ -14,7 +14,7 @@ from bus.topics import TICKS
 from core.errors import BusError, BusFull
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
-from gateways.kafka_pixy.bus_calls import BusCalls
+from gateways.kafka_pixy.bus_calls import BusCalls, make_topic
 from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage
 
@@ -42,10 +42,13 @@ class _Message:
 
 
 class Producer:
-    """`on_written` is told the topic of each write."""
+    """`partitions`: of topics that a write makes, 0 as the bus does; `on_written` is told the topic of each write."""
 
-    def __init__(self, bus: Bus, calls: BusCalls, on_written: Callable[[str], None] = lambda topic: None) -> None:
+    def __init__(
+        self, bus: Bus, calls: BusCalls, partitions: int = 0, on_written: Callable[[str], None] = lambda topic: None
+    ) -> None:
         self._bus = bus
+        self._partitions = partitions
         self._on_written = on_written
         self._calls = calls
         self._lanes: dict[str, deque[_Message]] = {}
@@ -113,9 +116,11 @@ class Producer:
             records = [message.record for message in batch]
             try:
                 positions = await self._calls.run(lambda records=records: self._publish(topic, records))  # type: ignore[misc]
-            except BusError as error:
+            except (
+                Exception
+            ) as error:  # The outermost loop of a topic: whatever it is, callers are told and the next ones go on.
                 metrics.BUS_FAILURES.labels("publish").inc()
-                log.warning("publish_failed", topic=topic, messages=len(batch), error=str(error))
+                log.warning("publish_failed", topic=topic, messages=len(batch), error=repr(error))
                 batch = self._failed(batch, error, has_time=time.monotonic() < give_up)
                 if batch:
                     await asyncio.sleep(_FULL_PAUSE_SECONDS)
@@ -131,6 +136,7 @@ class Producer:
 
     def _publish(self, topic: str, records: list[Record]) -> list[Position]:
         """On a thread."""
+        make_topic(self._bus, topic, self._partitions)
         if topic == TICKS:
             self._storage.want(record.key.decode() for record in records if record.key is not None)
         positions = self._bus.publish(topic, records)
@@ -138,14 +144,14 @@ class Producer:
             self.clocks.published(records)
         return positions
 
-    def _failed(self, batch: list[_Message], error: BusError, *, has_time: bool) -> list[_Message]:
+    def _failed(self, batch: list[_Message], error: Exception, *, has_time: bool) -> list[_Message]:
         """What of the batch is to be tried again: of a full topic nothing was written, so that this repeats nothing."""
         again = [message for message in batch if message.written is None] if isinstance(error, BusFull) else []
         if not has_time:
             again = []
         for message in batch:
             if message.written is not None and not message.written.done():
-                message.written.set_exception(error)
+                message.written.set_exception(error if isinstance(error, BusError) else BusError(repr(error)))
             elif message.written is None and not again:
                 metrics.DROPPED.labels(type(error).__name__).inc()
         self._count(len(again) - len(batch), sum(m.size for m in again) - sum(m.size for m in batch))

@@ -15,7 +15,7 @@ from gateways import records
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.arrivals import Arrivals
 from gateways.kafka_pixy.bus_calls import BusCalls
-from gateways.kafka_pixy.consumer import Consumer, Me
+from gateways.kafka_pixy.consumer import Consumer
 from gateways.kafka_pixy.instances import BEAT_SECONDS, Instances
 from gateways.kafka_pixy.producer import Producer
 from gateways.service import handlers_of
@@ -29,6 +29,8 @@ MAX_GROUP_BYTES = 249
 #: Groups on topics that are served at the same time, and calls altogether.
 MAX_LINES = 10_000
 MAX_CALLS = 20_000
+#: Bytes of messages in calls that wait for their write.
+MAX_PRODUCE_BYTES = 256 << 20
 #: A line that nobody asked for so long ends; its group stays.
 _LINE_SECONDS = 20.0
 _STOP_SECONDS = 5.0
@@ -56,18 +58,18 @@ class KafkaPixy:
         self._bus = bus
         self._instances = Instances(bus)
         self._consumers: dict[tuple[str, str], Consumer] = {}
-        self._known_topics: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._produce_bytes = 0
         self._problem = ""
         self._address = ""
         self._returning: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._is_alone = False
 
     # ---- life
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = BusCalls()
-        self._producer = Producer(self._bus, self._calls, self._arrived)
+        self._producer = Producer(self._bus, self._calls, self._settings.partitions, self._arrived)
         self._arrivals = Arrivals(self._bus, self._tell)
         self._server = grpc.aio.server(
             options=[
@@ -99,14 +101,15 @@ class KafkaPixy:
         except BusError as error:
             raise OSError(f"the bus does not answer: {error}") from error
         self._arrivals.start()
-        self._upkeep = self._loop.create_task(self._keep_up())
+        self._tasks = [self._loop.create_task(work) for work in (self._live(), self._keep_up())]
         await self._server.start()
 
     async def stop(self) -> None:
         """No new calls; those that wait end, asynchronous messages are written, what nobody saw is given back."""
         self._is_stopping = True
         stopping = self._loop.create_task(self._server.stop(_STOP_SECONDS))
-        self._upkeep.cancel()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*(consumer.close() for consumer in self._consumers.values()))
         await stopping
         lost = await self._producer.flush(self._settings.flush_seconds)
@@ -121,7 +124,8 @@ class KafkaPixy:
         await asyncio.to_thread(self._calls.close)
 
     def problems(self) -> tuple[str, ...]:
-        return (self._problem,) if self._problem else ()
+        ended = tuple("a task beside the calls has ended" for task in self._tasks if task.done())
+        return (*ended, self._problem) if self._problem else ended
 
     def details(self) -> Mapping[str, Any]:
         consumers = list(self._consumers.values())
@@ -131,22 +135,24 @@ class KafkaPixy:
             "waiting_calls": sum(consumer.waiting for consumer in consumers),
         }
 
-    async def _keep_up(self) -> None:
-        """Say that this gateway lives, and end lines that nobody asks for."""
+    async def _live(self) -> None:
+        """Say so, on a thread that waits for nothing else: who is not heard of for some seconds is taken for dead."""
         while True:
             try:
-                await self._calls.run(self._instances.beat)
-                self._is_alone = len(await self._calls.run(self._instances.living)) <= 1
-                await self._calls.run(self._producer.clocks.tell)
+                await asyncio.to_thread(self._instances.beat)
+                await asyncio.to_thread(self._producer.clocks.tell)
                 self._problem = ""
-            except BusError as error:
+            except Exception as error:  # The outermost loop of the task.
                 self._problem = f"the bus does not answer: {error}"
                 metrics.BUS_FAILURES.labels("beat").inc()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _keep_up(self) -> None:
+        """End lines that nobody asks for."""
+        while True:
             oldest = time.monotonic() - _LINE_SECONDS
-            for place, consumer in list(self._consumers.items()):
-                if consumer.is_idle and consumer.used_at < oldest:
-                    del self._consumers[place]
-                    await consumer.close()
+            ending = [place for place, own in self._consumers.items() if own.is_idle and own.used_at < oldest]
+            await asyncio.gather(*(self._consumers.pop(place).close() for place in ending))
             self._watch()
             metrics.LINES.set(len(self._consumers))
             metrics.WAITING_CALLS.set(sum(consumer.waiting for consumer in self._consumers.values()))
@@ -177,21 +183,19 @@ class KafkaPixy:
                 raise _Refused(Code.INTERNAL, f"a message has at most {MAX_MESSAGE_BYTES} bytes; this one has {size}")
             metrics.DROPPED.labels("size").inc()
             return pixy.ProdRs(partition=-1, offset=-1)
+        if self._produce_bytes + size > MAX_PRODUCE_BYTES:
+            raise _Refused(Code.RESOURCE_EXHAUSTED, "too many messages wait to be written; try again later")
+        self._produce_bytes += size
         try:
-            if request.topic not in self._known_topics:
-                await self._calls.run(lambda: self._make_topic(request.topic))
-                self._known_topics.add(request.topic)
             if request.async_mode:
                 await self._producer.accept(request.topic, record)
                 return pixy.ProdRs(partition=-1, offset=-1)
             written = await self._producer.write(request.topic, record)
         except BusError as error:
             raise _Refused(Code.INTERNAL, f"the message was not written: {error}") from error
+        finally:
+            self._produce_bytes -= size
         return pixy.ProdRs(partition=written.partition, offset=written.offset)
-
-    def _make_topic(self, topic: str) -> None:
-        if not self._bus.partitions(topic):
-            self._bus.create_topic(topic, self._settings.partitions or None)
 
     async def _consume(self, request: pixy.ConsNAckRq) -> pixy.ConsRs:
         arrived = time.monotonic()
@@ -248,7 +252,7 @@ class KafkaPixy:
     async def _consumer(self, topic: str, group: str, arrived: float) -> Consumer:
         if not group or len(group.encode()) > MAX_GROUP_BYTES or not group.isprintable():
             raise _Refused(Code.INVALID_ARGUMENT, f"{group!r} is no name of a group")
-        if not records.is_visible(topic) or len(topic.encode()) > records.MAX_TOPIC_BYTES or not topic.isprintable():
+        if not records.is_named(topic):
             await asyncio.sleep(arrived + self._settings.long_polling_seconds - time.monotonic())
             raise _Refused(Code.NOT_FOUND, "long polling timeout")
         found = self._consumers.get((topic, group))
@@ -257,8 +261,7 @@ class KafkaPixy:
         if found is None:
             if len(self._consumers) >= MAX_LINES:
                 raise _Refused(Code.RESOURCE_EXHAUSTED, "too many groups are served; try again later")
-            me = Me(self._instances.name, self._instances.living, lambda: self._is_alone)
-            found = Consumer(self._bus, self._calls, topic, group, self._settings, me)
+            found = Consumer(self._bus, self._calls, topic, group, self._settings, self._instances)
             self._consumers[topic, group] = found
             self._watch()
         return found

@@ -3,9 +3,11 @@
 `Call` is whatever the server knows a call by. Times are monotonic seconds and come as arguments.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 from bus.api import GroupRecord
@@ -15,12 +17,6 @@ Call = TypeVar("Call")
 #: Records are read ahead for calls that come as fast as those of this time before; so long they wait for one.
 READ_AHEAD_SECONDS = 0.1
 _READ_AHEAD_RECORDS = 64
-
-
-@dataclass(slots=True)
-class _Waiting:
-    arrived: float
-    deadline: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class Line(Generic[Call]):
     max_retries: int
     partitions: int = 0
     reads_ahead: bool = False
-    _calls: dict[Call, _Waiting] = field(default_factory=dict)
+    _calls: dict[Call, float] = field(default_factory=dict)
     _again: deque[GroupRecord] = field(default_factory=deque)
     _fresh: deque[GroupRecord] = field(default_factory=deque)
     _offered_at: float = 0.0
@@ -70,11 +66,11 @@ class Line(Generic[Call]):
         return len(self._again) + len(self._fresh)
 
     # ---- calls
-    def join(self, call: Call, arrived: float, deadline: float) -> bool:
+    def join(self, call: Call, deadline: float) -> bool:
         """False when the line is full."""
         if len(self._calls) >= self.capacity:
             return False
-        self._calls[call] = _Waiting(arrived, deadline)
+        self._calls[call] = deadline
         return True
 
     def leave(self, call: Call) -> bool:
@@ -92,29 +88,25 @@ class Line(Generic[Call]):
 
         Those that were offered often enough are returned and not taken.
         """
-        spent = [offered for offered in records if 0 <= self.max_retries < offered.deliveries - 1]
-        again = [offered for offered in records if offered not in spent] if spent else records
-        if again:
-            self._again = deque(sorted((*self._again, *again), key=_place))
-            self._offered_at = now
+        spent: list[GroupRecord] = []
+        for offered in records:
+            if 0 <= self.max_retries < offered.deliveries - 1:
+                spent.append(offered)
+            else:
+                insort(self._again, offered, key=_place)
+        self._offered_at = now
         return spent
 
     def take_back(self, offered: GroupRecord) -> None:
-        """A record whose call was cancelled before it saw it: the next call gets it."""
-        queue = self._fresh if offered.deliveries == 1 else self._again
-        queue.appendleft(offered)
+        """A record whose call was cancelled before it saw it: one of the next calls gets it, before what is new."""
+        insort(self._again, offered, key=_place)
 
     def hand_out(self, now: float) -> list[HandOut[Call]]:
         """Give what there is to the calls that came first; to none whose time is up."""
-        found: list[HandOut[Call]] = []
-        for call, waiting in list(self._calls.items()):
-            if not self.buffered:
-                break
-            if waiting.deadline <= now:
-                continue
-            del self._calls[call]
-            offered = self._again.popleft() if self._again else self._fresh.popleft()
-            found.append(HandOut(call, offered))
+        in_time = (call for call, deadline in self._calls.items() if deadline > now)
+        found = [HandOut(call, (self._again or self._fresh).popleft()) for call in list(islice(in_time, self.buffered))]
+        for given in found:
+            del self._calls[given.call]
             self._served.append(now)
         return found
 

@@ -11,6 +11,8 @@ from bus.api import Bus, GroupRecord, Position, Record
 from bus.memory_bus import MemoryBus
 from core.errors import BusUnavailable, ConfigurationError
 from core.settings_gateways import KafkaPixySettings
+from gateways.kafka_pixy import consumer, server
+from gateways.kafka_pixy.metrics import DROPPED
 from gateways.kafka_pixy.server import KafkaPixy
 from tests.gateways.kafka_pixy.conftest import Client, Serve, refused, served
 
@@ -32,11 +34,17 @@ class Away(MemoryBus):
         self._check("publish")
         return super().publish(topic, records, lease=lease)
 
+    def create_topic(self, topic: str, partitions: int | None = None) -> int:
+        self._check("create_topic")
+        return super().create_topic(topic, partitions)
+
     def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
         self._check("create_group")
         super().create_group(topic, group, at_end=at_end)
 
     def read_group(self, *arguments: Any, **options: Any) -> list[GroupRecord]:
+        if "fault" in self.away:
+            raise ValueError("a fault")
         self._check("read_group")
         return super().read_group(*arguments, **options)
 
@@ -56,6 +64,44 @@ def test_what_cannot_be_written_is_an_internal_error(serve: Serve, bus: Away) ->
         assert (await refused(client.produce("t", b"x"))).code is Code.INTERNAL
         bus.away = set()
         assert (await client.produce("t", b"x", b"bar")).offset == 0
+
+    serve(scenario)
+
+
+def test_an_asynchronous_message_is_answered_at_once_though_the_bus_is_away(serve: Serve, bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        bus.away = {"create_topic", "publish"}
+        assert (await client.produce("t", b"x", async_mode=True)).offset == -1
+
+    before = DROPPED.labels("BusUnavailable")._value.get()
+    serve(scenario)
+    assert DROPPED.labels("BusUnavailable")._value.get() == before + 1
+
+
+def test_more_messages_than_memory_may_hold_are_refused(
+    serve: Serve, bus: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_PRODUCE_BYTES", 200)
+
+    async def scenario(client: Client) -> None:
+        for offset in range(3):
+            assert (await client.produce("t", bytes(150), b"bar")).offset == offset
+            assert (await refused(client.produce("t", bytes(200), b"bar"))).code is Code.RESOURCE_EXHAUSTED
+
+    serve(scenario)
+
+
+def test_a_fault_in_reading_is_told_and_does_not_end_the_line(serve: Serve, bus: Away) -> None:
+    async def scenario(client: Client) -> None:
+        bus.create_group("t", "g", at_end=True)
+        bus.away = {"fault"}
+        while (found := await refused(client.consume("t", "g"))).code is Code.NOT_FOUND:
+            pass
+        assert (found.code, "a fault" in str(found.text)) == (Code.INTERNAL, True)
+        bus.away = set()
+        await client.produce("t", b"x")
+        while (found := await refused(client.consume("t", "g", auto_ack=True))).code is not Code.OK:
+            assert found.code is Code.INTERNAL
 
     serve(scenario)
 
@@ -93,7 +139,9 @@ def test_consumers_go_on_when_the_bus_is_back(serve: Serve, bus: Away) -> None:
     serve(scenario, ack_timeout_seconds=0.5, long_polling_seconds=5)
 
 
-def test_a_group_that_was_deleted_is_made_again(serve: Serve, bus: Away) -> None:
+def test_a_group_that_was_deleted_is_made_again(serve: Serve, bus: Away, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "_QUIET_LOOK_SECONDS", 0.1)
+
     async def scenario(client: Client) -> None:
         await client.produce("t", b"x", b"bar")
         await refused(client.consume("t", "g"))
@@ -104,7 +152,7 @@ def test_a_group_that_was_deleted_is_made_again(serve: Serve, bus: Away) -> None
         await client.produce("t", b"y", b"bar")
         assert (await client.consume("t", "g", auto_ack=True)).message == b"y"
 
-    serve(scenario, long_polling_seconds=1)
+    serve(scenario)
 
 
 def test_an_address_that_is_taken_or_none_is_an_error(bus: Away) -> None:

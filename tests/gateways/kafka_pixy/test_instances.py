@@ -4,50 +4,65 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from bus.memory_bus import MemoryBus
 from gateways.kafka_pixy import instances
-from gateways.kafka_pixy.instances import PREFIX, TABLE, Instances, ended
+from gateways.kafka_pixy.instances import KEEP_SECONDS, PREFIX, TABLE, Instances
 
 
 def test_who_says_so_lives_until_it_leaves() -> None:
     bus = MemoryBus()
     one, two = Instances(bus), Instances(bus)
     one.beat()
+    assert one.is_alone
     two.beat()
-    assert one.living() == {one.name, two.name}
+    one.beat()
+    assert not one.is_alone
+    assert not two.is_alone
+    assert one.ended([one.name, two.name, PREFIX + "gone"]) == {PREFIX + "gone"}
     two.leave()
-    assert one.living() == {one.name}
+    assert one.ended([two.name]) == {two.name}
 
 
-def test_a_process_that_is_no_more_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_no_more_is_seen_at_once() -> None:
     bus = MemoryBus()
     here = Instances(bus)
     here.beat()
+    other, far = PREFIX + "other", PREFIX + "far"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         place, _, _ = bus.items(TABLE)[here.name].decode().rsplit(" ", 2)
         started = instances._started(process.pid)
-        bus.put(TABLE, {"other": f"{place} {process.pid} {started}".encode()}, keep_seconds=60)
-        assert here.living() == {here.name, "other"}
+        bus.put(TABLE, {other: f"{place} {process.pid} {started}".encode()}, keep_seconds=60)
+        assert here.ended([other]) == set()
         process.kill()
         process.wait()
-        assert here.living() == {here.name}
+        assert here.ended([other]) == {other}
     # The number may be another process's by now.
-    bus.put(TABLE, {"other": f"{place} {os.getpid()} 1".encode()}, keep_seconds=60)
-    assert here.living() == {here.name}
+    bus.put(TABLE, {other: f"{place} {os.getpid()} 1".encode()}, keep_seconds=60)
+    assert here.ended([other]) == {other}
+    here.beat()
+    assert here.is_alone
     # Of another machine that cannot be known.
-    bus.put(TABLE, {"far": b"elsewhere 1 1"}, keep_seconds=60)
-    assert here.living() == {here.name, "far"}
+    bus.put(TABLE, {far: b"elsewhere 1 1"}, keep_seconds=60)
+    assert here.ended([other, far]) == {other}
 
 
 def test_only_gateways_are_looked_for() -> None:
-    asked: list[int] = []
+    class Unasked(MemoryBus):
+        def items(self, table: str) -> dict[str, bytes]:
+            raise AssertionError("nothing is to be asked")
 
-    def living() -> frozenset[str]:
-        asked.append(1)
-        return frozenset({PREFIX + "a"})
+    here = Instances(Unasked())
+    assert here.ended(["somebody", "nobody", here.name]) == set()
 
-    assert ended(["somebody", "nobody"], living) == set()
-    assert not asked
-    assert ended(["somebody", PREFIX + "a", PREFIX + "b"], living) == {PREFIX + "b"}
+
+def test_those_that_could_say_nothing_while_the_bus_was_away_are_not_taken_for_dead() -> None:
+    bus, now = MemoryBus(), [0.0]
+    here, other = Instances(bus, lambda: now[0]), PREFIX + "other"
+    here.beat()
+    assert here.ended([other]) == {other}
+    now[0] = 20.0
+    assert here.ended([other]) == set()
+    for seconds in range(20, 20 + int(KEEP_SECONDS) + 1):
+        now[0] = float(seconds)
+        here.beat()
+        assert here.ended([other]) == ({other} if seconds >= 20 + KEEP_SECONDS else set())

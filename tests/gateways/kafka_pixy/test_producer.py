@@ -21,7 +21,7 @@ class Bus(MemoryBus):
         super().__init__(partitions=1)
         self.open_ = threading.Event()
         self.open_.set()
-        self.errors: list[BusError | None] = []
+        self.errors: list[Exception | None] = []
         self.sizes: list[int] = []
 
     def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
@@ -137,3 +137,15 @@ def test_a_call_beyond_what_may_wait_waits_for_room(monkeypatch: pytest.MonkeyPa
         assert await producer.flush(10) == 0
 
     assert run(scenario).values() == [0, 1, 2, 3]
+
+
+def test_a_write_that_breaks_is_told_and_the_next_one_goes_on() -> None:
+    async def scenario(producer: Producer, bus: Bus) -> None:
+        bus.errors = [ValueError("a fault"), ValueError("a fault")]
+        with pytest.raises(BusError, match="a fault"):
+            await producer.write("t", record(0))
+        await producer.accept("t", record(1))
+        assert await producer.flush(10) == 0
+        assert (await producer.write("t", record(2))).offset == 0
+
+    assert run(scenario).values() == [2]

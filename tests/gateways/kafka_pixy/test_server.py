@@ -8,6 +8,7 @@ import pytest
 
 from bus.api import Bus
 from protobuf import kafkapixy_pb2 as pixy
+from protobuf.candlewright_pb2 import Tick
 from tests.gateways.kafka_pixy.conftest import Client, Serve, refused
 
 Code = grpc.StatusCode
@@ -254,6 +255,31 @@ def test_a_topic_of_the_platform_takes_its_own_messages_only(serve: Serve, bus: 
 
     serve(scenario)
     assert bus.topics() == []
+
+
+def test_how_many_partitions_a_topic_of_the_platform_has_is_not_for_clients_to_settle(serve: Serve, bus: Bus) -> None:
+    async def scenario(client: Client) -> None:
+        tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=1_700_000_000_000_000_000, price=1.0, size=1.0)
+        await client.produce("ticks", tick.SerializeToString())
+        await refused(client.consume("ohlc", "g"))
+        await client.produce("orders", b"x")
+        await refused(client.consume("bills", "g"))
+
+    serve(scenario, partitions=8)
+    counts = {topic: bus.partitions(topic) for topic in bus.topics()}
+    assert counts == {"ticks": 4, "tick_marks": 4, "ohlc": 4, "orders": 8, "bills": 8}
+
+
+def test_two_groups_that_ask_in_turn_are_given_messages_of_all_partitions(serve: Serve, bus: Bus) -> None:
+    async def scenario(client: Client) -> None:
+        for group in "gh":
+            bus.create_group("t", group, at_end=True)
+        for key in (b"A", b"B", b"C", b"D") * 8:
+            await client.produce("t", b"x", key)
+        found = [(await client.consume("t", group, auto_ack=True)).partition for _ in range(8) for group in "gh"]
+        assert set(found[::2]) == set(found[1::2]) == {0, 1, 2, 3}
+
+    serve(scenario)
 
 
 def test_what_is_too_large_is_refused_or_dropped(serve: Serve, bus: Bus) -> None:

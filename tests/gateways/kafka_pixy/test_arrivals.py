@@ -1,0 +1,55 @@
+"""The thread that hears of new records."""
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+
+from bus.api import Record
+from bus.memory_bus import MemoryBus
+from gateways.kafka_pixy.arrivals import Arrivals
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.bus = MemoryBus(partitions=2)
+        self.told: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.arrivals = Arrivals(self.bus, self.told.put)
+        self.arrivals.start()
+
+    def next(self) -> str:
+        return self.told.get(timeout=10)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    found = Stage()
+    yield found
+    found.arrivals.close()
+
+
+def test_new_records_of_watched_topics_are_told_and_of_no_others(stage: Stage) -> None:
+    for topic in "abc":
+        stage.bus.publish(topic, [Record(b"")])
+    stage.arrivals.watch(frozenset("ab"))
+    assert {stage.next(), stage.next()} == {"a", "b"}
+    stage.bus.publish("c", [Record(b"")])
+    stage.bus.publish("b", [Record(b"")])
+    assert stage.next() == "b"
+    stage.arrivals.watch(frozenset("c"))
+    assert stage.next() == "c"
+    stage.bus.publish("a", [Record(b"")])
+    stage.bus.publish("c", [Record(b"")])
+    assert stage.next() == "c"
+    assert stage.told.empty()
+
+
+def test_a_topic_that_is_made_after_it_was_asked_for_is_watched_beside_others(stage: Stage) -> None:
+    stage.bus.create_topic("a")
+    stage.arrivals.watch(frozenset({"a", "later"}))
+    assert stage.next() == "a"
+    stage.bus.create_topic("later")
+    assert stage.next() == "later"
+    for _ in range(2):
+        stage.bus.publish("later", [Record(b"")])
+        assert stage.next() == "later"
