@@ -52,7 +52,13 @@ class Maintenance:
     min_snapshot_age_seconds: float = MIN_SNAPSHOT_AGE_SECONDS
     ticks_retention_days: int = 0
     last_run_at: float = field(default_factory=time.monotonic)
-    last_problem: str = ""
+    #: Of steps whose last attempt failed, by step and table.
+    problems: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def last_problem(self) -> str:
+        """Of the steps that fail the one that did so last."""
+        return next(reversed(self.problems.values()), "")
 
     def run_until(self, stopping: threading.Event) -> None:
         """The maintenance thread's loop."""
@@ -78,11 +84,12 @@ class Maintenance:
             with self.table_lock:
                 step()
         except (PySparkException, Py4JError, OSError, CandlewrightError) as error:
-            self.last_problem = f"maintenance ({name} {table}): {gist_of(str(error))}"
+            self.problems.pop((name, table), None)
+            self.problems[name, table] = f"maintenance ({name} {table}): {gist_of(str(error))}"
             _STEPS.labels(table, name, "failed").inc()
             log.warning("maintenance_failed", table=table, step=name, error=gist_of(str(error)))
         else:
-            self.last_problem = ""
+            self.problems.pop((name, table), None)
             _STEPS.labels(table, name, "done").inc()
 
     def trim_snapshots(self) -> None:
@@ -128,7 +135,9 @@ class Maintenance:
 
     def remove_orphans(self, definition: TableDefinition) -> None:
         """Delete files that no snapshot names and that are over three days old: an unknown commit is long decided."""
-        self._call("remove_orphan_files", definition)
+        in_object_store = load_table(self.catalog, definition).location().startswith("s3")
+        # Hadoop, by which files are found otherwise, has no such file system: the table's own reader lists them.
+        self._call("remove_orphan_files", definition, "prefix_listing => true" if in_object_store else "")
 
     def give_memory_back(self) -> None:
         """Sorting a table takes all the heap there may be, and small requests make too little garbage to return it."""

@@ -2,6 +2,8 @@
 
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,3 +82,43 @@ def test_the_heap_that_maintenance_took_is_given_back(platform: Platform, monkey
     maintenance.run_all(threading.Event())
     assert maintenance.last_problem == ""
     assert runtime.totalMemory() < grown - size // 2
+
+
+class _Session:
+    """Remembers statements; those with a word of `broken` fail."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.broken = ""
+
+    def sql(self, text: str) -> None:
+        self.said.append(text)
+        if self.broken and self.broken in text:
+            raise OSError("away")
+
+
+def _maintenance(monkeypatch: pytest.MonkeyPatch, session: Any, location: str) -> Maintenance:
+    table = SimpleNamespace(location=lambda: location, current_snapshot=lambda: True)
+    monkeypatch.setattr("flink_replacement_spark.maintenance.load_table", lambda *_: table)
+    return Maintenance(session, SimpleNamespace(), threading.Lock(), minutes=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("location", "is_listed"), [("s3://lake/market/ticks", True), ("file:///d/ticks", False)])
+def test_orphans_of_an_object_store_are_looked_for_without_hadoop(
+    location: str, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = _Session()
+    _maintenance(monkeypatch, session, location).remove_orphans(TICKS)
+    assert ["prefix_listing => true" in text for text in session.said] == [is_listed]
+
+
+def test_a_step_that_fails_is_a_problem_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _Session()
+    maintenance = _maintenance(monkeypatch, session, "file:///d/ticks")
+    monkeypatch.setattr(maintenance, "give_memory_back", lambda: None)
+    session.broken = "remove_orphan_files"
+    maintenance.run_all(threading.Event())
+    assert "remove_orphans" in maintenance.last_problem
+    session.broken = ""
+    maintenance.run_all(threading.Event())
+    assert maintenance.last_problem == ""
