@@ -5,7 +5,7 @@ is not there, make it unknown, and a message for which the whole condition is un
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,7 +29,8 @@ def filter_of(expression: definition.FilterExpression) -> Filter:
     return _filter(expression.type, expression.expression)
 
 
-@lru_cache(maxsize=1_024)
+# One of the largest takes a megabyte.
+@lru_cache(maxsize=128)
 def _filter(kind: int, text: str) -> Filter:
     if len(text) > MAX_TEXT:
         raise Refused(INVALID_ARGUMENT, f"the filter has {len(text)} characters; {MAX_TEXT} are allowed")
@@ -89,6 +90,8 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
+#: Of a property; Python takes more for a number.
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "LIKE", "CONTAINS"})
 _ORDERED = {"<", "<=", ">", ">="}
 
@@ -122,16 +125,16 @@ class _Parser:
         return found
 
     def _any(self) -> _Condition:
-        found = self._all()
+        parts = [self._all()]
         while self._takes_word("OR"):
-            found = _either(found, self._all())
-        return found
+            parts.append(self._all())
+        return _joined(parts, decisive=True)
 
     def _all(self) -> _Condition:
-        found = self._negation()
+        parts = [self._negation()]
         while self._takes_word("AND"):
-            found = _both(found, self._negation())
-        return found
+            parts.append(self._negation())
+        return _joined(parts, decisive=False)
 
     def _negation(self) -> _Condition:
         self._depth += 1
@@ -160,7 +163,8 @@ class _Parser:
             low, _ = self._operand()
             self._expect_word("AND")
             high, _ = self._operand()
-            found = _both(_comparison(left, ">=", low), _comparison(left, "<=", high))
+            bounds = [_comparison(left, ">=", low), _comparison(left, "<=", high)]
+            found = _joined(bounds, decisive=False)
         elif self._takes_word("IN"):
             found = self._membership(left)
         elif is_negated:
@@ -182,12 +186,7 @@ class _Parser:
         while self._takes(","):
             choices.append(_comparison(left, "=", self._operand()[0]))
         self._expect(")")
-
-        def found(properties: Properties) -> bool | None:
-            outcomes = [choice(properties) for choice in choices]
-            return True if True in outcomes else None if None in outcomes else False
-
-        return found
+        return _joined(choices, decisive=True)
 
     def _operand(self) -> tuple[_Operand, _Value]:
         """With its value where it is a constant."""
@@ -248,24 +247,20 @@ class _Parser:
         return Refused(INVALID_ARGUMENT, f"SQL filter, column {token.at}: {found} where {wanted} should be")
 
 
-def _both(left: _Condition, right: _Condition) -> _Condition:
+def _joined(parts: Sequence[_Condition], *, decisive: bool) -> _Condition:
+    """All of them, where False decides, or any, where True does. A loop, because there may be a thousand."""
+    if len(parts) == 1:
+        return parts[0]
+
     def found(properties: Properties) -> bool | None:
-        first = left(properties)
-        if first is False:
-            return False
-        second = right(properties)
-        return False if second is False else None if None in (first, second) else True
-
-    return found
-
-
-def _either(left: _Condition, right: _Condition) -> _Condition:
-    def found(properties: Properties) -> bool | None:
-        first = left(properties)
-        if first is True:
-            return True
-        second = right(properties)
-        return True if second is True else None if None in (first, second) else False
+        outcome: bool | None = not decisive
+        for part in parts:
+            value = part(properties)
+            if value is decisive:
+                return decisive
+            if value is None:
+                outcome = None
+        return outcome
 
     return found
 
@@ -305,10 +300,7 @@ def _compare(left: _Value, sign: str, right: _Value) -> bool | None:
 
 
 def _as_number(value: str | float) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
+    return float(value) if isinstance(value, float) or _NUMBER.fullmatch(value) else None
 
 
 def _as_boolean(value: _Value) -> bool | None:

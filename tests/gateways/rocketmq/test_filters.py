@@ -90,6 +90,20 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
     assert caught.value.code == INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize(
+    ("text", "is_taken"),
+    [(" OR ".join(["x"] * 1_600), False), (" AND ".join(["a=1"] * 900), True), ("a IN (" + "2," * 4_000 + "1)", True)],
+)
+def test_a_long_condition_is_as_good_as_a_short_one(text: str, is_taken: bool) -> None:
+    assert accepts(text, a="1") is is_taken
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1_0", "٣", "", "0x1", "1e", "--1"])
+def test_what_is_no_number_is_unknown_to_a_comparison_with_one(value: str) -> None:
+    assert not accepts("a <> 5", a=value)
+    assert not accepts("a = 5 OR a < 5 OR a > 5", a=value)
+
+
 @pytest.mark.parametrize("text", ["a |", "a || ", "||", "a|b"])
 def test_what_is_no_list_of_tags_is_refused(text: str) -> None:
     with pytest.raises(Refused):
