@@ -33,8 +33,8 @@ class Deliveries:
             desk.note("fenced_frame", request_id=event.dispatched_id, frame="DataResponse")
             return
         request = piece.request
-        job = self._holding.holder(event.connection, piece.job.job_id, event.at, "DataResponse")
-        if job is None or job.is_publishing or not isinstance(request, HistoricalRequest):
+        job = self._holding.worker(event.connection, piece.job.job_id, event.at, "DataResponse")
+        if job is None or not isinstance(request, HistoricalRequest):
             return
         collected = job.collected = job.collected or Collected()
         if event.period_seconds - {request.period_seconds} or event.tickers - {request.ticker}:
@@ -75,10 +75,15 @@ class Deliveries:
             held.snapshot = event.snapshot
 
     def on_ticks(self, event: TicksReceived) -> None:
-        request = self._realtime.by_ticker.get(event.batch.ticker)
+        batch = event.batch
+        request = self._realtime.by_ticker.get(batch.ticker)
         job = request.piece.job if request is not None else None
-        held = self._holding.holder(event.connection, job.job_id if job is not None else "", event.at, "TickBatch")
+        if job is None:
+            self._dispatching.hear(event.connection, event.at)
+            self._desk.note("ticks_without_job", ticker=batch.ticker, ticks=len(batch.timestamp))
+            return
+        held = self._holding.holder(event.connection, job.job_id, event.at, "TickBatch")
         if held is not None:
-            held.newest_trade = max(held.newest_trade, *event.batch.timestamp)
+            held.newest_trade = max(held.newest_trade, *batch.timestamp)
             held.trades_at = event.at
-            self._desk.say(PublishTicks(held.job_id, event.batch))
+            self._desk.say(PublishTicks(held.job_id, batch))

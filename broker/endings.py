@@ -39,8 +39,8 @@ class Endings:
     # ---- well
 
     def on_completed(self, event: JobCompleted) -> None:
-        job = self._holding.holder(event.connection, event.job_id, event.at, "WorkComplete")
-        if job is None or job.is_publishing:
+        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkComplete")
+        if job is None:
             return
         request = job.piece.request
         if isinstance(request, HistoricalRequest):
@@ -108,14 +108,14 @@ class Endings:
     # ---- badly
 
     def on_failed(self, event: JobFailed) -> None:
-        job = self._holding.holder(event.connection, event.job_id, event.at, "WorkComplete")
-        if job is not None and not job.is_publishing:
+        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkComplete")
+        if job is not None:
             job.piece.avoided |= {event.connection}
             self.fail(job, event.failure)
 
     def on_rejected(self, event: JobRejected) -> None:
-        job = self._holding.holder(event.connection, event.job_id, event.at, "WorkReject")
-        if job is not None and not job.is_publishing:
+        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkReject")
+        if job is not None:
             job.piece.banned |= {event.connection}
             self.fail(job, event.failure, is_rejected=True)
 

@@ -9,7 +9,7 @@ import tenacity
 
 from broker import journal
 from broker.events import Event, FinalSeen
-from broker.instruments import BUS_RETRIES
+from broker.instruments import BUS_RETRIES, MISSED_FINALS
 from bus import topics
 from bus.api import Bus
 from core.errors import BusUnavailable, OffsetOutOfRange
@@ -136,6 +136,7 @@ class Feed:
                 stored = self._bus.read(topic, partition, positions[partition])
             except OffsetOutOfRange as error:
                 # Trimmed unread: the recheck against the registry finds what was missed.
+                MISSED_FINALS.inc(max(0, error.first - positions[partition]))
                 log.warning("notifications_missed", error=str(error))
                 positions[partition] = error.first
                 continue

@@ -33,6 +33,14 @@ class Holding:
             job.lease_until = lease_until
         return job
 
+    def worker(self, connection: Connection, job_id: str, at: float, frame: str) -> Job | None:
+        """The job, if this connection holds it and has not called it complete before."""
+        job = self.holder(connection, job_id, at, frame)
+        if job is not None and job.is_publishing:
+            self._desk.note("late_frame", job_id=job_id, frame=frame)
+            return None
+        return job
+
     def on_heartbeat(self, event: HeartbeatHeard) -> None:
         job = self.holder(event.connection, event.job_id, event.at, "WorkHeartbeat")
         if job is None:

@@ -19,9 +19,11 @@ _NOTES = {
     "job_rejected": "jobs that an ingestor did not take or lost",
     "job_retried": "pieces queued again",
     "job_taken_over": "adopted jobs that an ingestor named again",
+    "late_frame": "frames dropped because they came after their job was called complete",
     "lease_lost": "jobs whose ingestor fell silent",
     "piece_poisoned": "pieces given up after too many failures",
-    "record_skipped": "records of the bus that are no request",
+    "record_skipped": "records of the bus that cannot be read",
+    "ticks_without_job": "frames of ticks dropped because their ticker has no job",
 }
 
 NOTES = {
@@ -29,6 +31,15 @@ NOTES = {
 }
 
 BUS_RETRIES = metrics.Counter(f"{_PREFIX}_bus_retries_total", "bus calls tried again", registry=metrics.REGISTRY)
+REFUSED = metrics.Counter(
+    f"{_PREFIX}_refused_total",
+    "connections, slots and frames refused for what they ask, by code",
+    ["code"],
+    registry=metrics.REGISTRY,
+)
+MISSED_FINALS = metrics.Counter(
+    f"{_PREFIX}_missed_finals_total", "final notifications trimmed before they were read", registry=metrics.REGISTRY
+)
 REFUSED_PUBLISHES = metrics.Counter(
     f"{_PREFIX}_publishes_refused_total", "results that the bus did not take", registry=metrics.REGISTRY
 )

@@ -175,4 +175,5 @@ def final_of(record: StoredRecord) -> FinalSeen | None:
     try:
         return FinalSeen(ing.HistoryReadyNotification.FromString(record.value).request_id)
     except DecodeError:
+        NOTES["record_skipped"].inc()
         return None

@@ -16,7 +16,7 @@ from broker.batch import Gatherer, Leases, Outgoing, Results
 from broker.commands import Command, Note, Refuse, SendHeartbeats
 from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event
 from broker.feed import RECHECK_SECONDS, Feed
-from broker.instruments import ENDED, NOTES, SIZES
+from broker.instruments import ENDED, NOTES, REFUSED, SIZES
 from broker.journal import Mark, replay
 from broker.lane import SOON_SECONDS, Lane
 from broker.retention import Retention, Trimmer
@@ -314,6 +314,7 @@ class BrokerServer:
         elif isinstance(command, SendHeartbeats):
             self._send_all([(connection, door.HEARTBEAT_BODY, "") for connection in command.connections])
         elif isinstance(command, Refuse):
+            REFUSED.labels(command.code).inc()
             self._refuse(command.connection, command.code, command.text, command.request_id)
 
     def _submit(self, everything: bool = False) -> None:

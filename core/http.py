@@ -71,6 +71,10 @@ def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) 
         timeout = 10
         server_version = f"candlewright/{VERSION}"
 
+        def do_HEAD(self) -> None:
+            """For probes that ask no more than whether it is well."""
+            self.do_GET()
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
@@ -89,7 +93,8 @@ def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) 
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Scrapes are no news."""

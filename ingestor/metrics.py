@@ -29,6 +29,7 @@ REJECTS = Counter(f"{_PREFIX}_rejects_total", "Dispatches not taken", registry=R
 FENCED = Counter(f"{_PREFIX}_fenced_jobs_total", "Jobs stopped because their lease was gone", registry=REGISTRY)
 RECONNECTS = Counter(f"{_PREFIX}_reconnects_total", "New sockets to the broker", ["reason"], registry=REGISTRY)
 BAD_FRAMES = Counter(f"{_PREFIX}_bad_frames_total", "Frames from the broker that were no message", registry=REGISTRY)
+REFUSALS = Counter(f"{_PREFIX}_refusals_total", "Errors that the broker answered with", ["code"], registry=REGISTRY)
 DROPPED_FRAMES = Counter(f"{_PREFIX}_dropped_frames_total", "Frames that could not be sent", registry=REGISTRY)
 BUS_WAITS = Counter(f"{_PREFIX}_bus_waits_total", "Waits for the bus, by cause", ["cause"], registry=REGISTRY)
 BUDGET_WAIT = Histogram(

@@ -196,6 +196,7 @@ class IngestorServer:
         elif isinstance(message, ing.WorkStop):
             self._apply(StopAsked(message.job_id, at))
         elif isinstance(message, cw.Error):
+            metrics.REFUSALS.labels(message.code).inc()
             log.warning("broker_refused", code=message.code, text=message.text)
         elif message.action == ing.IngestorControl.HEARTBEAT:
             self._apply(HeartbeatCame(number, at))

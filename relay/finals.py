@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from bus.api import Position
+from relay import metrics
 
 _OFFSET_BITS = 48
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -34,6 +35,7 @@ class FinalIndex:
             self._order.append(client_id)
             if len(self._order) > self._max_entries:
                 self._forget_oldest()
+                metrics.FORGOTTEN_FINALS.inc()
 
     def newest(self, client_id: str, count: int) -> list[Position]:
         """At most `count` positions, ordered by partition and offset."""

@@ -64,7 +64,7 @@ class Follower(ABC):
             return self._bus.read(topic, partition, offset, max_records=max_records)
         except OffsetOutOfRange as error:
             log.warning("records_trimmed_unread", topic=topic, partition=partition, offset=offset, first=error.first)
-            metrics.BAD_RECORDS.labels(topic).inc()
+            metrics.UNREAD_RECORDS.labels(topic).inc(max(0, error.first - offset))
             return self._bus.read(topic, partition, error.first, max_records=max_records)
 
     def _hand_over(self, batch: Batch, kind: str, stop: threading.Event) -> bool:

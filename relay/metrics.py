@@ -41,6 +41,15 @@ DROPPED_REPLAYS = Counter(
 BAD_RECORDS = Counter(
     "candlewright_relay_bad_records_total", "Records of the bus that could not be read", ["topic"], registry=REGISTRY
 )
+UNREAD_RECORDS = Counter(
+    "candlewright_relay_unread_records_total",
+    "Records of the bus trimmed before they were read",
+    ["topic"],
+    registry=REGISTRY,
+)
+FORGOTTEN_FINALS = Counter(
+    "candlewright_relay_forgotten_finals_total", "Kept finals that the full index let go of", registry=REGISTRY
+)
 SUBSCRIBED = Counter("candlewright_relay_subscribed_total", "Subscriptions taken, repeated ones too", registry=REGISTRY)
 SUBSCRIPTIONS = Gauge(
     "candlewright_relay_subscriptions", "Topics and prefixes that somebody subscribes to", registry=REGISTRY

@@ -26,9 +26,10 @@ def server(part: _Part, tmp_path: Path) -> Iterator[StatusServer]:
     server.close()
 
 
-def _get(server: StatusServer, path: str) -> tuple[int, bytes]:
+def _get(server: StatusServer, path: str, method: str = "GET") -> tuple[int, bytes]:
+    asked = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", method=method)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as reply:
+        with urllib.request.urlopen(asked, timeout=5) as reply:
             return reply.status, reply.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -51,6 +52,11 @@ def test_a_problem_turns_health_red_and_is_told(server: StatusServer, part: _Par
     code, body = _get(server, "/health")
     assert code == 503
     assert json.loads(body)["problems"] == ["the bus does not answer"]
+
+
+def test_a_probe_may_ask_for_the_head_alone(server: StatusServer) -> None:
+    assert _get(server, "/health", "HEAD") == (200, b"")
+    assert _get(server, "/ready", "HEAD") == (503, b"")
 
 
 def test_status_and_metrics_are_served_and_other_paths_are_not(server: StatusServer) -> None:

@@ -1,0 +1,60 @@
+"""What the broker drops it counts, each kind by its name."""
+
+from itertools import count
+
+import pytest
+
+from broker import door
+from broker.commands import Command, Dispatch, Note
+from broker.events import HistoricalAccepted, Kind, SlotOffered, VenueLearned
+from broker.instruments import NOTES
+from broker.state import BrokerState
+from core.settings import BrokerSettings
+from protobuf import candlewright_pb2 as cw
+from protobuf import frames
+from protobuf import ingestor_pb2 as ing
+from venues.grid import SECOND
+
+START = 1_704_067_200 * SECOND
+NOW = START + 3_600 * SECOND
+
+
+class Room:
+    """A state whose connection `a` has a slot, and the notes that its frames leave."""
+
+    def __init__(self) -> None:
+        numbers = count()
+        self.state = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, NOW)
+        self.state.handle(VenueLearned("TEST", 1_000, 0))
+        self.state.handle(SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0))
+
+    def hear(self, message: ing.WorkComplete | ing.WorkReject | ing.DataResponse | cw.TickBatch) -> list[Command]:
+        return self.state.handle(door.event_of(b"a", frames.encode(message), 1.0, NOW))
+
+    def notes(self, message: ing.WorkComplete | ing.WorkReject | ing.DataResponse | cw.TickBatch) -> list[str]:
+        return [command.what for command in self.hear(message) if isinstance(command, Note)]
+
+
+def test_ticks_of_a_ticker_without_a_job_are_counted_by_that_name() -> None:
+    batch = cw.TickBatch(ticker="A/B.TEST", timestamp=[NOW], price=[1.0], size=[1.0], trade_id=["1"])
+    assert Room().notes(batch) == ["ticks_without_job"]
+    assert "ticks_without_job" in NOTES
+
+
+@pytest.mark.parametrize("kind", ["complete", "failure", "reject", "candles"])
+def test_frames_of_a_job_that_was_called_complete_are_counted(kind: str) -> None:
+    room = Room()
+    asked = HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, START + 60 * SECOND, None, "", 2**63, 0)
+    (job,) = (command for command in room.state.handle(asked) if isinstance(command, Dispatch))
+    row = cw.OHLCV(open_time=START, open=1, high=1, low=1, close=1, volume=1).SerializeToString()
+    candles = ing.DataResponse(request_id="r", ohlc_data=[row])
+    assert room.notes(candles) == []
+    assert room.notes(ing.WorkComplete(job_id=job.job_id, success=True)) == []
+    again = {
+        "complete": ing.WorkComplete(job_id=job.job_id, success=True),
+        "failure": ing.WorkComplete(job_id=job.job_id, success=False),
+        "reject": ing.WorkReject(job_id=job.job_id),
+        "candles": candles,
+    }
+    assert room.notes(again[kind]) == ["late_frame"]
+    assert "late_frame" in NOTES
