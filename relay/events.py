@@ -126,6 +126,10 @@ class FinalArrived:
     final: ing.HistoryReadyNotification
 
 
+#: The `text` of what failed because of the bus.
+UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
+
+
 @dataclass(frozen=True, slots=True)
 class CommandFailed:
     """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client.

@@ -9,7 +9,7 @@ live requests thread  starts and cancels the jobs behind live topics (relay.live
 triggers thread       registers and removes triggers (relay.trigger_desk)
 trigger checks thread checks their texts (relay.trigger_checks)
 trigger events thread publishes what fired (relay.trigger_feed)
-two task threads      TopicReplay and legacy reads, which may be long
+two task threads      TopicReplay and legacy reads (relay.long_answers)
 keys thread           says who is let in, with keys on (relay.doorkeeper)
 """
 
@@ -21,10 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import zmq
-from google.protobuf.message import Message
 
 from bus.api import Bus
-from core.errors import BusError, BusFull, CandlewrightError, InvalidRequest
+from core.errors import BusError, BusFull
 from core.http import Status
 from core.log import get_logger
 from core.settings import is_loopback
@@ -32,7 +31,7 @@ from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf.frames import MAX_FRAME_BYTES
 from relay import events as ev
-from relay import metrics, topic_replay
+from relay import metrics
 from relay.doorkeeper import Doorkeeper
 from relay.envelope import open_envelope, receive, receive_with_key, seal
 from relay.feed import Feed
@@ -43,9 +42,10 @@ from relay.interest import Interest
 from relay.keys import KeyFolder, KnownKeys
 from relay.live_feed import LiveFeed
 from relay.live_requests import LiveRequests
+from relay.long_answers import LongAnswers
 from relay.notifier import Notifier
-from relay.outbox import Outbox, PeerStalled, send_nowait
-from relay.pages import ReadRows, pages
+from relay.outbox import Outbox, send_nowait
+from relay.pages import ReadRows
 from relay.register import FINAL_TYPE, Register, StoredFinal
 from relay.replays import Replays
 from relay.settings import RelayConfig
@@ -61,11 +61,9 @@ from relay.venue_book import ALL_VENUES
 _POLL_MILLISECONDS = 1_000
 _STALLED_POLL_MILLISECONDS = 10
 _FAIL_FAST_SECONDS = 0.5
-_STREAM_SECONDS = 30.0
 _FROZEN_SECONDS = 30.0
 #: Requests that are written at the same time.
 _WRITERS = 16
-_UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
 #: Topics on which suspended triggers are told.
 _TOLD_PREFIXES = (b"TRIGGER:", b"RESPONSE:")
 _UNKNOWN_KEY = "This client's key is not known any more."
@@ -83,7 +81,6 @@ class Relay:
 
     def __init__(self, config: RelayConfig, bus: Bus, read_rows: ReadRows) -> None:
         self._config = config
-        self._read_rows = read_rows
         self._bus = bus
         self._register = Register(bus, config)
         self._state = RelayState(config)
@@ -121,9 +118,8 @@ class Relay:
         self._trigger_feed = TriggerFeed(
             bus, self._register, config.limits, self._triggers.callback_of, self._notifier.publish
         )
-        self._tasks = ThreadPoolExecutor(2, thread_name_prefix="relay-task")
+        self._long_answers = LongAnswers(bus, read_rows, self._outbox, config.limits, self._fail, self._reply)
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
-        self._running_tasks = threading.BoundedSemaphore(config.limits.max_running_tasks)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._bus_down_until = 0.0
@@ -191,7 +187,7 @@ class Relay:
             self._bus.close()
         for thread in self._threads:
             thread.join()
-        self._tasks.shutdown(wait=True, cancel_futures=True)
+        self._long_answers.close()
         self._writers.shutdown()
         self._triggers.close()
         self._router.close()
@@ -410,12 +406,10 @@ class Relay:
                     metrics.PUBLISHED.labels("repeated").inc(len(batch))
                 else:
                     metrics.DROPPED_REPLAYS.inc()
-            case ev.ReplayTopic():
-                return self._start(command, lambda: self._replay_topic(command))
+            case ev.ReplayTopic() | ev.ReadRows():
+                return self._long_answers.start(command)
             case ev.AskTriggers():
                 return self._ask_triggers(command)
-            case ev.ReadRows():
-                return self._start(command, lambda: self._answer_from_table(command))
         return []
 
     def _ask_triggers(self, command: ev.AskTriggers) -> list[ev.Event]:
@@ -446,13 +440,13 @@ class Relay:
             log.warning("bus_full", error=str(error))
             return ev.CommandFailed(command, "BUSY", _BUSY)
         except BusError:
-            return ev.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE)
+            return ev.CommandFailed(command, "UNAVAILABLE", ev.UNAVAILABLE)
 
     def _look_up(self, commands: list[ev.LookUp]) -> list[ev.Event]:
         try:
             return list(self._ask_bus(lambda: self._register.look_up(commands)))
         except BusError:
-            return [ev.CommandFailed(command, "UNAVAILABLE", _UNAVAILABLE) for command in commands]
+            return [ev.CommandFailed(command, "UNAVAILABLE", ev.UNAVAILABLE) for command in commands]
 
     def _ask_bus(self, call: Callable[[], Result]) -> Result:
         """After a failed call the next ones fail at once for a moment, so that a full queue is answered in time."""
@@ -469,65 +463,10 @@ class Relay:
             self._register.forget_preparation()
             raise
 
-    # ---- long answers
-
-    def _start(self, command: ev.ReplayTopic | ev.ReadRows, task: Callable[[], None]) -> list[ev.Event]:
-        if not self._running_tasks.acquire(blocking=False):
-            return [ev.CommandFailed(command, "BUSY", "Too many long answers are under way; try again later.")]
-        self._tasks.submit(self._run_task, command, task)
-        return []
-
-    def _run_task(self, command: ev.ReplayTopic | ev.ReadRows, task: Callable[[], None]) -> None:
-        try:
-            task()
-        except PeerStalled:
-            log.info("client_stalled")
-        except topic_replay.NotKept as error:
-            self._fail(command, "NOT_KEPT", str(error), error.newest_sequence)
-        except InvalidRequest as error:
-            self._fail(command, "INVALID", str(error))
-        except BusError:
-            metrics.BUS_FAILURES.labels("task").inc()
-            self._fail(command, "UNAVAILABLE", _UNAVAILABLE)
-        except Exception as error:
-            reason = str(error) if isinstance(error, CandlewrightError) else type(error).__name__
-            log.exception("task_failed")
-            metrics.FAILURES.labels("task").inc()
-            self._fail(command, "FAILED", f"The stored data cannot be read now ({reason}); try again later.")
-        finally:
-            self._running_tasks.release()
-
-    def _fail(
-        self, command: ev.ReplayTopic | ev.ReadRows, code: str, text: str, newest_sequence: int | None = None
-    ) -> None:
-        for reply in self._state.handle(ev.CommandFailed(command, code, text, newest_sequence, time.time_ns())):
+    def _fail(self, failure: ev.CommandFailed) -> None:
+        for reply in self._state.handle(failure):
             if isinstance(reply, ev.Reply):
                 self._reply(reply)
-
-    def _replay_topic(self, command: ev.ReplayTopic) -> None:
-        records = topic_replay.replay(self._bus, command.query, self._config.limits)
-        self._stream(command.peer, records)
-
-    def _answer_from_table(self, command: ev.ReadRows) -> None:
-        request = command.request
-        limit = request.limit if request.HasField("limit") else None
-        table = self._read_rows(request.ticker, request.period_seconds, request.start_time, request.end_time, limit)
-        if table.num_rows > self._config.limits.page_rows and command.peer.is_req:
-            self._refuse_several(command.peer, request.request_id)
-            return
-        for page in pages(request.request_id, table, self._config.limits.page_rows):
-            self._outbox.stream(command.peer, seal(command.peer, page), _STREAM_SECONDS)
-
-    def _stream(self, peer: ev.Peer, messages: Sequence[Message]) -> None:
-        if len(messages) > 1 and peer.is_req:
-            self._refuse_several(peer, "")
-            return
-        for message in messages:
-            self._outbox.stream(peer, seal(peer, message), _STREAM_SECONDS)
-
-    def _refuse_several(self, peer: ev.Peer, request_id: str) -> None:
-        text = "This answer has several frames and a REQ socket takes only one: use DEALER."
-        self._reply(ev.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))
 
     def _reply(self, command: ev.Reply) -> None:
         message = command.message

@@ -16,7 +16,7 @@ from core.errors import BusError, BusFull
 from core.log import get_logger
 from protobuf import candlewright_pb2 as cw
 from relay import metrics
-from relay.events import Peer
+from relay.events import UNAVAILABLE, Peer
 from relay.notifier import Batch
 from relay.settings import RelayConfig
 from relay.suspensions import Notice
@@ -45,7 +45,7 @@ from relay.trigger_events import (
     WriteFailed,
     Written,
 )
-from relay.trigger_state import UNAVAILABLE, TriggerState
+from relay.trigger_state import TriggerState
 from relay.trigger_store import TriggerStore
 
 #: The pipeline's progress is looked at so often while somebody waits for it, and without that.

@@ -14,7 +14,7 @@ from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import topics
-from relay.events import Peer
+from relay.events import UNAVAILABLE, Peer
 from relay.followed_topics import FollowedTopics
 from relay.settings import RelayLimits
 from relay.suspensions import Suspensions
@@ -49,7 +49,6 @@ from relay.trigger_events import (
 )
 from relay.trigger_requests import content
 
-UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
 BUSY = "Too many requests about triggers are waiting; try again later."
 _NOT_YET_ACTIVE = (
     "The trigger is stored and starts once the pipeline is running again; send the same request again to learn when."
