@@ -3,26 +3,34 @@
 A bar is final when something newer than it is known. While ticks come as they happen, time goes on from the newest one
 when no further one comes, but no further than to the end of its minute. Ticks of the past say nothing of the time now:
 their last bar waits for the next tick.
+
+Which minutes are to end stands in a table, so that those of a killed gateway are ended by the next one.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from bus import topics
 from bus.api import Bus, Record
+from core.errors import BusError
 from core.metrics import REGISTRY, Counter
 from protobuf import records_pb2 as records
 from protobuf import tick_columns
 
-__all__ = ["TickClocks"]
+__all__ = ["TABLE", "TickClocks"]
 
+#: Ticker -> end of the minute of its newest tick, as digits.
+TABLE = "gateway_minutes"
+_KEEP_SECONDS = 86_400.0
 _SECOND = 1_000_000_000
 _MINUTE = 60 * _SECOND
 #: Ticks that are so much older than now, or newer, do not come as they happen.
 _LIVE_NS = 10 * _SECOND
 #: For ticks that are on their way while a minute ends.
 _GRACE_NS = 3 * _SECOND
+#: For those that clients could not send before a gateway came back.
+_RESTART_GRACE_NS = 30 * _SECOND
 _MAX_TICKERS = 100_000
 CLOCKS = Counter(
     "candlewright_gateways_minutes_ended_total", "Minutes ended because no tick came after them", registry=REGISTRY
@@ -35,25 +43,34 @@ class TickClocks:
     def __init__(self, bus: Bus, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._bus = bus
         self._now_ns = now_ns
-        self._newest: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+        self._unsaved: dict[str, int] = {}
+        #: None until the table has been read, and empty once what stood there is among `_ends`.
+        self._found: dict[str, int] | None = None
+        self._found_at = 0
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
 
     def published(self, ticks: Iterable[Record]) -> None:
         """Records that `gateways.records` made for the topic of ticks, once they are on the bus."""
         for record in ticks:
             columns = tick_columns.decode(record.value)
             newest = int(columns.timestamp.max())
-            with self._lock:
-                is_later = newest > self._newest.get(columns.ticker, 0)
-                if is_later and abs(newest - self._now_ns()) <= _LIVE_NS and len(self._newest) < _MAX_TICKERS:
-                    self._newest[columns.ticker] = newest
+            if abs(newest - self._now_ns()) <= _LIVE_NS:
+                self._note({columns.ticker: newest - newest % _MINUTE + _MINUTE})
+        try:
+            self._save()
+        except BusError:
+            # The ticks are on the bus all the same; `tell` saves.
+            return
 
     def tell(self) -> int:
         """Publish the ends of minutes that are over; how many. Raises BusError."""
-        latest = self._now_ns() - _GRACE_NS
+        now = self._now_ns()
+        self._find(now)
+        self._save()
         with self._lock:
-            ends = {ticker: newest - newest % _MINUTE + _MINUTE for ticker, newest in self._newest.items()}
-            due = {ticker: end for ticker, end in ends.items() if end <= latest}
+            due = {ticker: end for ticker, end in self._ends.items() if end <= now - _GRACE_NS}
         if not due:
             return 0
         numbers = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in due])
@@ -61,10 +78,39 @@ class TickClocks:
         self._bus.publish(topics.TICK_MARKS, marks)
         CLOCKS.inc(len(due))
         with self._lock:
-            for ticker, end in due.items():
-                if self._newest.get(ticker, end) < end:
-                    del self._newest[ticker]
+            self._ends = {ticker: end for ticker, end in self._ends.items() if due.get(ticker) != end}
+        saved = self._bus.get(TABLE, list(due))
+        over = [ticker for (ticker, end), own in zip(due.items(), saved, strict=True) if own and int(own) <= end]
+        self._bus.delete(TABLE, over)
         return len(due)
+
+    def _note(self, ends: Mapping[str, int], *, is_saved: bool = False) -> None:
+        with self._lock:
+            for ticker, end in ends.items():
+                if end > self._ends.get(ticker, 0) and len(self._ends) < _MAX_TICKERS:
+                    self._ends[ticker] = end
+                    if not is_saved:
+                        self._unsaved[ticker] = end
+
+    def _save(self) -> None:
+        with self._saving:
+            with self._lock:
+                ends, self._unsaved = self._unsaved, {}
+            try:
+                self._bus.put(TABLE, {ticker: b"%d" % end for ticker, end in ends.items()}, keep_seconds=_KEEP_SECONDS)
+            except BusError:
+                with self._lock:
+                    self._unsaved = {**ends, **self._unsaved}
+                raise
+
+    def _find(self, now: int) -> None:
+        """What a gateway before this one left, or another one that lives: to say it twice does no harm."""
+        if self._found is None:
+            self._found = {ticker: int(end) for ticker, end in self._bus.items(TABLE).items()}
+            self._found_at = now
+        if self._found and now >= self._found_at + _RESTART_GRACE_NS:
+            self._note(self._found, is_saved=True)
+            self._found = {}
 
 
 def _mark(ticker: str, end: int, number: int) -> Record:

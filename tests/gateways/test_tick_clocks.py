@@ -1,9 +1,12 @@
 """A minute of a ticker that fell silent ends."""
 
+from collections.abc import Mapping
+
 from bus import topics
 from bus.memory_bus import MemoryBus
+from core.errors import BusUnavailable
 from gateways.records import record_of
-from gateways.tick_clocks import TickClocks
+from gateways.tick_clocks import TABLE, TickClocks
 from protobuf import candlewright_pb2 as cw
 from protobuf import records_pb2 as records
 
@@ -13,9 +16,20 @@ _START = 28_333_334 * _MINUTE
 _TICKER = "GATE/USDT.NOWHERE"
 
 
+class Bus(MemoryBus):
+    """`is_away`: for tables."""
+
+    is_away = False
+
+    def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None:
+        if self.is_away:
+            raise BusUnavailable("the bus does not answer")
+        super().put(table, values, keep_seconds=keep_seconds)
+
+
 class Stage:
     def __init__(self) -> None:
-        self.bus = MemoryBus(partitions=1)
+        self.bus = Bus(partitions=1)
         self.now = _START
         self.clocks = TickClocks(self.bus, lambda: self.now)
 
@@ -24,6 +38,9 @@ class Stage:
         record = record_of("ticks", tick.SerializeToString(), now_ns=self.now)
         self.bus.publish("ticks", [record])
         self.clocks.published([record])
+
+    def restart(self) -> None:
+        self.clocks = TickClocks(self.bus, lambda: self.now)
 
     def told(self) -> list[tuple[int, int]]:
         found = [records.TickMark.FromString(record.value) for record in self.bus.read(topics.TICK_MARKS, 0, 0)]
@@ -59,3 +76,43 @@ def test_ticks_of_the_past_tell_no_time() -> None:
     stage.publish(_START - 3_600 * _SECOND)
     stage.now = _START + 600 * _SECOND
     assert stage.clocks.tell() == 0
+
+
+def test_the_minute_of_a_killed_gateway_is_ended_by_the_next_one_when_clients_had_time_to_come_back() -> None:
+    stage = Stage()
+    stage.publish(_START + 5 * _SECOND)
+    stage.now = _START + 70 * _SECOND
+    stage.restart()
+    assert stage.clocks.tell() == 0
+    stage.now += 30 * _SECOND
+    assert [stage.clocks.tell() for _ in range(2)] == [1, 0]
+    assert stage.told() == [(_START + _MINUTE, 1)]
+    stage.restart()
+    assert stage.clocks.tell() == 0
+    stage.now += 30 * _SECOND
+    assert stage.clocks.tell() == 0
+
+
+def test_what_comes_after_a_restart_goes_before_what_was_known() -> None:
+    stage = Stage()
+    stage.publish(_START + 5 * _SECOND)
+    stage.now = _START + 70 * _SECOND
+    stage.restart()
+    assert stage.clocks.tell() == 0
+    stage.publish(stage.now)
+    stage.now = _START + 110 * _SECOND
+    assert stage.clocks.tell() == 0
+    stage.now = _START + 123 * _SECOND
+    assert stage.clocks.tell() == 1
+    assert stage.told() == [(_START + 2 * _MINUTE, 2)]
+    assert stage.bus.items(TABLE) == {}
+
+
+def test_ticks_are_published_though_their_minute_cannot_be_noted_and_it_is_noted_later() -> None:
+    stage = Stage()
+    stage.bus.is_away = True
+    stage.publish(_START + 5 * _SECOND)
+    assert stage.bus.items(TABLE) == {}
+    stage.bus.is_away = False
+    assert stage.clocks.tell() == 0
+    assert stage.bus.items(TABLE) == {_TICKER: b"%d" % (_START + _MINUTE)}
