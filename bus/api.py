@@ -177,8 +177,17 @@ class Bus(Protocol):
         """
         ...
 
+    def publish_new(
+        self, topic: str, records: Sequence[Record], *, registry: str, names: Sequence[str], keep_seconds: float
+    ) -> list[bool]:
+        """`publish_once` for many: append those of `records` whose names are not known, in order and in one atomic
+        step, and remember their names with empty contents; whether each was appended. Of a name that comes twice the
+        first record counts. Raises BusFull (nothing written).
+        """
+        ...
+
     def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
-        """What `publish_once` remembered under these names."""
+        """What `publish_once` and `publish_new` remembered under these names."""
         ...
 
     def read(

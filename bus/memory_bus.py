@@ -142,6 +142,17 @@ class MemoryBus:
             self._once[registry, name] = (content, time.monotonic() + keep_seconds)
             return Once(True, content, position)
 
+    def publish_new(
+        self, topic: str, records: Sequence[Record], *, registry: str, names: Sequence[str], keep_seconds: float
+    ) -> list[bool]:
+        with self._changed:
+            new = dict.fromkeys(name for name in names if self._recall(registry, name) is None)
+            firsts = {name: names.index(name) for name in new}
+            self.publish(topic, [records[place] for place in firsts.values()])
+            until = time.monotonic() + keep_seconds
+            self._once.update({(registry, name): (b"", until) for name in new})
+            return [firsts.get(name) == place for place, name in enumerate(names)]
+
     def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
         with self._changed:
             return [self._recall(registry, name) for name in names]

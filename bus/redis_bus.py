@@ -35,6 +35,10 @@ _CALL_SECONDS = 600
 _NAMED_CALL_SECONDS = 30 * 86_400
 
 
+class Known(tuple[int, ...]):
+    """Places of names that were known."""
+
+
 class RedisBus:
     """See `bus.api.Bus`. Safe for threads; after a fork the child makes its own connections.
 
@@ -102,6 +106,24 @@ class RedisBus:
         if isinstance(found, bytes):
             return Once(False, found, None)
         return Once(True, content, found[0])
+
+    def publish_new(
+        self, topic: str, records: Sequence[Record], *, registry: str, names: Sequence[str], keep_seconds: float
+    ) -> list[bool]:
+        firsts: dict[str, int] = {}
+        for place, name in enumerate(names):
+            firsts.setdefault(name, place)
+        while firsts:
+            keys = [_once_key(registry, name).encode() for name in firsts]
+            once = ("*" + " ".join(str(len(key)) for key in keys), b"".join(keys), _milliseconds(keep_seconds))
+            found = self._append(topic, [records[place] for place in firsts.values()], lease=None, once=once)
+            if not isinstance(found, Known):
+                break
+            # Nothing was written.
+            asked = list(firsts)
+            for known in found:
+                del firsts[asked[known]]
+        return [firsts.get(name) == place for place, name in enumerate(names)]
 
     def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
         if not names:
@@ -408,8 +430,8 @@ class RedisBus:
         once: Sequence[bytes | str],
         call: tuple[str, int] | None = None,
     ) -> Any:
-        """Positions, or the content (bytes) that `publish_once` found. `call`: a writer and its call's number that
-        outlive this process.
+        """Positions, or the content (bytes) that `publish_once` found, or the places of the names that `publish_new`
+        did. `call`: a writer and its call's number that outlive this process.
         """
         if not topic:
             raise BusError("a topic needs a name")
@@ -435,6 +457,8 @@ class RedisBus:
                     raise BusError(f"a publish to {topic} came after a later one of the same writer")
                 case b"K":
                     return reply[1]
+                case b"D":
+                    return Known(map(int, reply[1:]))
                 case _ if has_trimmed:
                     REFUSED.labels(topic).inc()
                     raise BusFull(topic, int(reply[1]), self._max_bytes)

@@ -1,8 +1,8 @@
 -- Append records to partitions of one topic, all or nothing.
 --
 -- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
---       writer, call number of that writer, once key ('' = none), once content, once milliseconds,
---       seconds to remember the call,
+--       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, which stand behind each
+--       other as the content), once content, once milliseconds, seconds to remember the call,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value;
 --       or * = neighbouring records, one number each: sequence name, tag, key, how many, the lengths of their values
@@ -11,7 +11,7 @@
 --       the lengths of their values, the values.
 --       Both become one entry, a pack, but in a topic with groups, where Redis counts entries.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
---        {'F', bytes} full, {'K', content} known by that name, {'S'} stale.
+--        {'F', bytes} full, {'K', content} known by that name, {'D', place, ...} of known names among several, {'S'} stale.
 local argv, call = ARGV, redis.call
 local topic = argv[1]
 local writer_key = 'cw:writer:' .. argv[5]
@@ -36,7 +36,21 @@ end
 if argv[4] ~= '' and call('HEXISTS', 'cw:leases', string.sub(argv[4], 2)) == 0 then
   return { 'L' }
 end
-if argv[7] ~= '' then
+local several
+if string.sub(argv[7], 1, 1) == '*' then
+  several = {}
+  local known, at = { 'D' }, 1
+  for length in string.gmatch(argv[7], '%d+') do
+    several[#several + 1] = string.sub(argv[8], at, at + length - 1)
+    at = at + length
+    if call('EXISTS', several[#several]) == 1 then
+      known[#known + 1] = #several - 1
+    end
+  end
+  if #known > 1 then
+    return known
+  end
+elseif argv[7] ~= '' then
   local known = call('GET', argv[7])
   if known then
     return { 'K', known }
@@ -301,7 +315,11 @@ for name, state in pairs(names) do
     'mark:' .. topic, state.mark_partition .. ':' .. string.format('%.0f', state.mark_offset)
   )
 end
-if argv[7] ~= '' then
+if several then
+  for _, key in ipairs(several) do
+    call('SET', key, '', 'PX', argv[9])
+  end
+elseif argv[7] ~= '' then
   call('SET', argv[7], argv[8], 'PX', argv[9])
 end
 call('SET', writer_key, argv[6] .. ' ' .. table.concat(reply, ' ', 2), 'EX', argv[10])

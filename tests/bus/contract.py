@@ -191,6 +191,35 @@ class BusContract:
         assert bus.recall("r", ["n", "m"]) == [b"c1", None]
         assert bus.recall("r", []) == []
 
+    def test_publish_new_writes_each_name_once_in_one_call(self, bus: Bus) -> None:
+        bus.create_topic("t", 2)
+        bus.publish_once("t", Record(b"0", key=b"a"), registry="r", name="zero", content=b"c", keep_seconds=60)
+
+        def publish(*names: str) -> list[bool]:
+            records = [Record(name.encode(), key=str(n).encode()) for n, name in enumerate(names)]
+            return bus.publish_new("t", records, registry="r", names=names, keep_seconds=60)
+
+        assert publish("one", "zero", "two", "one") == [True, False, True, False]
+        assert publish("two", "one") == [False, False]
+        assert publish("three", "*1 2", "ü") == [True, True, True]
+        assert publish() == []
+        values = [record.value for partition in range(2) for record in bus.read("t", partition, 0)]
+        assert sorted(values) == sorted(name.encode() for name in ("0", "one", "two", "three", "*1 2", "ü"))
+        assert bus.recall("r", ["zero", "one", "ü", "four"]) == [b"c", b"", b"", None]
+
+    def test_only_one_of_many_writers_of_new_names_appends_each(self, bus: Bus) -> None:
+        bus.create_topic("t", 1)
+        written: list[bool] = []
+
+        def write(n: int) -> None:
+            names = [str(name) for name in range(n, n + 20)]
+            records = [Record(name.encode()) for name in names]
+            written.extend(bus.publish_new("t", records, registry="r", names=names, keep_seconds=60))
+
+        run_threads(write, 8)
+        assert sum(written) == 27
+        assert sorted(int(r.value) for r in bus.read("t", 0, 0)) == list(range(27))
+
     def test_a_repeated_call_of_a_named_writer_writes_nothing(self, bus: Bus) -> None:
         bus.create_topic("t", 2)
         records = [Record(str(n).encode(), key=str(n).encode()) for n in range(6)]

@@ -1,6 +1,7 @@
 """One running platform for all system tests: real processes, embedded Redis, Spark, a sandbox exchange as BINANCE."""
 
 import json
+import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -57,13 +58,15 @@ class System:
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with SandboxThread(seed=11, rate_limit=False) as exchange:
         told: list[str] = []
+        folder = tmp_path_factory.mktemp("platform")
         platform = PrivatePlatform(
-            tmp_path_factory.mktemp("platform"),
+            folder,
             ("--exchange-url", f"BINANCE={exchange.url}", "--ingestors", "2"),
             {
                 "INGESTOR__VENUES": '["BINANCE"]',
                 "INGESTOR__RATE_LIMIT": "false",
                 "BROKER__LEASE_SECONDS": "5",
+                "GATEWAYS__KAPACITOR__UDF": json.dumps({"sums": _sums(folder)}),
                 "GATEWAYS__KAFKA_PIXY__ENABLED": "true",
                 "GATEWAYS__KAFKA_PIXY__BIND": f"127.0.0.1:{free_port()}",
             },
@@ -81,6 +84,16 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 def client(system: System) -> Iterator[cw.Client]:
     with system.connect() as c:
         yield c
+
+
+def _sums(folder: Path) -> dict[str, object]:
+    """A function of somebody else's, for triggers: sums the field x by group. Its processes have `folder` among their
+    arguments.
+    """
+    root = Path(__file__).resolve().parents[2]
+    script = root / "tests" / "triggers" / "udf" / "function.py"
+    arguments = [str(script), "", str(folder)]
+    return {"prog": sys.executable, "args": arguments, "env": {"PYTHONPATH": str(root)}, "timeout_seconds": 30}
 
 
 Rows = list[tuple[object, ...]]

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +108,49 @@ def test_a_trigger_fires_and_every_reader_sees_its_event_once(system: System, cl
     assert client.triggers.list() == []
     with pytest.raises(cw.TriggerNotFound):
         client.triggers.remove("v-shape")
+
+
+def functions(system: System) -> list[int]:
+    """The processes of the function `sums`, of this platform."""
+    command = f"udf/function.py\0\0{system.platform.data_dir}\0".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if command in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def function_counts(system: System) -> dict[str, int]:
+    status = part(system, "flink_replacement_spark")["status"]
+    assert isinstance(status, dict)
+    found: dict[str, int] = status["triggers"]["functions"]
+    return found
+
+
+def test_rows_go_through_the_function_that_a_trigger_names_and_on_where_it_is_killed(
+    system: System, client: cw.Client
+) -> None:
+    sql = "SELECT ticker, 1 AS x FROM ticks"
+    for parameters, told in (
+        ({"udf": "nobody"}, "no function 'nobody'"),
+        ({"udf": "sums", "udf.times": "1.0"}, "DOUBLE, expected INT"),
+    ):
+        with pytest.raises(cw.PlatformRefused, match=told):
+            client.triggers.add(sql, tickers=[TICKER], parameters=parameters)
+    named = {"udf": "sums", "udf.times": "1"}
+    with client.triggers.add(sql, tickers=[TICKER], parameters=named, trigger_id="sums") as trigger:
+        stream = trigger.events()
+        sums = [stream.next(timeout=PATIENCE_SECONDS).row["sum"] for _ in range(3)]
+        (process,) = functions(system)
+        os.kill(process, signal.SIGKILL)
+        until(lambda: functions(system) not in ([], [process]), "a new process of the function")
+        sums += [stream.next(timeout=PATIENCE_SECONDS).row["sum"] for _ in range(3)]
+    # Each trade is counted once, although the function that knew of the first ones is gone.
+    assert sums == list(range(1, 7))
+    until(lambda: function_counts(system).get("restarts") == 1, "the restart in the status")
+    client.triggers.remove("sums")
+    until(lambda: functions(system) == [], "the end of the function")
 
 
 async def test_the_async_twin_registers_and_gets_events(system: System) -> None:
