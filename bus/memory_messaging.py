@@ -41,6 +41,8 @@ class MemoryMessaging:
         self._bus = bus
         self._changed = bus._changed
         self._due: dict[_Place, dict[int, float]] = {}
+        #: What was given out in order.
+        self._ordered: dict[_Place, set[int]] = {}
         self._settled: dict[tuple[str, str, int, int], int] = {}
         self._queues: dict[str, _Queue] = {}
         self._mail: dict[str, deque[bytes]] = {}
@@ -81,6 +83,8 @@ class MemoryMessaging:
                 entry.consumer, entry.delivered_at = consumer, now
                 entry.deliveries += 1
                 due[offset] = now + hide_seconds
+                if in_order:
+                    self._ordered.setdefault((topic, group, partition), set()).add(offset)
                 found.append(Delivery(log.records[offset - log.first], entry.deliveries))
                 size += len(found[-1].record.value)
 
@@ -249,7 +253,9 @@ class MemoryMessaging:
         if outcome is Settled.DONE and part is not None:
             del part.pending[claim.offset]
             self._due.get(claim[:3], {}).pop(claim.offset, None)
-            self._settled[claim[:4]] = claim.attempt
+            if not self._is_ordered(claim):
+                self._settled[claim[:4]] = claim.attempt
+            self._ordered.get(claim[:3], set()).discard(claim.offset)
         return outcome
 
     def _give_back(self, claim: Claim) -> Settled:
@@ -266,11 +272,15 @@ class MemoryMessaging:
         part = parts[claim.partition] if parts and 0 <= claim.partition < len(parts) else None
         entry = part.pending.get(claim.offset) if part else None
         if entry is not None:
-            return part, Settled.DONE if entry.deliveries == claim.attempt else Settled.STALE
+            is_own = self._is_ordered(claim) and entry.consumer == claim.consumer
+            return part, Settled.DONE if is_own or entry.deliveries == claim.attempt else Settled.STALE
         if self._settled.get(claim[:4], claim.attempt) != claim.attempt:
             return part, Settled.STALE
         is_known = place and 0 <= claim.partition < len(place.logs) and claim.offset < place.logs[claim.partition].end
         return part, Settled.BEFORE if is_known else Settled.UNKNOWN
+
+    def _is_ordered(self, claim: Claim) -> bool:
+        return claim.offset in self._ordered.get(claim[:3], ())
 
     def _queue(self, name: str) -> _Queue:
         return self._queues.setdefault(name, _Queue())

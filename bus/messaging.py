@@ -30,13 +30,17 @@ class Delivery:
 
 
 class Claim(NamedTuple):
-    """What somebody who was given a record answers to."""
+    """What somebody who was given a record answers to. `consumer`: who answers, where that is known. In order, a reader
+    that was too slow and was given the record again may answer to the earlier delivery as well: it would not go on
+    before that answer counts.
+    """
 
     topic: str
     group: str
     partition: int
     offset: int
     attempt: int
+    consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 -- End or change what consumers were given, each of it unless it was given to somebody since.
 -- ARGV: 'done', '', '', '' | 'later', milliseconds, '', '' | 'unseen', '', '', ''
 --       | 'bury', queue, id, payload (due now on that queue),
---       then per delivery: topic, group, partition, offset, attempt.
+--       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known).
 -- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was given out again since, 'U' there is no such record.
 local verb = ARGV[1]
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 
-local function settle(topic, group, partition, offset, attempt)
+local function settle(topic, group, partition, offset, attempt, consumer)
   local place = topic .. ':' .. partition
   local stream, own, id = 'cw:log:' .. place, place .. ':' .. group, offset .. '-1'
   local due_key, order_key, settled_key = 'cw:due:' .. own, 'cw:order:' .. own, 'cw:settled:' .. own .. ':' .. offset
@@ -21,7 +21,8 @@ local function settle(topic, group, partition, offset, attempt)
     local past = redis.call('HGET', 'cw:topic:' .. topic, partition .. ':end')
     return tonumber(offset) < tonumber(past or '0') and 'G' or 'U'
   end
-  if pending[1][4] ~= tonumber(attempt) then
+  local is_ordered = redis.call('HEXISTS', order_key, id) == 1
+  if pending[1][4] ~= tonumber(attempt) and not (is_ordered and pending[1][2] == consumer) then
     return 'S'
   end
   if verb == 'later' then
@@ -42,15 +43,15 @@ local function settle(topic, group, partition, offset, attempt)
   redis.call('XACK', stream, group, id)
   redis.call('ZREM', due_key, id)
   redis.call('HDEL', order_key, id)
-  if pending[1][4] > 1 then
-    -- Whom it was given before may still answer.
+  if pending[1][4] > 1 and not is_ordered then
+    -- Whom it was given before may still answer; in order it must not wait for a yes for ever.
     redis.call('SET', settled_key, attempt, 'PX', 3600000)
   end
   return 'D'
 end
 
 local reply = {}
-for i = 5, #ARGV, 5 do
-  reply[#reply + 1] = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+for i = 5, #ARGV, 6 do
+  reply[#reply + 1] = settle(unpack(ARGV, i, i + 5))
 end
 return reply

@@ -17,7 +17,7 @@ _MAX_NUMBER = 1 << 53
 
 def text_of(claim: Claim, hidden_until_ms: int) -> str:
     """`hidden_until_ms`: wall clock, for people who look at it."""
-    topic, group, partition, offset, attempt = claim
+    topic, group, partition, offset, attempt, _ = claim
     fields = [topic, partition, offset, group, attempt, hidden_until_ms]
     body = json.dumps(fields, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")

@@ -39,6 +39,8 @@ _PATIENCE_SECONDS = 30.0
 _PAGE = 256
 _GONE_PAUSE_SECONDS = 0.2
 
+_Answer = service.AckMessageRequest | service.NackMessageRequest | service.ForwardMessageToDeadLetterQueueRequest
+
 
 class Receiving:
     """`store_host`: told to clients as the place where messages are kept."""
@@ -137,12 +139,12 @@ class Receiving:
     async def acknowledge(self, request: service.AckMessageRequest) -> service.AckMessageResponse:
         if request.WhichOneof("handle") == "offset":
             raise Refused(INVALID_ARGUMENT, "an offset without a partition names no message: send the receipt handle")
-        claim = self._claim(request.receipt_handle, request.topic, request.group)
+        claim = self._claim(request)
         self._settled("ack", await self._acknowledging.do(claim), claim)
         return service.AckMessageResponse(common=common())
 
     async def refuse(self, request: service.NackMessageRequest) -> service.NackMessageResponse:
-        claim = self._claim(request.receipt_handle, request.topic, request.group)
+        claim = self._claim(request)
         attempt = max(request.delivery_attempt, claim.attempt)
         most = request.max_delivery_attempts
         if most <= 0:
@@ -157,7 +159,7 @@ class Receiving:
     async def forward(
         self, request: service.ForwardMessageToDeadLetterQueueRequest
     ) -> service.ForwardMessageToDeadLetterQueueResponse:
-        claim = self._claim(request.receipt_handle, request.topic, request.group)
+        claim = self._claim(request)
         await self._bury(claim, max(request.delivery_attempt, claim.attempt), "forwarded")
         return service.ForwardMessageToDeadLetterQueueResponse(common=common())
 
@@ -329,7 +331,7 @@ class Receiving:
 
         `attempts`: how often it was tried, as the client counts.
         """
-        topic, group, partition, offset, _ = claim
+        topic, group, partition, offset, *_ = claim
         if partition >= await self._sending.partitions(topic):
             raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
         try:
@@ -361,12 +363,12 @@ class Receiving:
             await self._sending.release(id, payload)
         self._settled("bury", outcome, claim)
 
-    def _claim(self, handle: str, topic: definition.Resource, group: definition.Resource) -> Claim:
+    def _claim(self, request: _Answer) -> Claim:
         """Raises Refused for a handle that is malformed, or of another topic or group than the call names."""
-        claim = handles.parse(handle)
-        if claim.topic != topic_of(topic) or claim.group != group_of(group):
+        claim = handles.parse(request.receipt_handle)
+        if claim.topic != topic_of(request.topic) or claim.group != group_of(request.group):
             raise Refused(INVALID_ARGUMENT, "the receipt handle is of another topic or group")
-        return claim
+        return claim._replace(consumer=request.client_id)
 
     def _settled(self, what: str, outcome: Settled, claim: Claim) -> None:
         SETTLED.labels(what, outcome.value).inc()

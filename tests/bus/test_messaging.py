@@ -233,6 +233,16 @@ def test_settling_what_never_was_is_told(store: Store) -> None:
     assert store.queue.acknowledge([Claim("none", "g", 0, 0, 1)]) == [Settled.UNKNOWN]
 
 
+def test_in_order_a_slow_reader_is_not_kept_from_going_on(store: Store) -> None:
+    store.publish("a", "a")
+    late, _ = (claim(store.receive(1, hide=0.0, in_order=True)[0]) for _ in range(2))
+    assert store.queue.acknowledge([late._replace(consumer="other"), late]) == [Settled.STALE] * 2
+    # It was given it again itself.
+    assert store.queue.acknowledge([late._replace(consumer="c")]) == [Settled.DONE]
+    assert store.queue.acknowledge([late, late._replace(attempt=2)]) == [Settled.BEFORE] * 2
+    assert seen(store.receive(in_order=True)) == [(1, 1)]
+
+
 def test_in_order_without_message_group_the_key_counts(store: Store) -> None:
     store.bus.publish("t", [Record(b"1", key=b"k", partition_key=b""), Record(b"2", key=b"l", partition_key=b"")])
     assert len(store.receive(1, in_order=True)) == 1

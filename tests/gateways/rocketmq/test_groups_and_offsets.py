@@ -55,6 +55,16 @@ async def test_messages_of_one_group_lie_together_and_come_one_after_the_other(c
     assert bodies(await asyncio.wait_for(waiting, 5)) == [b"1", b"2"]
 
 
+async def test_in_order_a_slow_reader_goes_on_with_the_handle_it_has(client: Client) -> None:
+    for index in range(2):
+        await client.send("t", b"%d" % index, None, message_group="A")
+    first, _ = [(await client.receive("t", batch=1, hide=0.01, hold=5, fifo=True)).messages[0] for _ in range(2)]
+    # Stock clients repeat it every 100 ms until it is OK, and take nothing else of the partition meanwhile.
+    assert code(await client.ack(first, "t")) == 0
+    assert code(await client.ack(first, "t")) == 0
+    assert bodies(await client.receive("t", fifo=True, hold=5)) == [b"1"]
+
+
 async def test_the_partition_of_the_message_is_used_where_the_request_names_none(client: Client, bus: Bus) -> None:
     await client.send("t", b"1", None, partition_id=3)
     assert [state.end for state in bus.state("t")] == [0, 0, 0, 1]
