@@ -366,7 +366,20 @@ def test_windows_and_queries_on_a_stream_are_those_of_the_batch(sql: str, size: 
         ("SELECT a.price FROM ticks a\nJOIN ticks b ON a.price = b.price", "2:1"),
         ("SELECT a.price FROM ticks a FULL JOIN ticks b ON a.ts = b.ts", "1:29"),
         ("SELECT a.price FROM ticks a JOIN (SELECT MAX(ts) AS ts FROM ticks) b ON a.ts = b.ts", "1:29"),
-        ("SELECT price FROM ticks\n  UNION ALL SELECT price FROM ticks", "2:3"),
+        ("SELECT price FROM ticks\n  UNION SELECT price FROM ticks", "2:3"),
+        (
+            "SELECT price FROM ticks UNION ALL SELECT SUM(price) FROM ticks GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)",
+            "1:25",
+        ),
+        (
+            "SELECT price FROM ticks UNION ALL SELECT LAG(price) OVER (PARTITION BY ticker ORDER BY ts) FROM ticks",
+            "1:25",
+        ),
+        (
+            "SELECT * FROM (SELECT * FROM ticks UNION ALL SELECT * FROM ticks) AS u MATCH_RECOGNIZE ("
+            "PARTITION BY ticker ORDER BY ts PATTERN (A)) AS m",
+            "1:36",
+        ),
         ("SELECT RANK() OVER (PARTITION BY ticker ORDER BY ts) FROM ticks", "1:20"),
         ("SELECT LEAD(price) OVER (PARTITION BY ticker ORDER BY ts) FROM ticks", "1:25"),
         ("SELECT STRING_AGG(ticker) OVER (PARTITION BY ticker ORDER BY ts) FROM ticks", "1:32"),
@@ -383,6 +396,35 @@ def test_windows_and_queries_on_a_stream_are_those_of_the_batch(sql: str, size: 
 def test_what_a_stream_cannot_do_is_refused(sql: str, place: str) -> None:
     with pytest.raises(TriggerRejected, match=rf"^INVALID_SQL {place}: .+ \(.+\)$"):
         compile_stream(sql, {"ticks": TICKS})
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_branches_of_union_all_give_their_rows_with_the_row_that_they_come_from(size: int) -> None:
+    sql = """
+        WITH high AS (SELECT ticker, price, 'high' AS why FROM ticks WHERE price > 2)
+        SELECT ticker, price * 2 AS twice, why FROM (
+          SELECT * FROM high UNION ALL (SELECT ticker, 1, 'any' FROM ticks UNION ALL SELECT * FROM high WHERE price > 3)
+        ) AS found WHERE price < 9
+    """
+    rows = [("A", 0, 1.0), ("B", 0, 4.0), ("A", 0, 3.0), ("A", 1, 9.0), ("B", 2, 2.5), ("A", 2, 0.5)]
+    running = Running(sql)
+    assert running.query.columns_read == {"ticker", "price"}
+    found, numbers = [], []
+    for start in range(0, len(rows), size):
+        events = running.events(*rows[start : start + size])
+        found += shown(events)
+        numbers += events.sequence.tolist()
+        running.restart()
+    found += running.close("A", "B")
+    wanted = [tuple(row.values()) for row in evaluate(sql, ticks(*rows)).to_pylist()]
+    assert sorted(found) == sorted(wanted)
+    assert [why for ticker, _, why in found if ticker == "A"] == ["any", "high", "any", "any", "any"]
+    assert [why for ticker, _, why in found if ticker == "B"] == ["high", "any", "high", "high", "any"]
+
+
+def test_union_all_of_two_inputs_is_refused() -> None:
+    with pytest.raises(TriggerRejected, match=r"^INVALID_SQL 1:25: UNION ALL of two inputs .+ \(.+\)$"):
+        compile_stream("SELECT price FROM ticks UNION ALL SELECT price FROM bars", {"ticks": TICKS, "bars": TICKS})
 
 
 def test_a_snapshot_of_another_trigger_is_refused() -> None:

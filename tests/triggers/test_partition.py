@@ -46,6 +46,18 @@ def test_a_condition_fires_for_each_row_that_it_holds_for(partition: TriggerPart
     assert fired(partition.process([prices(1, 9, 11, 12, 8)])) == [("a", 11), ("a", 12)]
 
 
+def test_branches_that_one_trade_meets_are_events_of_their_own_and_the_same_again() -> None:
+    sql = "SELECT price, 'a' AS why FROM ticks WHERE price > 5 UNION ALL SELECT price, 'b' FROM ticks WHERE price > 7"
+    runs = []
+    for _ in range(2):
+        partition = TriggerPartition()
+        partition.process([], controls=[register("u", sql, TICKER)])
+        output = partition.process([prices(1, 9, 6, 4, 8)])
+        assert fired(output, "why") == [("u", "a"), ("u", "b"), ("u", "a"), ("u", "a"), ("u", "b")]
+        runs.append([event.context["event_id"] for event in output.events])
+    assert len(set(runs[0])) == 5 and runs[0] == runs[1]
+
+
 def test_an_event_tells_types_values_time_and_context(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("v", V_SHAPE)])
     (event,) = partition.process([prices(1, 5, 4, 6, 7, 7, 7)]).events
