@@ -14,4 +14,9 @@ def registered_rule(bus: Bus, trigger_id: str) -> tuple[str, dict[str, str]]:
     entry = TriggerEntry() if value is None else TriggerEntry.FromString(value)
     if value is None or entry.is_leaving:
         raise OptionsRefused(f"no trigger {trigger_id!r} is registered")
-    return entry.registration.sql, dict(entry.registration.parameters)
+    parameters = dict(entry.registration.parameters)
+    if "udf" in parameters:
+        raise OptionsRefused(
+            f"the rows of trigger {trigger_id!r} go through a function, which a task here does not run"
+        )
+    return entry.registration.sql, parameters

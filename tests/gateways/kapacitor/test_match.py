@@ -178,6 +178,10 @@ def test_rule_is_a_registered_trigger_with_its_parameters() -> None:
     assert len(named("breakout", option("parameter", "limit", "20")).take(bars)) == 1
     with pytest.raises(OptionsRefused, match="no trigger 'gone'"):
         named("gone")
+    entry.registration.parameters["udf"] = "spikes"
+    bus.put(TABLE_TRIGGERS, {"through": entry.SerializeToString()})
+    with pytest.raises(OptionsRefused, match="through a function"):
+        named("through")
 
 
 def test_refused_text_is_told_with_line_and_column() -> None:

@@ -1,11 +1,12 @@
 """Points onto the bus."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from bus.api import Once
+from bus.api import Record
 from bus.memory_bus import MemoryBus
 from core.errors import BusFull
 from gateways.kapacitor import publish
@@ -25,7 +26,11 @@ def _publisher(bus: MemoryBus, *options: Option) -> publish.Publisher:
 
 
 def _values(bus: MemoryBus, topic: str) -> list[bytes]:
-    return [record.value for partition in range(bus.partitions(topic)) for record in bus.read(topic, partition, 0)]
+    return [
+        record.value
+        for partition in range(bus.partitions(topic))
+        for record in bus.read(topic, partition, 0, max_records=9_999)
+    ]
 
 
 def _trade(second: int, **fields: Value) -> Point:
@@ -92,23 +97,49 @@ def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names
     }
 
 
+class _Counted(MemoryBus):
+    """Says `full` times that it is full; `calls`: the sizes of the others."""
+
+    def __init__(self, full: int = 0) -> None:
+        super().__init__()
+        self.full = full
+        self.calls: list[int] = []
+
+    def publish_new(self, topic: str, records: Sequence[Record], **more: Any) -> list[bool]:
+        if self.full:
+            self.full -= 1
+            raise BusFull(topic, 2, 1)
+        self.calls.append(len(records))
+        return super().publish_new(topic, records, **more)
+
+
 def test_full_bus_is_waited_for() -> None:
-    class Full(MemoryBus):
-        left = 3
-
-        def publish_once(self, topic: str, *rest: Any, **more: Any) -> Once:
-            self.left -= 1
-            if self.left >= 0:
-                raise BusFull(topic, 2, 1)
-            return super().publish_once(topic, *rest, **more)
-
-    bus = Full()
+    bus = _Counted(full=3)
     function = _publisher(bus)
     pauses: list[float] = []
     function.pause = pauses.append
     function.take([_trade(0), _trade(1)])
     assert len(_values(bus, "ticks")) == 2
     assert function.counts["waits"] == len(pauses) == 3
+
+
+def test_points_that_came_together_share_calls_of_a_bounded_size_in_their_order() -> None:
+    bus = _Counted()
+    function = _publisher(bus)
+    function.take([_trade(second, trade_id=second) for second in range(2_500)])
+    assert bus.calls == [1_000, 1_000, 500]
+    assert [Tick.FromString(value).trade_id for value in _values(bus, "ticks")] == [str(n) for n in range(2_500)]
+    wide = _publisher(bus, option("topic", "notes"))
+    wide.take([_trade(second, text="x" * (3 << 20)) for second in range(3)])
+    assert bus.calls[3:] == [1, 1, 1]
+
+
+def test_repetition_within_one_call_is_published_once() -> None:
+    bus = _Counted()
+    function = _publisher(bus)
+    function.take([_trade(0, trade_id="7"), _trade(1, trade_id="8"), _trade(0, trade_id="7")])
+    assert len(_values(bus, "ticks")) == 2
+    assert (function.counts["published"], function.counts["repeated"], bus.calls) == (2, 1, [3])
 
 
 def test_points_of_a_batch_have_the_tags_of_its_group() -> None:
