@@ -62,21 +62,21 @@ class Subject:
             bus.create_group(TOPIC, GROUP, at_end=True)
             port_file = folder / "gateways.http"
             environment = self._environment(redis.url, folder / "data", port_file)
-            gateway = stack.enter_context(_process(["-m", "gateways"], environment))
-            floor = stack.enter_context(_process(["-m", self.module, "--floor"], environment))
+            gateway = stack.enter_context(process(["-m", "gateways"], environment))
+            floor = stack.enter_context(process(["-m", self.module, "--floor"], environment))
             assert floor.stdout is not None
             floor_address, address = floor.stdout.readline().decode().strip(), self._address(port_file)
             pids = {"gateway": gateway.pid, "redis": redis.pid or 0, "floor": floor.pid}
             for number in range(rounds):
                 sizes = (messages, calls, size, number * messages)
-                before = {part: _cpu_seconds(pid) for part, pid in pids.items()}
+                before = {part: cpu_seconds(pid) for part, pid in pids.items()}
                 rates["floor"].append(messages / self._timed(floor_address, write, *sizes)[0])
                 for method in (write, read):
                     seconds, found = self._timed(address, method, *sizes)
                     rates[method].append(messages / seconds)
                     seen += found
                 for part, pid in pids.items():
-                    used[part] += _cpu_seconds(pid) - before[part]
+                    used[part] += cpu_seconds(pid) - before[part]
         total = messages * rounds
         median = {method: statistics.median(own) for method, own in rates.items()}
         return {
@@ -167,13 +167,13 @@ async def _serve(handler: grpc.GenericRpcHandler) -> None:
     await server.wait_for_termination()
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def _process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+def process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     process = subprocess.Popen([sys.executable, *arguments], env=environment, cwd=ROOT, stdout=subprocess.PIPE)
     try:
         yield process

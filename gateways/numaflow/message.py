@@ -1,6 +1,7 @@
 """A record of the bus as Numaflow gets it."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
@@ -53,6 +54,7 @@ def response_of(record: StoredRecord, record_id: RecordId) -> source.ReadRespons
     return response
 
 
+@lru_cache(10_000)
 def _key(text: str) -> str:
     """`exchange:symbol` of a ticker; another key as it is."""
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 from core.log import get_logger
@@ -116,6 +117,7 @@ class Reads:
         chosen = set(self._state.fetched(fetch, [found for found, _ in fetched], time.monotonic()))
         responses: list[source.ReadResponse] = []
         too_large: list[RecordId] = []
+        delivered: Counter[str] = Counter()
         weight = 0
         for found, record in fetched:
             weight += len(record.value)
@@ -126,7 +128,9 @@ class Reads:
                 too_large.append(found.record)
                 continue
             responses.append(response)
-            metrics.DELIVERED.labels(record.topic).inc()
+            delivered[record.topic] += 1
+        for topic, count in delivered.items():
+            metrics.DELIVERED.labels(topic).inc(count)
         if fetched:
             # The next ones are about as large.
             self._piece = max(1, min(_PIECE_RECORDS, _PIECE_BYTES * len(fetched) // max(1, weight)))
