@@ -52,6 +52,13 @@ ALIASES = {
     "CHAR": "CHR",
     "ISNAN": "IS_NAN",
 }
+#: What stands in their place outside of row patterns.
+_OF_PATTERNS = {
+    "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
+    "NEXT": "a later row is seen by a pattern of two rows",
+    "CLASSIFIER": "it names the variable that a row of a match was found for",
+    "MATCH_NUMBER": "ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY ts) counts rows",
+}
 _NOW = (
     "NOW",
     "CURRENT_TIMESTAMP",
@@ -108,6 +115,8 @@ class Binder:
         self.fields = fields
         self.parameters = parameters
         self.limits = limits
+        #: Names that the SELECT gives to its results, which WHERE and HAVING do not see.
+        self.results: frozenset[str] = frozenset()
 
     # -- entries --------------------------------------------------------------------------------------------------
 
@@ -161,6 +170,11 @@ class Binder:
             known = {field.qualifier for field in self.fields if field.qualifier}
             if qualifier.text.lower() not in {other.lower() for other in known}:
                 return qualifier.at.reject(f"unknown table '{qualifier.text[:60]}'", closest(qualifier.text, known))
+        if name.text.lower() in self.results:
+            return name.at.reject(
+                f"'{name.text[:60]}' is a result of this SELECT, not a column of its input",
+                "write its expression again, or filter an outer SELECT",
+            )
         hint = closest(name.text, (field.name for field in self.fields))
         if not hint and name.quoted:
             hint = "texts stand in single quotes, names in double quotes"
@@ -224,6 +238,8 @@ class Binder:
     def unknown_function(self, node: CallNode) -> TriggerRejected:
         if node.name in _NOW:
             return node.at.reject(f"{node.name} is not supported", "triggers see only the data, compare its times")
+        if node.name in _OF_PATTERNS:
+            return node.at.reject(f"{node.name} is possible only in MATCH_RECOGNIZE", _OF_PATTERNS[node.name])
         known = [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
         return node.at.reject(f"unknown function '{node.name[:60]}'", closest(node.name, known))
 

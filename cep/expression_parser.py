@@ -25,7 +25,10 @@ from cep.type_parser import TypeReader
 from cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, timestamp
 
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_NO_SUBQUERY = "a subquery inside an expression is not supported", "join the subquery in FROM instead"
+_NO_SUBQUERY = (
+    "a subquery inside an expression is not supported",
+    "compare with a column that OVER makes, or join it in FROM",
+)
 
 
 class ExpressionReader(TypeReader):

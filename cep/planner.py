@@ -34,6 +34,11 @@ from cep.syntax import (
 from cep.types import Kind, common
 from cep.windows import WindowTable, check_intervals, window_fields
 
+_BEFORE = (
+    "make it a column of a sub-query, as in SELECT * FROM "
+    "(SELECT *, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks) WHERE price > before"
+)
+
 
 class Planner:
     """`inputs` are the tables that a text may read; `parameters` the values of its :names."""
@@ -55,7 +60,7 @@ class Planner:
         binder = SelectBinder(scan.fields, self.parameters, self.limits, {})
         condition = binder.condition(node, "a trigger")
         if binder.uses:
-            raise node.at.reject("a window function is not possible in a condition", "filter a subquery")
+            raise node.at.reject("a window function is not possible in a condition", _BEFORE)
         return Filter(scan, condition)
 
     # -- queries --------------------------------------------------------------------------------------------------
@@ -148,9 +153,10 @@ class Planner:
             if has_aggregate(node.where):
                 raise node.where.at.reject("an aggregate is not possible in WHERE", "use HAVING")
             binder = SelectBinder(source.fields, self.parameters, self.limits, {})
+            binder.results = _results(node)
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
-                raise node.where.at.reject("a window function is not possible in WHERE", "filter an outer SELECT")
+                raise node.where.at.reject("a window function is not possible in WHERE", _BEFORE)
             source = Filter(with_keys_of(source, condition), condition)
         grouped = (
             bool(node.group_by) or node.having is not None
@@ -172,7 +178,9 @@ class Planner:
             keys += [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
         else:
             keys = [self._group_key(part, node, plain) for part in node.group_by]
+        plain.results = _results(node)
         binder = GroupBinder(plain, keys, windows)
+        binder.results = plain.results
         for item in node.items:
             if isinstance(item.expression, StarNode):
                 raise item.expression.at.reject("* is not possible with GROUP BY")
@@ -351,6 +359,10 @@ class Planner:
         fields = window_fields(inner.fields, time.type, alias, hidden=False)
         plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at)
         return _renamed(plan, alias, node.columns) if alias else plan
+
+
+def _results(node: SelectNode) -> frozenset[str]:
+    return frozenset(item.alias.text.lower() for item in node.items if item.alias is not None)
 
 
 def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -> tuple[Plan, dict[int, int]]:

@@ -5,6 +5,7 @@ from cep.pattern_parser import PatternReader
 from cep.syntax import (
     Identifier,
     JoinNode,
+    LiteralNode,
     MatchNode,
     Node,
     QueryNode,
@@ -130,6 +131,11 @@ class QueryReader(PatternReader):
         items = [self._select_item()]
         while self.accept(","):
             items.append(self._select_item())
+        is_over = self.token.kind is TokenKind.END or self.is_symbol(")")
+        if is_over and all(isinstance(item.expression, LiteralNode) for item in items):
+            raise self.token.reject(
+                "constants alone are no table", "write each where it is needed, or as a parameter :name"
+            )
         if not self.accept_words("FROM"):
             raise self.unexpected("FROM", "the select list")
         source = self._from()
@@ -268,7 +274,11 @@ class QueryReader(PatternReader):
             inner = self._from()
             self.expect(")", after="the joined tables")
             return inner
-        for word in ("LATERAL", "UNNEST", "VALUES"):
+        if self.is_word("VALUES"):
+            raise self.token.reject(
+                "VALUES is not supported", "CASE ticker WHEN ... THEN ... END gives each ticker a value of its own"
+            )
+        for word in ("LATERAL", "UNNEST"):
             if self.is_word(word):
                 raise self.token.reject(f"{word} is not supported")
         if self.is_word("TABLE") and self.is_symbol("(", ahead=1):
