@@ -13,9 +13,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from candlewright.cli import bench as bench_command
+from candlewright.cli import output as cli_output
 from candlewright.cli import requests as request_commands
 from candlewright.cli.app import app
-from candlewright.cli.output import FileOutput, fitting, print_arrow
+from candlewright.cli.output import FileOutput, fitting, print_arrow, print_table
 from candlewright.client.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
 from core.http import Status, StatusServer
@@ -355,3 +356,27 @@ def test_maps_of_a_table_are_json_objects(tmp_path: Path) -> None:
     print_arrow(pa.table({"n": [1, 2], "context": context}), FileOutput.json, file)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert rows == [{"n": 1, "context": {"event_id": "e1", "ticker": "x"}}, {"n": 2, "context": None}]
+
+
+@pytest.mark.parametrize("rows", [[], [["a", "1"], ["", "x y"]], [["a" * 30, ""]], [["  a b ", " "]]])
+def test_a_table_in_a_pipe_is_drawn_as_on_a_terminal_in_a_hundredth_of_the_time(
+    rows: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_table(["request_id", "b"], rows)
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(cli_output, "_is_plain", lambda text: False)
+    print_table(["request_id", "b"], rows)
+    assert capsys.readouterr().out == plain
+
+
+def test_a_terminal_shows_the_first_and_the_last_rows_of_a_long_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_output, "LISTED_ROWS", 4)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(["n"], [[f"row-{number}"] for number in range(9)])
+    shown, said = capsys.readouterr()
+    assert [line.strip() for line in shown.splitlines() if "row" in line or "…" in line] == [
+        "row-0", "row-1", "…", "row-7", "row-8",
+    ]  # fmt: skip
+    assert said == "9 rows, of which the first and the last are shown: a pipe or --output json shows all\n"
