@@ -7,11 +7,22 @@ import grpc
 import pytest
 
 from bus.api import Bus
+from bus.memory_bus import MemoryBus
+from core.settings_gateways import KafkaPixySettings
+from gateways.kafka_pixy import server
+from gateways.kafka_pixy.metrics import DROPPED
 from protobuf import kafkapixy_pb2 as pixy
 from protobuf.candlewright_pb2 import Tick
-from tests.gateways.kafka_pixy.conftest import Client, Serve, refused
+from tests.gateways.kafka_pixy.conftest import Client, Serve, refused, served
 
 Code = grpc.StatusCode
+
+
+def test_the_defaults_are_those_of_later_releases_on_loopback() -> None:
+    found = KafkaPixySettings()
+    assert (found.enabled, found.bind, found.cluster) == (False, "127.0.0.1:19091", "default")
+    assert (found.long_polling_seconds, found.ack_timeout_seconds, found.max_retries) == (3.0, 300.0, -1)
+    assert (found.channel_buffer_size, found.max_pending_messages) == (64, 300)
 
 
 def test_a_synchronous_message_gets_its_real_place_and_offsets_are_dense(serve: Serve, bus: Bus) -> None:
@@ -46,13 +57,22 @@ def test_the_key_decides_the_partition_by_the_known_hash(
 def test_an_undefined_key_is_told_from_an_empty_one(serve: Serve) -> None:
     async def scenario(client: Client) -> None:
         await refused(client.consume("t", "g", no_ack=True))
-        await client.produce("t", b"none", None)
+        request = pixy.ProdRq(topic="t", message=b"none", key_undefined=True, key_value=b"ignored")
+        await client.call("Produce", request)
         await client.produce("t", b"empty", b"")
         await client.produce("t", b"some", b"k")
         found = [await client.consume("t", "g", auto_ack=True) for _ in range(3)]
         assert {answer.message: (answer.key_undefined, answer.key_value) for answer in found} == {
             b"none": (True, b""), b"empty": (False, b""), b"some": (False, b"k"),
         }  # fmt: skip
+
+    serve(scenario)
+
+
+def test_messages_without_a_key_go_to_any_partition_and_those_with_the_empty_one_to_one(serve: Serve) -> None:
+    async def scenario(client: Client) -> None:
+        found = {key: {(await client.produce("t", b"x", key)).partition for _ in range(8)} for key in (None, b"")}
+        assert found == {None: {0, 1, 2, 3}, b"": {3}}
 
     serve(scenario)
 
@@ -113,6 +133,8 @@ def test_one_call_acknowledges_the_message_before_and_what_is_not_comes_again(se
         second = await client.consume("t", "g", ack_partition=first.partition, ack_offset=first.offset)
         third = await client.consume("t", "g", no_ack=True, auto_ack=True, ack_offset=second.offset)
         assert [first.offset, second.offset, third.offset] == [0, 1, 2]
+        # Neither flag but the first holds where several are given.
+        assert bus.pending("t", "g")[2] == 2
         await client.ack("t", "g", third.partition, third.offset)
         # A second time, and below: no effect.
         await client.ack("t", "g", third.partition, third.offset)
@@ -287,9 +309,54 @@ def test_what_is_too_large_is_refused_or_dropped(serve: Serve, bus: Bus) -> None
         assert (await refused(client.produce("t", bytes(1_000_000)))).code is Code.INTERNAL
         assert (await client.produce("t", bytes(1_000_000), async_mode=True)).offset == -1
         assert (await refused(client.produce("t", bytes(1 << 20)))).code is Code.RESOURCE_EXHAUSTED
-        assert (await client.produce("t", bytes(999_000), b"bar")).offset == 0
+        assert (await client.produce("t", b"x", bytes(999_000))).offset == 0
 
+    before = DROPPED.labels("size")._value.get()
     serve(scenario)
+    assert DROPPED.labels("size")._value.get() == before + 1
+    assert sum(state.end for state in bus.state("t")) == 1
+
+
+def test_a_full_topic_refuses_until_its_readers_have_read() -> None:
+    bus = MemoryBus(partitions=1, max_bytes=3_000)
+
+    async def scenario(client: Client) -> None:
+        bus.create_group("t", "g", at_end=True)
+        for _ in range(3):
+            await client.produce("t", bytes(1_000))
+        found = await refused(client.produce("t", bytes(1_000)))
+        assert found.code is Code.INTERNAL
+        assert "have not read" in str(found.text)
+        for _ in range(3):
+            await client.consume("t", "g", auto_ack=True)
+        assert (await client.produce("t", bytes(1_000))).offset == 3
+
+    asyncio.run(served(scenario, bus, [{}]))
+
+
+def test_a_line_that_nobody_asks_for_ends_and_its_group_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_LINE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "BEAT_SECONDS", 0.05)
+    bus = MemoryBus(partitions=4)
+    gateway = server.KafkaPixy(KafkaPixySettings(bind="127.0.0.1:0", long_polling_seconds=0.2), bus)
+
+    async def scenario() -> None:
+        await gateway.start()
+        async with grpc.aio.insecure_channel(gateway.details()["address"]) as channel:
+            client = Client(channel)
+            await refused(client.consume("t", "g", no_ack=True))
+            await client.produce("t", b"0", b"bar")
+            assert (await client.consume("t", "g", no_ack=True)).offset == 0
+            while gateway.details()["lines"]:
+                await asyncio.sleep(0.01)
+            await client.produce("t", b"1", b"bar")
+            # What was handed out stays so, and its acknowledgement counts.
+            assert (await client.consume("t", "g", no_ack=True)).offset == 1
+            await client.ack("t", "g", 2, 0)
+        await gateway.stop()
+        assert bus.pending("t", "g")[2] == 1
+
+    asyncio.run(scenario())
 
 
 def test_methods_of_later_releases_are_not_implemented_and_their_fields_ignored(serve: Serve) -> None:
