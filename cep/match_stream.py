@@ -7,70 +7,25 @@ out once the rows that its measures look ahead to have.
 
 import json
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from cep import match_state
 from cep.bulk import BulkSearch
 from cep.evaluation import Bounds, RowValues
 from cep.expressions import Column, Expression, walk
+from cep.match_partition import Key, Partition, Pending, read, written
 from cep.matching import MatchRows, evaluate_matches, mask_array
+from cep.partitioning import by_partition, ticker_codes
 from cep.plans import match_relation
-from cep.recognize import RecognizePlan, SortKey
-from cep.relation import partition_codes, sorted_order
+from cep.recognize import RecognizePlan
 from cep.release import FOREVER, Clock, Rows, compact
-from cep.retained import Chunk, Gathered, Piece
+from cep.retained import Gathered, RetainedRows
 from cep.search import Found, Matches, PartitionSearch, StepLimit, WorkLimit
 from cep.slots import Slots
-from cep.vector import Array, Index, is_ascending, ranges
+from cep.vector import Array, Index, ranges
 from core.errors import TriggerRejected
-
-Key = tuple[Any, ...]
-
-
-@dataclass(slots=True)
-class Pending:
-    """A final match whose measures still wait for rows."""
-
-    start: int
-    labels: list[int]
-    number: int
-    timed_out: bool
-    partial: bool
-
-
-@dataclass(slots=True)
-class Partition:
-    """One partition: its search, its retained rows (`count` in `pieces`, numbers from `first_row`), how far they have
-    been tested."""
-
-    search: PartitionSearch
-    pieces: list[Piece] = field(default_factory=list)
-    count: int = 0
-    first_row: int = 0
-    tested: int = 0
-    masks: list[int] = field(default_factory=list)
-    pending: list[Pending] = field(default_factory=list)
-    tickers: set[str] = field(default_factory=set)
-    #: The state as text, until it changes.
-    written: str = ""
-
-    def time_of(self, row: int) -> int:
-        """Of a retained row."""
-        place = row - self.first_row
-        for piece in self.pieces:
-            if place < piece.count:
-                return int(piece.chunk.rows.time[piece.place + place])
-            place -= piece.count
-        raise IndexError(row)
-
-    @property
-    def end(self) -> int:
-        return self.first_row + self.count
-
 
 #: A partition, and where its new rows begin and end.
 New = tuple[Partition, int, int]
@@ -139,9 +94,8 @@ class MatchStream:
         self._lookahead = plan.conditions.lookahead
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
-        self._columns = columns_of(plan)
+        self._retained = RetainedRows(columns_of(plan))
         self._bulk = BulkSearch(self.plan.search, is_whole=False)
-        self._stored = 0
 
     # -- one batch ------------------------------------------------------------------------------------------------
 
@@ -159,8 +113,8 @@ class MatchStream:
         touched: dict[Key, New] = {}
         if rows.length == 0:
             return touched, rows
-        names, codes = _ticker_codes(rows.ticker)
-        grouped, codes, pieces = _split(rows, codes, self.plan.partition, self.plan.order)
+        names, codes = ticker_codes(rows.ticker)
+        grouped, codes, pieces = by_partition(rows, codes, self.plan.partition, self.plan.order)
         starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
         least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
         for (key, start, end), low, high in zip(pieces, least, most, strict=True):
@@ -195,7 +149,7 @@ class MatchStream:
         touched = [(part, start, end) for part, start, end in touched if part.count or end > start]
         if not touched:
             return None
-        together = self._gathered(touched, grouped)
+        together = self._retained.gathered([(part.pieces, start, end) for part, start, end in touched], grouped)
         parts = []
         new = [end - start for _, start, end in touched]
         for part, start, end in touched:
@@ -206,7 +160,7 @@ class MatchStream:
         ends = np.cumsum(sizes)
         bounds = Bounds(ends - sizes, ends)
         untested = self._untested(parts, together, bounds)
-        row_masks, times = self._masks(untested, together, bounds), self._times(untested, together)
+        row_masks, times = self._masks(untested, together), self._times(untested, together)
         path = self.plan.conditions.path
         lists: list[list[Any]] = []
         if path is not None:
@@ -247,7 +201,7 @@ class MatchStream:
         ends = np.cumsum(sizes)
         return _Tested(together.take(places), Bounds(ends - sizes, ends), places)
 
-    def _masks(self, tested: _Tested, together: Gathered, bounds: Bounds) -> Array:
+    def _masks(self, tested: _Tested, together: Gathered) -> Array:
         """Those of the rows that were tested before are left out."""
         masks = mask_array(self.plan.conditions, self._values(tested.rows, tested.bounds), tested.rows.length)
         return masks if tested.places is None else tested.placed(masks, together.length)
@@ -257,21 +211,6 @@ class MatchStream:
             return np.zeros(0, np.int64)
         times = tested.rows.relation.column(self.plan.time_column).expand().values
         return times if tested.places is None else tested.placed(times, together.length)
-
-    @staticmethod
-    def _gathered(touched: list[New], grouped: Rows | None = None) -> Gathered:
-        """The retained and the new rows of the touched partitions, one partition after another."""
-        chunks = list(dict.fromkeys(piece.chunk for part, _, _ in touched for piece in part.pieces))
-        numbers = {chunk: number for number, chunk in enumerate(chunks)}
-        sources = [chunk.rows for chunk in chunks]
-        if grouped is not None and (grouped.length or not sources):
-            sources.append(grouped)
-        spans: list[tuple[int, int, int]] = []
-        for part, start, end in touched:
-            spans += [(numbers[piece.chunk], piece.place, piece.count) for piece in part.pieces]
-            if end > start:
-                spans.append((len(chunks), start, end - start))
-        return Gathered(sources, spans)
 
     def _test(self, part: Partition, row_masks: Array, times: Array, shift: int, watermark: int | None) -> None:
         closed = watermark == FOREVER
@@ -453,59 +392,24 @@ class MatchStream:
             low, old = start + first - part.first_row, end - fresh
             part.first_row, part.count = first, end - low
             if old - low < MANY_KEPT or len(part.pieces) >= MOST_PIECES:
-                self._release(part, 0)
+                self._retained.release(part.pieces)
             else:
-                self._release(part, old - low)
+                self._retained.release(part.pieces, old - low)
                 low = old
             keep.append((low, end))
         lows = np.array([low for low, _ in keep], np.int64)
         lengths = np.array([high - low for low, high in keep], np.int64)
-        self._store(parts, lengths.tolist(), compact(together.take(ranges(lows, lengths)), self._columns))
-        if self._stored > 2 * self.retained_rows + 4096:
-            self._repack()
-
-    def _store(self, parts: list[Partition], lengths: list[int], rows: Rows) -> None:
-        """Further retained rows of the partitions."""
-        chunk = Chunk(rows)
-        place = 0
-        for part, length in zip(parts, lengths, strict=True):
-            if length:
-                part.pieces.append(Piece(chunk, place, length))
-                chunk.users += 1
-                place += length
-        if chunk.users:
-            self._stored += rows.length
-
-    def _release(self, part: Partition, kept: int) -> None:
-        """Of its retained rows these last ones stay."""
-        gone = sum(piece.count for piece in part.pieces) - kept
-        while gone > 0:
-            piece = part.pieces[0]
-            if piece.count > gone:
-                part.pieces[0] = Piece(piece.chunk, piece.place + gone, piece.count - gone)
-                return
-            gone -= piece.count
-            del part.pieces[0]
-            piece.chunk.users -= 1
-            if not piece.chunk.users:
-                self._stored -= piece.chunk.rows.length
-
-    def _repack(self) -> None:
-        """All retained rows in one chunk; without the rows beside them that are not needed any more."""
-        parts = [part for part in self.partitions.values() if part.count]
-        if parts:
-            together = compact(self._kept(parts), self._columns)
-            for part in parts:
-                self._release(part, 0)
-            self._store(parts, [part.count for part in parts], together)
-
-    def _kept(self, parts: list[Partition]) -> Rows:
-        return self._gathered([(part, 0, 0) for part in parts]).rows
+        kept = compact(together.take(ranges(lows, lengths)), self._retained.columns)
+        self._retained.add([part.pieces for part in parts], lengths.tolist(), kept)
+        if self._retained.has_many_spare(self.retained_rows):
+            owners = [part.pieces for part in self.partitions.values() if part.count]
+            if owners:
+                self._retained.repack(owners)
 
     def drop(self, tickers: Set[str]) -> None:
         """Forget the partitions that hold rows of these tickers alone."""
         for key in [key for key, part in self.partitions.items() if part.tickers <= tickers]:
-            self._release(self.partitions.pop(key), 0)
+            self._retained.release(self.partitions.pop(key).pieces)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -515,46 +419,24 @@ class MatchStream:
 
     def snapshot(self) -> tuple[str, Rows | None]:
         """The state as JSON, and the retained rows of all partitions in its order."""
-        parts = [part for part in self.partitions.values() if part.count]
-        kept = None
-        if parts:
-            kept = compact(self._kept(parts), self._columns)
+        owners = [part.pieces for part in self.partitions.values() if part.count]
+        kept = self._retained.together(owners) if owners else None
         for key, part in self.partitions.items():
-            part.written = part.written or json.dumps(_plain(key, part), separators=(",", ":"))
-        written = ",".join([part.written for part in self.partitions.values()])
+            part.written = part.written or written(key, part)
+        parts_written = ",".join([part.written for part in self.partitions.values()])
         reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
-        return f'{{"partitions":[{written}],"reports":{json.dumps(reports)}}}', kept
+        return f'{{"partitions":[{parts_written}],"reports":{json.dumps(reports)}}}', kept
 
     def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
         self.partitions = {}
-        self._stored = 0
+        self._retained = RetainedRows(self._retained.columns)
         self.reports = Reports(*state["reports"])
-        parts: list[Partition] = []
-        lengths: list[int] = []
-        for written in state["partitions"]:
-            part = Partition(match_state.restore(written["search"], self.plan.search))
-            part.masks = list(written["search"]["masks"])
-            parts.append(part)
-            lengths.append(written["rows"])
-            part.count = written["rows"]
-            part.first_row, part.tested = written["first_row"], written["tested"]
-            part.tickers = set(written["tickers"])
-            part.pending = [Pending(*match) for match in written["pending"]]
-            self.partitions[tuple(written["key"])] = part
+        for state_of_one in state["partitions"]:
+            key, part = read(state_of_one, self.plan.search)
+            self.partitions[key] = part
         if rows is not None:
-            self._store(parts, lengths, rows)
-
-
-def _plain(key: Key, part: Partition) -> dict[str, Any]:
-    return {
-        "key": list(key),
-        "search": match_state.snapshot(part.search, part.masks),
-        "rows": part.count,
-        "first_row": part.first_row,
-        "tested": part.tested,
-        "tickers": sorted(part.tickers),
-        "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
-    }
+            parts = self.partitions.values()
+            self._retained.add([part.pieces for part in parts], [part.count for part in parts], rows)
 
 
 def columns_of(plan: RecognizePlan) -> frozenset[int]:
@@ -569,49 +451,6 @@ def columns_of(plan: RecognizePlan) -> frozenset[int]:
     if plan.time_column is not None:
         found.add(plan.time_column)
     return frozenset(found)
-
-
-def _split(
-    rows: Rows, tickers: Index, columns: tuple[int, ...], keys: tuple[SortKey, ...]
-) -> tuple[Rows, Index, list[tuple[Key, int, int]]]:
-    """The rows and their tickers by partition and in order inside; and per partition its key, first row and end."""
-    vectors = [rows.relation.column(index) for index in columns]
-    numbers = tickers
-    if len(vectors) != 1 or vectors[0].values is not rows.ticker or not is_ascending(tickers):
-        numbers = partition_codes(vectors, rows.length)
-    order = np.arange(rows.length, dtype=np.int64)
-    if not is_ascending(numbers):
-        order = np.argsort(numbers, kind="stable").astype(np.int64)
-    if not _is_ordered(rows, keys, numbers, order):
-        order = sorted_order(keys, rows.relation.values(), rows.length)
-        order = order[np.argsort(numbers[order], kind="stable")]
-    if not bool((order[1:] > order[:-1]).all()):
-        rows, numbers, tickers = rows.take(order), numbers[order], tickers[order]
-        vectors = [rows.relation.column(index) for index in columns]
-    cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-    starts = np.concatenate([np.zeros(1, np.int64), cuts])
-    ends = np.append(cuts, rows.length)
-    names = zip(*(vector.take(starts).to_list() for vector in vectors), strict=True) if columns else [()]
-    return rows, tickers, list(zip(names, starts.tolist(), ends.tolist(), strict=True))
-
-
-def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: Index) -> bool:
-    """Whether one ascending key already stands in order inside each partition, which is how rows are released."""
-    if len(keys) > 1:
-        return False
-    for key in keys:
-        vector = rows.relation.values().value(key.expression).expand()
-        if vector.valid is not None or vector.type.is_text or key.descending:
-            return False
-        values, groups = vector.values[order], numbers[order]
-        if bool(((groups[1:] == groups[:-1]) & (values[1:] < values[:-1])).any()):
-            return False
-    return True
-
-
-def _ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:
-    encoded = ticker.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 
 def _context(found: Matches, result: MatchRows, together: Rows) -> Context:

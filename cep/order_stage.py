@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cep.match_stream import MatchStream, Partition
+from cep.match_partition import Partition
+from cep.match_stream import MatchStream
 from cep.release import FOREVER, Clock, Rows, compact, joined
 from cep.stream_stages import GroupStage, Stateless
 from cep.vector import Index
