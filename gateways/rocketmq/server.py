@@ -58,17 +58,14 @@ class RocketMQGateway:
         self._host = host
         self._hosts = (advertised, host, "localhost", "127.0.0.1", socket.gethostname())
         self._keys = keys
-        self._bus = bus
-        self._partitions = partitions
         self._tasks: list[asyncio.Task[None]] = []
-
-    async def start(self) -> None:
-        settings = self._settings
-        self._store = Store(self._bus, messaging_of(self._bus))
-        self._sending = Sending(settings, self._store, self._partitions)
+        self._store = Store(bus, messaging_of(bus))
+        self._sending = Sending(settings, self._store, partitions)
         self._clients = Clients(settings, self._store)
         self._receiving = Receiving(settings, self._store, self._sending, self._clients, self._hosts[0])
-        behaviours = Service(settings, self._sending, self._receiving, self._clients).behaviours()
+
+    async def start(self) -> None:
+        behaviours = Service(self._settings, self._sending, self._receiving, self._clients).behaviours()
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(
             [handlers_of(service.DESCRIPTOR.services_by_name["MessagingService"], behaviours)]
@@ -76,7 +73,7 @@ class RocketMQGateway:
         try:
             self._port = self._listen()
         except RuntimeError as error:
-            raise OSError(f"gateways.rocketmq: {settings.bind} cannot be bound: {error}") from error
+            raise OSError(f"gateways.rocketmq: {self._settings.bind} cannot be bound: {error}") from error
         self._store.start()
         await self._server.start()
         for task in (

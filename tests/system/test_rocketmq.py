@@ -3,20 +3,26 @@
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
+import redis
 
+from bus.connect import messaging_of
 from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
+from candlewright.supervisor.ports import free_port
 from gateways.rocketmq.messages import timestamp
+from gateways.rocketmq.sending import QUEUE
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from tests.gateways.rocketmq.client import Client, bodies, code
 
@@ -26,16 +32,17 @@ START_SECONDS = 60.0
 
 
 class Gateway:
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, redis: EmbeddedRedis, folder: Path) -> None:
         self._folder = folder
+        self.redis = redis
         self._environment = {
             **os.environ,
-            "CANDLEWRIGHT_BUS__URL": url,
+            "CANDLEWRIGHT_BUS__URL": redis.url,
             "CANDLEWRIGHT_DATA_DIR": str(folder),
             "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
             "CANDLEWRIGHT_HTTP_PORT_FILE": str(folder / "port"),
             "CANDLEWRIGHT_GATEWAYS__ROCKETMQ__ENABLED": "true",
-            "CANDLEWRIGHT_GATEWAYS__ROCKETMQ__BIND": "127.0.0.1:0",
+            "CANDLEWRIGHT_GATEWAYS__ROCKETMQ__BIND": f"127.0.0.1:{free_port()}",
             "CANDLEWRIGHT_GATEWAYS__ROCKETMQ__TRANSACTION_CHECK_SECONDS": "1",
         }
         self.start()
@@ -72,39 +79,150 @@ class Gateway:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("rocketmq")
     with EmbeddedRedis(folder / "redis", fsync="no") as server:
-        gateway = Gateway(server.url, folder)
+        gateway = Gateway(server, folder)
         yield gateway
         gateway.process.send_signal(signal.SIGTERM)
         assert gateway.process.wait(30) == 0
 
 
-async def test_what_was_acknowledged_to_a_sender_outlives_a_kill_and_nothing_else_appears(gateway: Gateway) -> None:
-    stored: set[str] = set()
-    tried: set[str] = set()
+#: What becomes of a message, by the last digit of its number.
+PLANS = {0: "dead", 1: "timed", 2: "COMMIT", 3: "ROLLBACK", 4: "asked"}
+FAILED = (grpc.aio.AioRpcError, AssertionError)
 
-    async def send(client: Client, sender: int) -> None:
-        for number in range(10_000):
-            id = f"{sender}-{number}"
-            tried.add(id)
-            if code(await client.send("killed", id.encode(), sender % 4, message_id=id)) == 0:
-                stored.add(id)
 
-    async with gateway.client() as client:
-        senders = [asyncio.create_task(send(client, sender)) for sender in range(8)]
-        while len(stored) < 200:
-            await asyncio.sleep(0.01)
-        await asyncio.to_thread(gateway.kill)
-        outcomes = await asyncio.gather(*senders, return_exceptions=True)
-    assert all(isinstance(outcome, grpc.aio.AioRpcError) for outcome in outcomes)
-    await asyncio.to_thread(gateway.start)
-    seen: list[str] = []
-    async with gateway.client() as client:
-        while messages := (await client.receive("killed", hold=0.2)).messages:
-            seen += [message.system_attribute.message_id for message in messages]
+class Users:
+    """They send each message once, whatever comes of it, and repeat everything else until it is answered."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.tried: set[str] = set()
+        self.stored: set[str] = set()
+        self.ended: dict[str, str] = {}
+        self._decisions: dict[str, str] = {}
+        self.is_over = asyncio.Event()
+
+    @property
+    def read(self) -> int:
+        return sum(end != "rolled back" for end in self.ended.values())
+
+    async def send(self, numbers: range) -> None:
+        for number in numbers:
+            id, plan = str(number), PLANS.get(number % 10, "plain")
+            options: dict[str, Any] = {}
+            if plan == "timed":
+                options["delivery_timestamp"] = timestamp(round(time.time() * 1_000) + 300)
+            if plan in ("COMMIT", "ROLLBACK", "asked"):
+                group = definition.Resource(name="killers")
+                options |= {"message_type": definition.TRANSACTION, "producer_group": group}
+            self.tried.add(id)
+            try:
+                reply = await self._client.send(
+                    "killed", id.encode(), number % 4, message_id=id, user={"plan": plan}, **options
+                )
+                assert code(reply) == 0
+            except FAILED:
+                continue
+            self.stored.add(id)
+            if plan in ("COMMIT", "ROLLBACK"):
+                # Its sender may have been asked already, and have thought that it was not stored.
+                decision = self._decisions.setdefault(reply.transaction_id, plan)
+                await self._until_answered(self._client.end, reply.transaction_id, decision)
+                if decision == "ROLLBACK":
+                    self.ended[id] = "rolled back"
+            elif plan == "asked":
+                self._decisions.setdefault(reply.transaction_id, "COMMIT")
+
+    async def answer_questions(self) -> None:
+        while not self.is_over.is_set():
+            try:
+                assert code(await self._client.heartbeat("k", "killers")) == 0
+                asked = (await self._client.poll("k", timeout=3.0)).recover_orphaned_transaction_command
+            except FAILED:
+                continue
+            if asked.transaction_id:
+                id, plan = asked.transaction_id, asked.orphaned_transactional_message.user_attribute["plan"]
+                decision = self._decisions.setdefault(id, "ROLLBACK" if plan == "ROLLBACK" else "COMMIT")
+                await self._until_answered(self._client.end, id, decision)
+
+    async def consume(self) -> None:
+        while not self.is_over.is_set():
+            try:
+                messages = (
+                    await self._client.receive("killed", "readers", hide=3.0, hold=0.3, batch=8, timeout=20)
+                ).messages
+            except FAILED:
+                continue
             for message in messages:
-                assert code(await client.ack(message, "killed")) == 0
-    assert len(seen) == len(set(seen))
-    assert stored <= set(seen) <= tried
+                id, is_dead = message.body.decode(), message.user_attribute["plan"] == "dead"
+                assert id not in self.ended, "it came again after its end"
+                if is_dead:
+                    outcome = await self._until_answered(self._client.nack, message, "killed", "readers", 9, 9)
+                else:
+                    outcome = await self._until_answered(self._client.ack, message, "killed", "readers")
+                if outcome == 0:
+                    self.ended[id] = "dead" if is_dead else "consumed"
+
+    async def _until_answered(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> int:
+        while True:
+            try:
+                found = code(await call(*arguments))
+            except grpc.aio.AioRpcError:
+                continue
+            # Anything else says that the bus is away; 3, that it was given to somebody else meanwhile.
+            if found in (0, 3):
+                return found
+
+
+async def test_kills_of_the_gateway_and_of_redis_lose_and_invent_nothing(gateway: Gateway) -> None:
+    count = 300
+    bus = RedisBus(gateway.redis.url)
+    queue = messaging_of(bus)
+
+    halves = redis.Redis.from_url(gateway.redis.url)
+
+    def is_settled(users: Users) -> bool:
+        return (
+            users.stored <= users.ended.keys()
+            and not halves.zcard(f"cw:half:{QUEUE}")
+            and queue.next_due(QUEUE) is None
+            and sum(state.end for state in bus.state("killed")) == users.read
+            and not any(bus.pending("killed", "readers").values())
+        )
+
+    async with gateway.client() as client:
+        await client.heartbeat("c", "readers", "killed")
+        users = Users(client)
+        senders = [asyncio.create_task(users.send(range(n, count, 4))) for n in range(4)]
+        others = [asyncio.create_task(users.consume()) for _ in range(3)]
+        others.append(asyncio.create_task(users.answer_questions()))
+        for killed in ("redis", "both"):
+            until = len(users.tried) + random.randint(count // 8, count // 3)
+            while len(users.tried) < until:
+                await asyncio.sleep(0.005)
+            gateway.redis.kill()
+            if killed == "both":
+                gateway.kill()
+            await asyncio.to_thread(gateway.redis.start)
+            if killed == "both":
+                await asyncio.to_thread(gateway.start)
+        await asyncio.gather(*senders)
+        give_up = time.monotonic() + 60
+        while not await asyncio.to_thread(is_settled, users):
+            assert time.monotonic() < give_up, users.stored - users.ended.keys()
+            await asyncio.sleep(0.05)
+        users.is_over.set()
+        await asyncio.gather(*others)
+    written = [record for p in range(4) for record in bus.read("killed", p, 0)]
+    dead = [record.value.decode() for p in range(4) for record in bus.read("%DLQ%readers", p, 0)]
+    ids = [record.value.decode() for record in written]
+    assert len(ids) == len(set(ids))
+    assert len(dead) == len(set(dead))
+    assert set(dead) == {id for id, end in users.ended.items() if end == "dead"}
+    assert {id for id, end in users.ended.items() if end != "rolled back"} == set(ids) <= users.tried
+    assert {PLANS.get(int(id) % 10) for id in users.stored} == {*PLANS.values(), None}
+    halves.close()
+    queue.close()
+    bus.close()
 
 
 async def test_handles_times_and_half_messages_outlive_a_kill(gateway: Gateway) -> None:

@@ -26,10 +26,12 @@ class Client:
         #: What a gateway of this process keeps beside the bus, where there is one.
         self.queue: Messaging
         self.metadata = metadata
+        # Pauses between attempts to reach a gateway that was killed would else grow.
+        options = [("grpc.max_reconnect_backoff_ms", 300)]
         if certificate is None:
-            self.channel = grpc.aio.insecure_channel(address)
+            self.channel = grpc.aio.insecure_channel(address, options)
         else:
-            self.channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(certificate))
+            self.channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(certificate), options)
 
     async def __aenter__(self) -> "Client":
         return self
