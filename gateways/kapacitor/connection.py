@@ -1,8 +1,8 @@
 """One daemon's side of one use of a function: frames in, frames out.
 
 Two threads: the caller's reads, and answers keepalives and Info at once; the other runs the function, on as many points
-at a time as have come meanwhile. The queue between them holds `QUEUED` requests; when it is full nothing is read, so
-that a daemon that is faster waits, and one whose function hangs hears nothing any more and ends it.
+at a time as have come meanwhile. The queue between them holds what `QUEUED` reads have brought; when it is full nothing
+is read, so that a daemon that is faster waits, and one whose function hangs hears nothing any more and ends it.
 """
 
 import queue
@@ -20,7 +20,7 @@ from protobuf.udf_superset_pb2 import Request, Response
 
 __all__ = ["Connection"]
 
-QUEUED = 4_096
+QUEUED = 8
 #: Taken together, so that what a call costs is shared.
 _AT_ONCE = 2_048
 _TEXT = 1_000
@@ -49,11 +49,14 @@ class Connection:
     ) -> None:
         self._kind = kind
         self._is_batch = is_batch
-        self._frames = FrameReader(read, Request, limit)
+        self._source = read
+        self._frames = FrameReader(self._fill, Request, limit)
         self._writer = ResponseWriter(write)
         self._give_up = give_up
         self._session = Session(kind, is_batch, say)
-        self._requests: queue.Queue[Request | None] = queue.Queue(QUEUED)
+        #: Requests as they came together; nothing is the end.
+        self._requests: queue.Queue[list[Request]] = queue.Queue(QUEUED)
+        self._read_now: list[Request] = []
         self._has_failed = threading.Event()
         #: The time of the last keepalive.
         self._heard = 0
@@ -68,7 +71,8 @@ class Connection:
             self._fail(str(error))
         except OSError as error:
             self._fail(f"the connection broke: {error}")
-        self._requests.put(None)
+        self._hand_over()
+        self._requests.put([])
         worker.join()
         self._session.close()
         self._linger()
@@ -90,18 +94,29 @@ class Connection:
             elif kind == "info":
                 self._writer.send([info_of(self._kind, self._is_batch)])
             else:
-                self._requests.put(request)
+                self._read_now.append(request)
+
+    def _fill(self, size: int) -> bytes:
+        """A read may wait, and what came before it must not."""
+        self._hand_over()
+        return self._source(size)
+
+    def _hand_over(self) -> None:
+        if self._read_now:
+            self._requests.put(self._read_now)
+            self._read_now = []
 
     def _work(self) -> None:
         is_open = True
         while is_open:
-            taken = [self._requests.get()]
-            while len(taken) < _AT_ONCE and taken[-1] is not None and not self._requests.empty():
-                taken.append(self._requests.get_nowait())
-            is_open = taken[-1] is not None
+            taken = last = self._requests.get()
+            while last and len(taken) < _AT_ONCE and not self._requests.empty():
+                last = self._requests.get_nowait()
+                taken = taken + last
+            is_open = bool(last)
             # What had failed takes nothing more, but the reader must not wait for room.
             if not self._has_failed.is_set():
-                self._serve([request for request in taken if request is not None], is_open)
+                self._serve(taken, is_open)
 
     def _serve(self, requests: list[Request], is_open: bool) -> None:
         try:

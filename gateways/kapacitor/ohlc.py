@@ -52,8 +52,8 @@ class _Forming:
 
 @dataclass(slots=True)
 class _Group:
-    """`closed`: bars that open before it are out. `hole_end`: bars that open up to there lack what came between a
-    snapshot and the restore; None until the first trade behind it.
+    """`closed`: bars that open before it are out; `newest`: the open time of the last trade's bar. `hole_end`: bars
+    that open up to there lack what came between a snapshot and the restore; None until the first trade behind it.
     """
 
     header: Point
@@ -61,6 +61,7 @@ class _Group:
     closed: int = _NEVER
     count: int = 0
     hole_end: int | None = _NEVER
+    newest: int = _NEVER
     forming: dict[int, _Forming] = field(default_factory=dict)
     bars: Bars | None = None
     times: list[int] = field(default_factory=list)
@@ -115,30 +116,32 @@ class Ohlc:
         if group is None:
             group = self.groups[point.group] = _Group(header_of(point, self.name))
             group.hole_end = None if self._has_hole else _NEVER
-        open_time = open_containing(point.time, self.period_seconds)
+        time_ns, period_ns = point.time, self.period_seconds * SECOND
+        open_time = group.newest
+        if not 0 <= time_ns - open_time < period_ns:
+            open_time = group.newest = open_containing(time_ns, self.period_seconds)
         if open_time < group.closed:
             self.counts["late"] += 1
             return
         if group.hole_end is None:
             group.hole_end = open_time
-        bar = group.forming.get(open_time)
+        bar, tags = group.forming.get(open_time), dict(point.tags)
         if bar is None:
-            group.forming[open_time] = _Forming(dict(point.tags), open_time <= group.hole_end)
-        elif point.tags != bar.tags:
-            bar.tags = dict(point.tags.items() & bar.tags.items())
-        group.times.append(point.time)
+            group.forming[open_time] = _Forming(tags, open_time <= group.hole_end)
+        elif tags != bar.tags:
+            bar.tags = dict(tags.items() & bar.tags.items())
+        group.times.append(time_ns)
         group.orders.append(group.count)
         group.prices.append(trade[0])
         group.sizes.append(trade[1])
         group.count += 1
         if len(group.times) >= _FOLDED:
             group.fold(self.period_seconds)
-        if point.time > group.watermark:
-            group.watermark = point.time
-            closed = open_containing(point.time - self.lateness_ns, self.period_seconds)
-            if closed > group.closed:
-                group.closed = closed
-                made += self._close(group, closed)
+        if time_ns > group.watermark:
+            group.watermark = time_ns
+            if time_ns - self.lateness_ns >= group.closed + period_ns:
+                group.closed = open_containing(time_ns - self.lateness_ns, self.period_seconds)
+                made += self._close(group, group.closed)
 
     def take_batch(self, batch: Batch) -> list[Response]:
         """Bars of one batch, which is all that there is to know of its time; those that its end cuts are partial."""
@@ -175,14 +178,13 @@ class Ohlc:
         price, size = field_of(point, self.price), field_of(point, self.volume)
         if size is None and not self.needs_volume:
             size = 0.0
-        if (
-            not isinstance(price, int | float) or not isinstance(size, int | float)
-            or isinstance(price, bool) or isinstance(size, bool)
-            or not math.isfinite(price) or not math.isfinite(size) or size < 0
-        ):  # fmt: skip
-            self.counts["skipped"] += 1
-            return None
-        return float(price), float(size)
+        # No truth values, which Python takes for integers.
+        if type(price) in (float, int) and type(size) in (float, int):
+            trade = float(price), float(size)
+            if math.isfinite(trade[0]) and math.isfinite(trade[1]) and trade[1] >= 0:
+                return trade
+        self.counts["skipped"] += 1
+        return None
 
     def _close(self, group: _Group, before: int | None) -> list[Response]:
         """The bars that open before a time, None = all, in their order; they are let go of."""

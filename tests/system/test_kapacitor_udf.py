@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import kapacitor
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
 from core.settings_gateways import KapacitorFunctionSettings
@@ -181,6 +182,14 @@ def test_published_points_are_on_the_bus_once_though_the_function_is_killed_and_
             bus.close()
         assert [Tick.FromString(record.value).trade_id for record in records] == [str(i) for i in range(count)]
         assert [record.sequence for record in records] == [i + 1 for i in range(count)]
+
+
+def test_benchmark_counts_all_points_and_closed_bars_against_its_floor() -> None:
+    found = kapacitor.run(points=4_000, groups=2, per_second=10, rounds=1)
+    # 2,000 trades of a group are 200 seconds: three minutes have ended.
+    assert (found["rows"], found["result_rows"], found["floor_result_rows"]) == (4_000, 6, 4_000)
+    assert found["ratio"] == pytest.approx(found["rows_per_second"] / found["floor_rows_per_second"], abs=0.01)
+    assert set(found["cpu_microseconds"]) == {"floor", "ohlc"}
 
 
 def test_publish_without_a_bus_says_so_when_the_task_begins(tmp_path: Path) -> None:
