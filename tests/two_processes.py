@@ -35,7 +35,8 @@ FIRST = (
     "tests/system/test_trigger_latency_benchmark.py",
     "tests/system/test_triggers_benchmark.py",
 )
-#: And ends with these: some smaller processes each, then those with a driver, and one that starts drivers of its own.
+#: And ends with these: some smaller processes each, those with one driver, one with drivers of its own, and the longest
+#: test at the very end: who wants to be alone would wait for it.
 LAST = (
     "tests/faults/test_bus.py",
     "tests/faults/test_kafka_pixy.py",
@@ -45,7 +46,6 @@ LAST = (
     "tests/system/test_kapacitor_udf.py",
     "tests/system/test_keys.py",
     "tests/system/test_longer_bars.py",
-    "tests/system/test_many_tickers.py",
     "tests/system/test_realtime_ingestors.py",
     "tests/system/test_relay_process.py",
     "tests/system/test_rocketmq.py",
@@ -53,6 +53,7 @@ LAST = (
     "tests/system/test_ticks_benchmark.py",
     "tests/flink_replacement_spark/",
     "tests/flink_replacement_spark/test_trigger_kill.py",
+    "tests/system/test_many_tickers.py",
 )
 _LINE = (*FIRST, "tests/", *LAST)
 

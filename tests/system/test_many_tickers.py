@@ -61,6 +61,8 @@ class Platform:
             "SANDBOX__SEED": "3",
             "SANDBOX__CLOCK": "2024-03-05T12:34:20",
             "SANDBOX__RATE_LIMIT": "false",
+            # The rarest of so many tickers is waited for twice.
+            "SANDBOX__SPEED": "3",
             "SANDBOX__SYMBOLS": json.dumps(PAIRS),
         }
         self._environment = {**os.environ, **{f"CANDLEWRIGHT_{name}": value for name, value in settings.items()}}

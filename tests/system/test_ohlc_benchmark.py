@@ -9,7 +9,7 @@ import pytest
 from benchmarks import ohlc
 from benchmarks.ohlc_check import expected_bars, wrong_rows
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1_200)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import trigger_latency
 from cep import evaluate
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1_200)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

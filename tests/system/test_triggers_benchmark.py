@@ -8,7 +8,7 @@ from benchmarks.trigger_engine import V_SHAPE, Ticks
 from cep import evaluate
 from protobuf.tick_columns import decode
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1_200)
 
 ROWS = 6_000
 SYMBOLS = 4
