@@ -8,6 +8,8 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from bus.api import Record
@@ -36,9 +38,9 @@ asyncio.run(main())
 
 
 class Gateways:
-    """The process `gateways`, serving the topic `mine` and reading the source `other`."""
+    """The process `gateways`, serving the topic `mine` and reading the source `other` into `theirs`."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, mine: str = "mine", theirs: str = "theirs") -> None:
         self.socket = folder / "own" / "source.sock"
         self.info = folder / "own" / "sourcer-server-info"
         settings = {
@@ -48,10 +50,10 @@ class Gateways:
             "GATEWAYS__NUMAFLOW__ENABLED": "true",
             "GATEWAYS__NUMAFLOW__SOCKET": str(self.socket),
             "GATEWAYS__NUMAFLOW__SERVER_INFO": str(self.info),
-            "GATEWAYS__NUMAFLOW__TOPIC": "mine",
+            "GATEWAYS__NUMAFLOW__TOPIC": mine,
             "INGESTOR__NUMAFLOW__OTHER__SOCKET": str(folder / "other.sock"),
             "INGESTOR__NUMAFLOW__OTHER__SERVER_INFO": str(folder / "sourcer-server-info"),
-            "INGESTOR__NUMAFLOW__OTHER__TOPIC": "theirs",
+            "INGESTOR__NUMAFLOW__OTHER__TOPIC": theirs,
             "INGESTOR__NUMAFLOW__OTHER__MAX_RECORDS": "20",
         }
         self._environment = {**os.environ, **{f"CANDLEWRIGHT_{name}": value for name, value in settings.items()}}
@@ -137,34 +139,65 @@ async def test_a_killed_client_and_a_killed_gateway_lose_and_acknowledge_nothing
     assert not gateways.info.exists()
 
 
-async def test_a_reader_that_is_killed_again_and_again_publishes_each_record_once(
-    bus: RedisBus, gateways: Gateways, tmp_path: Path
+async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_and_invent_nothing(
+    tmp_path: Path,
 ) -> None:
-    total = 3_000
+    """What the platform reads from one source it serves as another."""
+    total = 1_200
+    payloads = sorted(b"%d" % n for n in range(total))
     other = SourceServer(tmp_path)
-    other.add([result(b"%d" % n, b"%d" % n) for n in range(total)])
+    other.add([result(payload, payload) for payload in payloads])
     await other.start()
-
-    def published() -> int:
-        return sum(part.end for part in bus.state("theirs")) if bus.partitions("theirs") else 0
-
-    try:
-        for enough in (1, 1_000, 2_000):
+    with EmbeddedRedis(tmp_path / "redis", fsync="always") as server:
+        gateways = Gateways(server.url, tmp_path, "chain", "chain")
+        seen: dict[bytes, bytes] = {}
+        reading: asyncio.Task[None] | None = None
+        try:
             await gateways.start()
-            await until(lambda enough=enough: published() >= enough)  # type: ignore[misc]
+            reading = asyncio.create_task(read_and_acknowledge(gateways.socket, seen, total))
+            for enough, kills_redis in ((1, False), (250, True), (500, False), (750, True), (1_000, False)):
+                await until(lambda enough=enough: len(seen) >= enough)  # type: ignore[misc]
+                if kills_redis:
+                    server.kill()
+                    server.start()
+                else:
+                    gateways.end(signal.SIGKILL)
+                    await gateways.start()
+            await asyncio.wait_for(reading, 120)
+            await until(lambda: len(set(other.acknowledged)) == total)
+            bus = RedisBus(server.url)
+            assert sum(bus.pending("chain", "numaflow").values()) == 0
+            found = [record.value for p in range(bus.partitions("chain")) for record in read_all(bus, "chain", p)]
+            bus.close()
+            assert gateways.end(signal.SIGTERM) == 0
+        finally:
+            if reading is not None:
+                reading.cancel()
             gateways.end(signal.SIGKILL)
-        assert published() < total
-        await gateways.start()
-        await until(lambda: len(set(other.acknowledged)) == total)
-    finally:
-        await other.stop()
-    # What was acknowledged is on the bus, and nothing is there twice.
-    found = [record.value for p in range(bus.partitions("theirs")) for record in read_all(bus, p)]
-    assert sorted(found) == sorted(b"%d" % n for n in range(total))
+            await other.stop()
+    assert sorted(found) == payloads
+    assert sorted(seen.values()) == payloads
 
 
-def read_all(bus: RedisBus, partition: int) -> list[Record]:
+async def read_and_acknowledge(socket: Path, seen: dict[bytes, bytes], total: int) -> None:
+    """`seen`: payloads by offset, once they are acknowledged."""
+    while len(seen) < total:
+        peer = Peer(socket)
+        try:
+            while len(seen) < total:
+                async with asyncio.timeout(20):
+                    batch = await peer.read(20, timeout_ms=200)
+                    await peer.ack(*(each.offset for each in batch))
+                for each in batch:
+                    assert seen.setdefault(bytes(each.offset.offset), each.payload) == each.payload
+        except (grpc.aio.AioRpcError, EOFError, TimeoutError, asyncio.InvalidStateError):
+            await asyncio.sleep(0.05)
+        finally:
+            await peer.close()
+
+
+def read_all(bus: RedisBus, topic: str, partition: int) -> list[Record]:
     found: list[Record] = []
-    while records := bus.read("theirs", partition, len(found)):
+    while records := bus.read(topic, partition, len(found)):
         found += [Record(record.value) for record in records]
     return found

@@ -14,7 +14,7 @@ SOT = source.Handshake(sot=True)
 
 
 class Peer:
-    """One connection; `read` and `ack` open their streams with a handshake first."""
+    """One connection; `read` and `ack` open their streams with a handshake first. EOFError where a stream ends."""
 
     def __init__(self, socket: Path) -> None:
         self.channel = grpc.aio.insecure_channel(f"unix:{socket}")
@@ -48,7 +48,7 @@ class Peer:
         request = source.ReadRequest.Request(num_records=count, timeout_in_ms=timeout_ms)
         await self.reads.write(source.ReadRequest(request=request))
         found = []
-        while not (answer := await self.reads.read()).status.eot:
+        while not (answer := _some(await self.reads.read())).status.eot:
             found.append(answer.result)
         assert not answer.HasField("result")
         assert len(found) <= count
@@ -63,7 +63,7 @@ class Peer:
             assert answer.handshake.sot
             assert answer.result.HasField("success")
         await self.acks.write(source.AckRequest(request=source.AckRequest.Request(offsets=offsets)))
-        answer = await asyncio.wait_for(self.acks.read(), 20)
+        answer = _some(await asyncio.wait_for(self.acks.read(), 20))
         assert answer.result.HasField("success")
         assert not answer.HasField("handshake")
 
@@ -90,3 +90,9 @@ class Peer:
 
     async def close(self) -> None:
         await self.channel.close()
+
+
+def _some(answer: Any) -> Any:
+    if answer is grpc.aio.EOF:
+        raise EOFError("the source ended the stream")
+    return answer
