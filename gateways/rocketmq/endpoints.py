@@ -25,6 +25,21 @@ def host_and_port(text: str) -> tuple[str, int]:
     return host.strip("[]"), number
 
 
+def reachable(text: str) -> tuple[str, int]:
+    """Of `host:port` that clients are sent to. Raises ValueError for one that names no machine, such as 0.0.0.0:80."""
+    host, port = host_and_port(text)
+    if not port or _is_unspecified(host):
+        raise ValueError(f"{text!r} is no address that clients can reach")
+    return host, port
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def _scheme(host: str) -> definition.AddressScheme:
     try:
         found: IPv4Address | IPv6Address = ip_address(host)

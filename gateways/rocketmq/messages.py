@@ -249,7 +249,7 @@ def _describe(record: StoredRecord, message: definition.Message) -> None:
         system.keys.append(name)
     try:
         found = _attributes(record.topic, record.value, name)
-    except DecodeError:
+    except (DecodeError, ValueError, ArithmeticError):
         found = {}
     for attribute, value in found.items():
         message.user_attribute[attribute] = value

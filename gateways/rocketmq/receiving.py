@@ -27,8 +27,8 @@ from protobuf.apache.rocketmq.v1 import service_pb2 as service
 log = get_logger()
 
 _MAX_BATCH = 256
-#: Of one reply; a larger message goes alone.
-_REPLY_BYTES = 4 << 20
+#: Of one reply, so that clients with gRPC's own limit of 4 MiB can take it; a larger message goes alone.
+_REPLY_BYTES = 3 << 20
 _MAX_HIDE_SECONDS = 12 * 3_600.0
 #: Of records that members of the group were given over another protocol.
 _OTHERS_SECONDS = 300.0

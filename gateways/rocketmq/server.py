@@ -16,7 +16,7 @@ from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq.certificate import key_and_certificate
 from gateways.rocketmq.clients import Clients
-from gateways.rocketmq.endpoints import host_and_port
+from gateways.rocketmq.endpoints import host_and_port, reachable
 from gateways.rocketmq.metrics import FAILURES
 from gateways.rocketmq.receiving import Receiving
 from gateways.rocketmq.sending import Sending
@@ -52,7 +52,7 @@ class RocketMQGateway:
         self._settings = settings
         try:
             host, self._port = host_and_port(settings.bind)
-            advertised = host_and_port(settings.advertise)[0] if settings.advertise else host
+            advertised = reachable(settings.advertise)[0] if settings.advertise else host
         except ValueError as error:
             raise ConfigurationError(f"gateways.rocketmq: {error}") from error
         self._host = host

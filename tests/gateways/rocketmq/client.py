@@ -27,7 +27,7 @@ class Client:
         self.queue: Messaging
         self.metadata = metadata
         # Pauses between attempts to reach a gateway that was killed would else grow.
-        options = [("grpc.max_reconnect_backoff_ms", 300)]
+        options = [("grpc.max_reconnect_backoff_ms", 300), ("grpc.max_receive_message_length", -1)]
         if certificate is None:
             self.channel = grpc.aio.insecure_channel(address, options)
         else:
