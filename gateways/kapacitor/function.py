@@ -18,6 +18,7 @@ __all__ = [
     "OptionsRefused",
     "field_of",
     "header_of",
+    "number_of",
 ]
 
 BOOL, INT, STRING, DURATION = ValueType.BOOL, ValueType.INT, ValueType.STRING, ValueType.DURATION
@@ -121,6 +122,13 @@ def field_of(point: Point, name: str) -> Value | None:
     if name in point.fieldsString:
         return point.fieldsString[name]
     return None
+
+
+def number_of(value: Value | None) -> float | None:
+    """Of an integer or a double; of a truth value, which Python takes for an integer, and all else None."""
+    if isinstance(value, float):
+        return value
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def header_of(point: Point, name: str = "") -> Point:

@@ -14,7 +14,7 @@ from cep import Events, ReleaseBuffer, StreamInput, StreamQuery, TriggerRejected
 from cep.plans import Filter, Match, Narrowed, Project, Renamed, Scan
 from cep.release import SEQUENCE
 from core.errors import BusError, ConfigurationError
-from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of
+from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of, number_of
 from gateways.kapacitor.ohlc import batch_of
 from gateways.kapacitor.rules import registered_rule
 from protobuf.udf_superset_pb2 import Point, Response
@@ -24,6 +24,7 @@ from triggers.udf.points import plain, put_field
 __all__ = ["Matcher", "Table", "make"]
 
 _KINDS = {"double": pa.float64(), "int": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
+_OF_ONE_ROW = Scan | Filter | Project | Renamed | Narrowed
 _SIZES = struct.Struct("<I")
 
 
@@ -121,7 +122,7 @@ def _column(points: Sequence[Point], name: str, kind: pa.DataType) -> pa.Array:
     elif types.is_boolean(kind):
         cells = [value if isinstance(value, bool) else None for value in values]
     elif types.is_floating(kind):
-        cells = [float(value) if _is_number(value) else None for value in values]
+        cells = [number_of(value) for value in values]
     elif types.is_integer(kind):
         limit = 1 << (kind.bit_width - 1)
         cells = [value if _is_integer(value) and -limit <= value < limit else None for value in values]
@@ -130,10 +131,6 @@ def _column(points: Sequence[Point], name: str, kind: pa.DataType) -> pa.Array:
         cells = [value if _is_integer(value) else None for value in values]
         return pa.array(cells, pa.int64()).cast(kind)
     return pa.array(cells, kind)
-
-
-def _is_number(value: Value | None) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_integer(value: Value | None) -> TypeGuard[int]:
@@ -161,6 +158,9 @@ class Matcher:
     fingerprint: list[Any] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "events": 0, "late": 0, "not_sent": 0})
     _headers: dict[str, Point] = field(default_factory=dict)
+    #: After a restore: by ticker the time of the first point behind the hole, and that of the first result.
+    _resumed: dict[str, int] | None = None
+    _first_results: dict[str, int] = field(default_factory=dict)
     _streams: dict[str, TriggerStream] = field(default_factory=dict)
     _buffer: ReleaseBuffer = field(init=False, repr=False)
     _wanted: frozenset[str] | None = field(init=False, repr=False)
@@ -181,6 +181,8 @@ class Matcher:
         for point in points:
             ticker = _ticker_of(point.group, point.dimensions, point.tags, point.byName)
             tickers.append(ticker)
+            if self._resumed is not None:
+                self._resumed.setdefault(ticker, point.time)
             if ticker not in self._headers:
                 self._headers[ticker] = header_of(point, self.name)
         return [Response(point=point) for point in self._events_of(points, tickers, is_end=False)]
@@ -241,7 +243,9 @@ class Matcher:
         return stream
 
     def _points(self, events: Events) -> list[Point]:
-        """One point an event, in its group. Values that no field can hold are left out, and counted in `not_sent`."""
+        """One point an event, in its group. Values that no field can hold are left out, and counted in `not_sent`.
+        `partial` is 1 in what may have been another result without the hole that a restore leaves.
+        """
         made = []
         columns = [(name, events.table.column(place)) for place, (name, _) in enumerate(self.query.columns)]
         cells = [(name, plain(column)) for name, column in columns]
@@ -249,6 +253,7 @@ class Matcher:
         numbers = [0] * len(events.ticker) if context is None else context.match_number.tolist()
         # As of the platform's own events: the last row of a match, where a row is not one by itself.
         times = (events.time if context is None else context.last_time).tolist()
+        begins = times if context is None else context.first_time.tolist()
         for row, (ticker, time) in enumerate(zip(events.ticker, times, strict=True)):
             point = Point()
             point.CopyFrom(self._headers[ticker])
@@ -257,9 +262,18 @@ class Matcher:
                 if values[row] is not None and name not in point.tags and not put_field(point, name, values[row]):
                     self.counts["not_sent"] += 1
             point.fieldsInt["match_number"] = numbers[row]
+            if self._resumed is not None and self._is_cut(ticker, numbers[row], begins[row]):
+                point.fieldsInt["partial"] = 1
             made.append(point)
         self.counts["events"] += len(made)
         return made
+
+    def _is_cut(self, ticker: str, number: int, begin: int) -> bool:
+        """Of a match: it has the first row behind the hole, or one from before. Of windows: the first one that ends."""
+        assert self._resumed is not None
+        if number:
+            return begin <= self._resumed.get(ticker, begin)
+        return not _is_row_alone(self.query) and begin <= self._first_results.setdefault(ticker, begin)
 
     def close(self) -> None:
         """It holds nothing but memory."""
@@ -283,7 +297,7 @@ class Matcher:
 
     def restore(self, state: bytes | None) -> None:
         self._reset()
-        self._headers = {}
+        self._headers, self._resumed, self._first_results = {}, {}, {}
         if state is None:
             return
         (length,) = _SIZES.unpack_from(state)
@@ -304,13 +318,14 @@ class Matcher:
 
 def _goes_by_arrival(query: StreamQuery) -> bool:
     """Whether rows of one time may come one after another, in the order in which they arrived."""
-    for node in query.nodes:
-        if isinstance(node, Match):
-            if len(node.recognize.order) > 1:
-                return False
-        elif not isinstance(node, Scan | Filter | Project | Renamed | Narrowed):
-            return False
-    return sum(isinstance(node, Match) for node in query.nodes) <= 1
+    matches = [node for node in query.nodes if isinstance(node, Match)]
+    if len(matches) > 1 or any(len(node.recognize.order) > 1 for node in matches):
+        return False
+    return all(isinstance(node, _OF_ONE_ROW | Match) for node in query.nodes)
+
+
+def _is_row_alone(query: StreamQuery) -> bool:
+    return all(isinstance(node, _OF_ONE_ROW) for node in query.nodes)
 
 
 def _clock_of(clock: Any, ticker: str) -> Any:

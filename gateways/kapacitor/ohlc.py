@@ -16,7 +16,7 @@ from bars.exact import to_doubles
 from bars.level import Level
 from bars.maker import BarMaker, TickerState
 from bars.saved import load, save
-from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, header_of
+from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, header_of, number_of
 from protobuf.udf_superset_pb2 import Point, Response
 from venues.grid import SECOND, open_containing
 
@@ -175,16 +175,14 @@ class Ohlc:
         return made
 
     def _trade(self, point: Point) -> tuple[float, float] | None:
-        price, size = field_of(point, self.price), field_of(point, self.volume)
-        if size is None and not self.needs_volume:
+        volume = field_of(point, self.volume)
+        price, size = number_of(field_of(point, self.price)), number_of(volume)
+        if volume is None and not self.needs_volume:
             size = 0.0
-        # No truth values, which Python takes for integers.
-        if type(price) in (float, int) and type(size) in (float, int):
-            trade = float(price), float(size)
-            if math.isfinite(trade[0]) and math.isfinite(trade[1]) and trade[1] >= 0:
-                return trade
-        self.counts["skipped"] += 1
-        return None
+        if price is None or size is None or not math.isfinite(price) or not math.isfinite(size) or size < 0:
+            self.counts["skipped"] += 1
+            return None
+        return price, size
 
     def _close(self, group: _Group, before: int | None) -> list[Response]:
         """The bars that open before a time, None = all, in their order; they are let go of."""

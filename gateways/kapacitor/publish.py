@@ -15,7 +15,7 @@ import tenacity
 
 from bus.api import Bus, Record
 from core.errors import BusFull, CandlewrightError, InvalidRequest
-from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of
+from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, number_of
 from gateways.kapacitor.ohlc import batch_of
 from gateways.records import is_visible, record_of
 from protobuf.candlewright_pb2 import OHLCV, Side, Tick
@@ -229,10 +229,10 @@ def _text(point: Point, tags: dict[str, str], name: str) -> str | None:
 
 
 def _number(point: Point, name: str) -> float:
-    value = field_of(point, name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    value = number_of(field_of(point, name))
+    if value is None:
         raise InvalidRequest(f"the point has no number {name}")
-    return float(value)
+    return value
 
 
 def _digest(point: Point, tags: dict[str, str], name: str) -> str:

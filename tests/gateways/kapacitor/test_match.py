@@ -103,6 +103,32 @@ def test_snapshot_goes_on_in_the_middle_of_a_pattern() -> None:
     assert (event.fieldsDouble["top"], event.tags["symbol"]) == (5.0, "BTC")
 
 
+def _partial(responses: list[Response]) -> list[int | None]:
+    return [event.fieldsInt.get("partial") for event in _events(responses)]
+
+
+def test_match_over_the_hole_behind_a_snapshot_is_marked_and_the_next_is_not() -> None:
+    before = _matcher(VALLEY)
+    before.take([_tick(1, 5.0), _tick(2, 3.0)])
+    after = _matcher(VALLEY)
+    after.restore(before.snapshot())
+    own = [_tick(8, 4.0), _tick(9, 6.0), _tick(10, 5.0), _tick(11, 7.0)]
+    new = [_tick(12, 9.0, "NEW"), _tick(13, 8.0, "NEW"), _tick(14, 9.0, "NEW")]
+    assert _partial(after.take(own)) == [1, None]
+    # Whether the new group had points in the hole, nobody knows.
+    assert _partial(after.take(new)) == [1]
+
+
+def test_first_window_behind_a_hole_is_marked_and_a_row_alone_never() -> None:
+    windows = "SELECT ticker, COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE)"
+    for sql, expected in ((windows, [1, None, None]), ("price > 1", [None, None, None])):
+        before = _matcher(sql)
+        before.take([_tick(1, 2.0)])
+        after = _matcher(sql)
+        after.restore(before.snapshot())
+        assert _partial(after.take([_tick(2, 2.0), _tick(61, 2.0), _tick(121, 2.0)]) + after.finish()) == expected
+
+
 def test_snapshot_keeps_points_that_wait_for_their_turn() -> None:
     late = option("lateness", seconds(10))
     before = _matcher("price > 1", late)
