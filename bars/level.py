@@ -17,7 +17,8 @@ class Level:
     """Rows of `bars` with their `revision` (-1 = not yet published) and whether they changed since.
 
     `since`: by ticker number, when this period was added to a running maker; `seeded`: by ticker number, the open
-    time from which the exchange's own candles fill the bar in progress up to where the ticker is covered.
+    time from which the exchange's own candles fill the bar in progress up to where the ticker is covered. `anew`: the
+    last revisions of published bars that began anew, by ticker number and open time.
     """
 
     period_seconds: int
@@ -26,12 +27,13 @@ class Level:
     is_changed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     since: dict[int, int] = field(default_factory=dict)
     seeded: dict[int, int] = field(default_factory=dict)
+    anew: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def feed(self, fed: Bars) -> None:
         """Merge `fed` in: trades that no bar here holds yet."""
         if self.bars is None or len(self.bars) == 0:
             self.bars = fed
-            self.revision = np.full(len(fed), -1)
+            self.revision = self._revisions(fed)
             self.is_changed = np.ones(len(fed), np.bool_)
             return
         held = self.bars
@@ -41,10 +43,10 @@ class Level:
         touched[at[is_known]] = True
         # Of the same keys as the bars that it changes, and in their order.
         changed = merge([held.take(touched), fed.take(is_known)])
-        self.bars, order = interleave([held.take(~touched), changed, fed.take(~is_known)])
-        new = len(fed) - int(is_known.sum())
-        revision = np.concatenate((self.revision[~touched], self.revision[touched], np.full(new, -1)))
-        is_changed = np.concatenate((self.is_changed[~touched], np.ones(len(changed) + new, np.bool_)))
+        new = fed.take(~is_known)
+        self.bars, order = interleave([held.take(~touched), changed, new])
+        revision = np.concatenate((self.revision[~touched], self.revision[touched], self._revisions(new)))
+        is_changed = np.concatenate((self.is_changed[~touched], np.ones(len(changed) + len(new), np.bool_)))
         self.revision, self.is_changed = revision[order], is_changed[order]
 
     def touch(self, number: int, start: int, end: int) -> None:
@@ -60,6 +62,8 @@ class Level:
         if self.bars is not None and len(self.bars):
             end = self.bars.open_time + self.period_seconds * SECOND
             is_stale = (self.bars.group == number) & (end > covered_from) & (self.bars.last_time < covered_from)
+            for row in np.flatnonzero(is_stale & (self.revision >= 0)).tolist():
+                self.anew[number, int(self.bars.open_time[row])] = int(self.revision[row])
             if is_stale.any():
                 self._keep(~is_stale)
 
@@ -88,6 +92,9 @@ class Level:
 
     def prune(self, settled: NDArray[np.int64]) -> None:
         """Let go of published bars that ended by `settled`, by ticker number."""
+        if self.anew:
+            length = self.period_seconds * SECOND
+            self.anew = {key: last for key, last in self.anew.items() if key[1] + length > settled[key[0]]}
         if self.bars is None or len(self.bars) == 0:
             return
         end = self.bars.open_time + self.period_seconds * SECOND
@@ -111,6 +118,16 @@ class Level:
             self.bars = replace(self.bars, group=new[self.bars.group])
         self.since = {int(new[number]): time for number, time in self.since.items() if new[number] >= 0}
         self.seeded = {int(new[number]): time for number, time in self.seeded.items() if new[number] >= 0}
+
+        self.anew = {(int(new[n]), time): last for (n, time), last in self.anew.items() if new[n] >= 0}
+
+    def _revisions(self, new: Bars) -> NDArray[np.int64]:
+        """Of bars that are not held."""
+        found = np.full(len(new), -1)
+        if self.anew:
+            keys = zip(new.group.tolist(), new.open_time.tolist(), strict=True)
+            found[:] = [self.anew.pop(key, -1) for key in keys]
+        return found
 
     def _keep(self, rows: NDArray[np.bool_]) -> None:
         if self.bars is not None:

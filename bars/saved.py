@@ -63,7 +63,8 @@ def save(maker: BarMaker) -> bytes:
                 arrays[f"{period}/{name}"] = column.astype(np.str_) if column.dtype == object else column
             arrays[f"{period}/revision"] = level.revision
             arrays[f"{period}/is_changed"] = level.is_changed
-        levels[period] = {"scales": scales, "since": level.since, "seeded": level.seeded}
+        anew = [[number, time, last] for (number, time), last in level.anew.items()]
+        levels[period] = {"scales": scales, "since": level.since, "seeded": level.seeded, "anew": anew}
     none = np.empty(0, np.int64)
     arrays["seen/first"] = np.concatenate([none, *(state.seen.first for state in maker.states)])
     arrays["seen/last"] = np.concatenate([none, *(state.seen.last for state in maker.states)])
@@ -117,8 +118,9 @@ def load(data: bytes) -> BarMaker:
 
 def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Level:
     since, seeded = ({int(number): time for number, time in entry[name].items()} for name in ("since", "seeded"))
+    anew = {(number, time): last for number, time, last in entry.get("anew", [])}
     if f"{period}/revision" not in arrays:
-        return Level(period, since=since, seeded=seeded)
+        return Level(period, since=since, seeded=seeded, anew=anew)
     columns: dict[str, Any] = {}
     rows = len(arrays[f"{period}/revision"])
     for name in _COLUMNS:
@@ -128,4 +130,4 @@ def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]
             column = np.array([int(text) for text in column.tolist()], dtype=object)
         columns[name] = Scaled(column, entry["scales"][name]) if name in entry["scales"] else column
     bars = Bars(period, **columns)
-    return Level(period, bars, arrays[f"{period}/revision"], arrays[f"{period}/is_changed"], since, seeded)
+    return Level(period, bars, arrays[f"{period}/revision"], arrays[f"{period}/is_changed"], since, seeded, anew)

@@ -141,6 +141,28 @@ def test_a_ticker_that_starts_again_counts_nothing_twice() -> None:
     assert [(row[2], row[-1]) for row in rows if row[1] == 60] == [(60 * SECOND, False), (1_200 * SECOND, True)]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_published_bar_that_begins_anew_goes_on_with_its_revisions(is_restarted: bool) -> None:
+    """The clock of one ingestor had passed the bar's end, and the next one, whose clock is behind, starts within it."""
+    maker = BarMaker([60, 300])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(5, 1), _at(70, 2, 3.0)])])
+    maker.advance({"A/B.C": T0 + 301 * SECOND})
+    assert [row[1:3] + row[8:] for row in _rows(maker, maker.take())][-1] == (300, 0, 2, 0, True)
+    maker.start("A/B.C", T0 + 240 * SECOND)
+    if is_restarted:
+        maker = saved.load(saved.save(maker))
+    maker.seed("A/B.C", _candles([(0, 1.0), (60, 3.0)], 60))
+    maker.add([_trades("A/B.C", [_at(250, 3, 2.0)])])
+    assert [row[1:3] + row[8:] for row in _rows(maker, maker.take())] == [
+        (60, 240 * SECOND, 1, 0, True),
+        (300, 0, 3, 1, True),
+    ]
+    maker.add([_trades("A/B.C", [_at(251, 4, 2.0)])])
+    assert [row[9] for row in _rows(maker, maker.take())] == [1, 2]
+    assert not any(level.anew for level in maker.levels.values())
+
+
 def test_an_aggregate_counts_as_its_trades_and_not_twice() -> None:
     maker = BarMaker([60])
     maker.start("A/B.C", T0)
