@@ -5,9 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -21,8 +22,12 @@ from tests.flink_replacement_spark.harness import wait_for
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.triggers.trigger_records import V_SHAPE, rows
 
-pytestmark = pytest.mark.timeout(400)
+#: A busy machine takes minutes for what a quiet one does in seconds; a driver that has ended is told at once.
+PATIENCE_SECONDS = 400.0
 
+pytestmark = pytest.mark.timeout(2_000)
+
+T = TypeVar("T")
 TICKER, OTHER = "KILL/USDT.BINANCE", "KILL2/USDT.BINANCE"
 
 
@@ -48,6 +53,16 @@ def driver(folder: Path, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
             process.terminate()
 
 
+def alive(process: subprocess.Popen[bytes], find: Callable[[], T | None]) -> T:
+    """The first that `find` gives while the driver lives."""
+
+    def found() -> T | None:
+        assert process.poll() is None, f"the driver ended with {process.returncode}"
+        return find()
+
+    return wait_for(found, PATIENCE_SECONDS)
+
+
 def test_a_killed_driver_goes_on_with_the_same_events_each_once(tmp_path: Path) -> None:
     prices = walk(3, 900)
     expected = evaluate(V_SHAPE, table_of(TICKER, 1, prices)).to_pylist()
@@ -56,22 +71,22 @@ def test_a_killed_driver_goes_on_with_the_same_events_each_once(tmp_path: Path) 
         bus = connect(settings.bus)
         with driver(tmp_path, redis.url) as first:
             # The last of the topics that a driver makes.
-            wait_for(lambda: bus.partitions("trigger_progress") or None, 120)
+            alive(first, lambda: bus.partitions("trigger_progress") or None)
             feed.register(bus, "killed", V_SHAPE, TICKER)
             feed.register(bus, "any", "price > 101", OTHER)
             for start in range(0, 300, 50):
                 feed.trades(bus, TICKER, 1 + start, prices[start : start + 50])
                 feed.trades(bus, OTHER, 1 + start, prices[start : start + 50])
-            before = feed.wait_for_events(bus, 10, "killed")
+            before = alive(first, lambda: feed.first_events(bus, 10, "killed"))
             # It dies on the way through these, and registers what follows only after its end.
             feed.trades(bus, TICKER, 301, prices[300:600])
             first.send_signal(signal.SIGKILL)
             first.wait()
-        with driver(tmp_path, redis.url):
+        with driver(tmp_path, redis.url) as second:
             feed.register(bus, "later", "price > 0", OTHER)
             feed.trades(bus, TICKER, 601, prices[600:])
             feed.clock(bus, TICKER, 10_000, len(prices))
-            found = feed.wait_for_events(bus, len(expected) - 1, "killed")
+            found = alive(second, lambda: feed.first_events(bus, len(expected) - 1, "killed"))
             assert [row for event in found for row in rows(event)] == expected[: len(found)]
             numbers = list(range(1, len(found) + 1))
             assert [int(event.context["match_number"]) for event in found] == numbers
@@ -85,5 +100,5 @@ def test_a_killed_driver_goes_on_with_the_same_events_each_once(tmp_path: Path) 
                 mine = [row["event_id"] for row in table if row["trigger_id"] == "killed"]
                 return sorted(mine) if len(mine) >= len(ids) else None
 
-            assert wait_for(stored, 90) == sorted(ids)
+            assert alive(second, stored) == sorted(ids)
         bus.close()

@@ -87,5 +87,10 @@ def events(bus: Bus, *trigger_ids: str) -> list[CEPTriggerEvent]:
     return sorted(mine, key=lambda event: (event.trigger_id, int(event.context["sequence"])))
 
 
+def first_events(bus: Bus, count: int, *trigger_ids: str) -> list[CEPTriggerEvent] | None:
+    """All that there are, once they are so many."""
+    return found if len(found := events(bus, *trigger_ids)) >= count else None
+
+
 def wait_for_events(bus: Bus, count: int, *trigger_ids: str, timeout: float = 120) -> list[CEPTriggerEvent]:
-    return wait_for(lambda: found if len(found := events(bus, *trigger_ids)) >= count else None, timeout)
+    return wait_for(lambda: first_events(bus, count, *trigger_ids), timeout)

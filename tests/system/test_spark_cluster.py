@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import yaml
@@ -22,9 +23,14 @@ from flink_replacement_spark.java import java_home
 from iceberg import read_ohlc
 from protobuf import ingestor_pb2 as ing
 from tests.conftest import ROOT
-from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of, wait_for
+from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of
 
-pytestmark = pytest.mark.timeout(300)
+#: A busy machine takes minutes for what a quiet one does in seconds; what has ended is told at once.
+PATIENCE_SECONDS = 600.0
+
+pytestmark = pytest.mark.timeout(1_800)
+
+T = TypeVar("T")
 
 _SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 
@@ -55,11 +61,26 @@ def _running(command: list[str], log: Path, environment: dict[str, str]) -> Iter
             process.wait()
 
 
-def _until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.2)
+class _Services:
+    """The processes that must live, by name; their logs are in `folder`."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: list[str], environment: dict[str, str]) -> None:
+        running = _running(command, self._folder / f"{name}.log", environment)
+        self._processes[name] = self._stack.enter_context(running)
+
+    def wait_until(self, condition: Callable[[], T | None], what: str) -> T:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (found := condition()):
+            for name, process in self._processes.items():
+                assert process.poll() is None, (name, (self._folder / f"{name}.log").read_text()[-2_000:])
+            assert time.monotonic() < deadline, f"never: {what}"
+            time.sleep(0.2)
+        return found
 
 
 def _listens(port: int) -> bool:
@@ -86,12 +107,11 @@ def test_history_is_written_on_a_spark_cluster(tmp_path: Path) -> None:
     names = {"spark-master": "127.0.0.1", "7077": str(master), "8082": str(worker_page)}
     with ExitStack() as running:
         redis = running.enter_context(EmbeddedRedis(tmp_path / "redis", fsync="no"))
+        services = _Services(tmp_path, running)
         start = [*_command("spark-master", names), "--webui-port", str(free_port())]
-        running.enter_context(_running(start, tmp_path / "master.log", java))
-        _until(lambda: _listens(master), "a master")
-        start = [*_command("spark-worker", names), "--host", "127.0.0.1"]
-        running.enter_context(_running(start, tmp_path / "worker.log", java))
-        _until(lambda: _listens(worker_page), "a worker")
+        services.start("master", start, java)
+        services.wait_until(lambda: _listens(master), "a master")
+        services.start("worker", [*_command("spark-worker", names), "--host", "127.0.0.1"], java)
         port_file = tmp_path / "pipeline.http"
         environment = {
             "CANDLEWRIGHT_DATA_DIR": str(tmp_path),
@@ -102,12 +122,14 @@ def test_history_is_written_on_a_spark_cluster(tmp_path: Path) -> None:
             "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
             "CANDLEWRIGHT_HTTP_PORT_FILE": str(port_file),
         }
-        running.enter_context(_running(_command("pipeline", {}), tmp_path / "pipeline.log", environment))
-        _until(lambda: _is_ready(port_file), "a ready pipeline")
+        # It finds a worker that comes up meanwhile.
+        services.start("pipeline", _command("pipeline", {}), environment)
+        services.wait_until(lambda: _listens(worker_page), "a worker")
+        services.wait_until(lambda: _is_ready(port_file), "a ready pipeline")
         settings = Settings.model_validate({"data_dir": tmp_path, "bus": {"url": redis.url}})
         bus = connect(settings.bus)
         running.callback(bus.close)
         Feed(bus, "CLUSTER/USDT.BINANCE").request("on-cluster", range(1_000))
-        final = wait_for(lambda: final_of(bus, "on-cluster"), 120)
+        final = services.wait_until(lambda: final_of(bus, "on-cluster"), "a final")
         assert (final.status, final.row_count) == (ing.HistoryReadyNotification.OK, 1_000)
         assert read_ohlc(settings, "CLUSTER/USDT.BINANCE", 60, 0, 10**6 * MINUTE).num_rows == 1_000
