@@ -24,7 +24,8 @@ import numpy as np
 
 from benchmarks.trigger_engine import V_SHAPE, Ticks
 from cep.match_stream import MatchStream
-from cep.stream import TriggerStream, _MatchStage
+from cep.stream import TriggerStream
+from cep.stream_operators import MatchStage
 from protobuf import records_pb2 as records
 from protobuf.tick_columns import TickColumns, encode
 from triggers.partition import TriggerPartition
@@ -108,7 +109,7 @@ def _streams(partition: TriggerPartition) -> list[TriggerStream]:
 
 def _matches(partition: TriggerPartition) -> list[MatchStream]:
     stages = [stage for stream in _streams(partition) for stage in stream.stages]
-    return [stage.stream for stage in stages if isinstance(stage, _MatchStage)]
+    return [stage.stream for stage in stages if isinstance(stage, MatchStage)]
 
 
 def _live(streams: Sequence[MatchStream]) -> int:

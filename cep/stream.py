@@ -6,50 +6,28 @@
 
 import json
 import struct
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from cep.columns import columns_read
-from cep.engine import CompiledQuery, compile_query
-from cep.expressions import Column, Expression
+from cep.engine import compile_query
 from cep.limits import DEFAULT, Limits
-from cep.match_stream import Context, MatchStream, Reports
+from cep.match_stream import Context, Reports
 from cep.order_stage import LagStage, OrderStage, StartStage
-from cep.over import Over
-from cep.plans import Distinct, Filter, Group, Join, Limited, Match, Plan, Project, Renamed, Scan, Sort, Union
-from cep.relation import Relation, from_table
+from cep.relation import from_table
 from cep.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
-from cep.slots import Lifted, Slots, lift
-from cep.stream_stages import (
-    STATELESS,
-    GroupStage,
-    JoinStage,
-    OverStage,
-    RowStage,
-    Stage,
-    UnionStage,
-    branches_of,
-    chained,
-)
-from cep.tokens import BEGIN, Position
-from cep.types import Kind, SqlType, to_arrow
-from cep.vector import Index, Vector, nulls
-from cep.windows import WindowTable
+from cep.slots import Slots
+from cep.stream_operators import MatchStage, stages
+from cep.stream_query import StreamInput, StreamQuery, stream_query
+from cep.stream_stages import RowStage, Stage, chained
+from cep.types import Kind, to_arrow
+from cep.vector import Index, Vector
+
+__all__ = ["Events", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
 
 _MAGIC = b"cep1"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInput:
-    """One input of a stream: its schema, the columns that hold the event time (the first is used), its ticker."""
-
-    schema: pa.Schema
-    time_columns: tuple[str, ...]
-    ticker_column: str = "ticker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +42,6 @@ class Events:
     time: Index
     sequence: Index
     context: Context | None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamQuery:
-    """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time."""
-
-    compiled: CompiledQuery
-    input_name: str
-    source: StreamInput
-    nodes: tuple[Plan, ...]
-    needs_merge: bool
-    slot_types: tuple[SqlType, ...] = ()
-
-    @property
-    def columns(self) -> tuple[tuple[str, SqlType], ...]:
-        return self.compiled.columns
-
-    def lifted(self) -> Lifted | None:
-        """What this query has in common with others; None where its tickers do not run apart from each other."""
-        return None if self.needs_merge else lift(self.nodes)
-
-    def with_slots(self, lifted: Lifted) -> "StreamQuery":
-        """The query with slots in place of its numbers."""
-        return replace(self, nodes=lifted.nodes(), slot_types=lifted.types)
-
-    @property
-    def columns_read(self) -> frozenset[str] | None:
-        """Columns of the input besides its times and ticker; None for all."""
-        return columns_read(self.nodes)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.compiled.warnings
 
 
 def compile_stream(
@@ -114,344 +59,9 @@ def compile_stream(
     """
     schemas = {name: source.schema for name, source in inputs.items()}
     compiled = compile_query(sql, schemas, parameters, default_table, limits)
-    nodes = _chain(compiled.plan)
-    name = _scanned(nodes[0])
-    source = inputs[name]
-    for match in compiled.matches:
-        plan = match.recognize
-        if plan.has_end_anchor and plan.search.within_ns is None and not partitions_close:
-            raise plan.at.reject("$ never comes true on a stream that does not end", "add WITHIN or an idle timeout")
-    query = StreamQuery(compiled, name, source, tuple(nodes), _check(nodes, source))
-    _stages(query, Slots((), {}))
+    query = stream_query(compiled, inputs, partitions_close=partitions_close)
+    stages(query, Slots((), {}))
     return query
-
-
-def _chain(plan: Plan) -> list[Plan]:
-    """The plan's nodes from the input to the result."""
-    found: list[Plan] = []
-    current: Any = plan
-    while True:
-        found.append(current)
-        if isinstance(current, Scan | Join | Union):
-            return found[::-1]
-        if isinstance(current, Sort):
-            raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
-        if isinstance(current, Limited):
-            raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds makes events fewer")
-        if isinstance(current, Distinct) and isinstance(current.inner, Union):
-            raise current.at.reject("UNION on a stream would keep every row to find repetitions", "write UNION ALL")
-        if isinstance(current, Distinct):
-            raise current.at.reject("DISTINCT is not possible on a stream", "cooldown_seconds makes events fewer")
-        current = current.inner
-
-
-@dataclass(slots=True)
-class _Known:
-    """Which columns of a node hold the event time and the ticker."""
-
-    times: set[int]
-    tickers: set[int]
-
-
-def _scanned(node: Plan) -> str:
-    """The one input below a node that a chain starts with."""
-    names = set()
-    if isinstance(node, Union):
-        branches_of(node)
-    pending: list[Any] = [node]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, Scan):
-            names.add(current.name)
-        elif isinstance(current, Join):
-            pending += [current.left, current.right]
-        elif isinstance(current, Union):
-            pending += current.branches
-        elif isinstance(current, STATELESS):
-            pending.append(current.inner)
-        else:
-            raise _place(node).reject("a join on a stream takes filtered inputs", "join first, then aggregate or match")
-    if len(names) > 1 and isinstance(node, Union):
-        raise node.at.reject(
-            "UNION ALL of two inputs is not possible in a running trigger", "register a trigger for each of them"
-        )
-    if len(names) > 1:
-        raise _place(node).reject(
-            "a join of two inputs is not possible in a running trigger", "join one input with itself"
-        )
-    return str(names.pop())
-
-
-def _place(node: Plan) -> Position:
-    return node.at if isinstance(node, Join) else BEGIN
-
-
-def _start(node: Plan, source: StreamInput) -> _Known:
-    """What is known of the columns of a scan, of filters and projections over it, and of joins on time."""
-    if isinstance(node, Scan):
-        names = source.schema.names
-        times = {names.index(name) for name in source.time_columns if name in names}
-        return _Known(times, {names.index(source.ticker_column)} if source.ticker_column in names else set())
-    if isinstance(node, Join):
-        left, right = _start(node.left, source), _start(node.right, source)
-        width = len(node.left.fields)
-        on_time = any(
-            isinstance(one, Column)
-            and isinstance(other, Column)
-            and one.index in left.times
-            and other.index in right.times
-            for one, other in node.keys
-        )
-        if node.kind not in ("INNER", "LEFT") or not on_time:
-            raise node.at.reject(
-                "a join on a stream must be INNER or LEFT and on equal event times", "ON a.ts = b.ts AND ..."
-            )
-        return _Known(left.times | {index + width for index in right.times if node.kind == "INNER"}, set())
-    if isinstance(node, Union):
-        return _Known(set(), set())
-    if isinstance(node, Project):
-        inner = _start(node.inner, source)
-        columns = list(enumerate(node.expressions))
-        return _Known(
-            {i for i, part in columns if isinstance(part, Column) and part.index in inner.times},
-            {i for i, part in columns if isinstance(part, Column) and part.index in inner.tickers},
-        )
-    inner_plan: Any = node
-    return _start(inner_plan.inner, source)
-
-
-def _check(nodes: Sequence[Plan], source: StreamInput) -> bool:
-    """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
-    known = _start(nodes[0], source)
-    merge = isinstance(nodes[0], Join)
-    for node in nodes[1:]:
-        if isinstance(nodes[0], Union) and not isinstance(node, STATELESS):
-            raise nodes[0].at.reject(
-                "behind UNION ALL a stream can only filter and compute",
-                "write the branches as one SELECT with CASE and OR before windows and patterns",
-            )
-        if isinstance(node, Project):
-            known = _Known(
-                {
-                    i
-                    for i, part in enumerate(node.expressions)
-                    if isinstance(part, Column) and part.index in known.times
-                },
-                {
-                    i
-                    for i, part in enumerate(node.expressions)
-                    if isinstance(part, Column) and part.index in known.tickers
-                },
-            )
-        elif isinstance(node, Over):
-            order = node.window.order
-            first = order[0].expression if order else None
-            if not isinstance(first, Column) or first.index not in known.times or order[0].descending:
-                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending", _by(source))
-            merge = merge or not known.tickers & set(node.window.partition)
-        elif isinstance(node, WindowTable):
-            if node.time_column not in known.times:
-                raise node.at.reject("windows on a stream go by the event time", f"here {source.time_columns[0]}")
-            width = len(node.fields)
-            known.times |= {width - 3, width - 2, width - 1}
-            merge = merge or (node.function == "SESSION" and not known.tickers & set(node.partition))
-        elif isinstance(node, Group):
-            known = _Known(
-                {i for i, key in enumerate(node.keys) if isinstance(key, Column) and key.index in known.times},
-                {i for i, key in enumerate(node.keys) if isinstance(key, Column) and key.index in known.tickers},
-            )
-            merge = merge or not known.tickers
-        elif isinstance(node, Match):
-            known, spans = _check_match(node, known, source)
-            merge = merge or spans
-    return merge
-
-
-def _by(source: StreamInput) -> str:
-    return f"here ORDER BY {source.time_columns[0]}"
-
-
-def _check_match(node: Match, known: _Known, source: StreamInput) -> tuple[_Known, bool]:
-    plan = node.recognize
-    if plan.order:
-        first = plan.order[0]
-        if not isinstance(first.expression, Column) or first.expression.index not in known.times or first.descending:
-            raise plan.at.reject("MATCH_RECOGNIZE on a stream needs ORDER BY the event time, ascending", _by(source))
-    spans = not known.tickers & set(plan.partition)
-    places = list(plan.columns)
-    outputs = [*places[: plan.measures_at], *([-1] * len(plan.measures)), *places[plan.measures_at :]]
-    row_times = {plan.measures_at + place for place in plan.row_times}
-    return (
-        _Known(
-            {i for i, column in enumerate(outputs) if column in known.times} | row_times,
-            {i for i, column in enumerate(outputs) if column in known.tickers},
-        ),
-        spans,
-    )
-
-
-@dataclass(slots=True)
-class _MatchStage:
-    """MATCH_RECOGNIZE in the middle of a chain; `context` belongs to the rows of the last feed."""
-
-    stream: MatchStream
-    width: int
-    types: list[SqlType]
-    context: Context | None = None
-
-    def feed(self, rows: Rows, clock: Clock) -> Rows:
-        result = self.stream.feed(rows, clock)
-        if result is None:
-            self.context = None
-            empty = Relation([nulls(kind, 0) for kind in self.types], 0)
-            return rows.slice(0, 0).replaced(empty)
-        self.context = result.context
-        return result.rows
-
-    def drop(self, tickers: Set[str]) -> None:
-        self.stream.drop(tickers)
-
-    def snapshot(self) -> tuple[str, Rows | None]:
-        return self.stream.snapshot()
-
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
-        self.stream.restore(state, rows)
-
-
-def _by_start_of_window(nodes: Sequence[Plan]) -> dict[int, int | None]:
-    """The places of what goes by the start of windows, with the column of the start where windows do not come in its
-    order, or have to wait for others of the same start."""
-    starts: set[int] = set()
-    found: dict[int, int | None] = {}
-    function = ""
-    for place, node in enumerate(nodes):
-        if isinstance(node, Project | Group):
-            parts = node.expressions if isinstance(node, Project) else node.keys
-            starts = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in starts}
-        elif isinstance(node, WindowTable):
-            if node.time_column in starts:
-                found[place] = None
-            starts.add(len(node.fields) - 3)
-            function = node.function
-        elif isinstance(node, Over):
-            first = node.window.order[0].expression if node.window.order else None
-            shares = function == "CUMULATE" and node.window.frame.unit != "ROWS"
-            if isinstance(first, Column) and first.index in starts and (shares or function == "SESSION"):
-                found[place] = first.index
-        elif isinstance(node, Match):
-            plan = node.recognize
-            keys = [key.expression.index for key in plan.order[:1] if isinstance(key.expression, Column)]
-            if starts & set(keys):
-                found[place] = keys[0] if function == "SESSION" else None
-            outputs = [
-                *plan.columns[: plan.measures_at],
-                *([-1] * len(plan.measures)),
-                *plan.columns[plan.measures_at :],
-            ]
-            starts = {i for i, column in enumerate(outputs) if column in starts}
-    return found
-
-
-def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
-    """The places of what goes by the time of a match's last row, with its column: matches come in order of their first
-    row."""
-    ends: set[int] = set()
-    found: dict[int, int] = {}
-    for place, node in enumerate(nodes):
-        if isinstance(node, Project):
-            columns = list(enumerate(node.expressions))
-            ends = {i for i, part in columns if isinstance(part, Column) and part.index in ends}
-            continue
-        column: Expression | None = None
-        if isinstance(node, Over | Match):
-            keys = node.window.order if isinstance(node, Over) else node.recognize.order
-            column = keys[0].expression if keys else None
-        elif isinstance(node, WindowTable):
-            column = Column(node.time_column, node.inner.fields[node.time_column].type)
-        if isinstance(column, Column) and column.index in ends:
-            found[place] = column.index
-        if isinstance(node, Match):
-            plan = node.recognize
-            ends = set() if plan.is_all_rows else {plan.measures_at + measure for measure in plan.row_times}
-        elif isinstance(node, Group):
-            ends = set()
-    return found
-
-
-def _stages(query: StreamQuery, slots: Slots) -> list[Stage]:
-    """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
-    found: list[Stage] = []
-    waiting: list[Plan] = []
-    window: WindowTable | None = None
-    matches: MatchStream | None = None
-    groups: GroupStage | None = None
-    by_start = _by_start_of_window(query.nodes)
-    by_end = _by_end_of_match(query.nodes)
-    for place, node in enumerate(query.nodes):
-        if isinstance(node, Scan | Renamed):
-            continue
-        if isinstance(node, Over | WindowTable | Match) and matches is not None:
-            found += [RowStage(waiting, slots)] if waiting else []
-            found.append(OrderStage(matches, query.needs_merge, by_end.get(place)))
-            waiting, matches = [], None
-        if place in by_start and groups is not None:
-            found += [RowStage(waiting, slots)] if waiting else []
-            column = by_start[place]
-            joint = query.needs_merge
-            found.append(LagStage(groups, joint) if column is None else StartStage(groups, joint, column))
-            # What follows goes by what has been put in order.
-            waiting, groups = [], None
-        if isinstance(node, Join):
-            time = min(_start(node, query.source).times)
-            wanted = query.source.ticker_column.lower()
-            places = [index for index, part in enumerate(node.fields) if part.name.lower() == wanted]
-            found.append(JoinStage(node, query.input_name, time, places[0] if places else None))
-            continue
-        if isinstance(node, Union):
-            found.append(UnionStage(node, slots))
-            continue
-        if isinstance(node, STATELESS):
-            if window is not None and not isinstance(node, Filter):
-                raise window.at.reject(
-                    "window columns on a stream are for GROUP BY", "group by window_start and window_end"
-                )
-            waiting.append(node)
-            continue
-        if isinstance(node, Group):
-            if window is None:
-                raise node.at.reject(
-                    "GROUP BY on a stream needs a time window", "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
-                )
-            stage = GroupStage(node, waiting, window, slots)
-            stage.set_ticker_column(_ticker_index(query, window))
-            found.append(stage)
-            waiting, window, groups = [], None, stage
-            continue
-        if window is not None:
-            raise window.at.reject(
-                "window columns on a stream are for GROUP BY", "group by window_start and window_end"
-            )
-        if waiting:
-            found.append(RowStage(waiting, slots))
-            waiting = []
-        if isinstance(node, WindowTable):
-            window = node
-        elif isinstance(node, Over):
-            found.append(OverStage(node, not any(isinstance(stage, GroupStage | _MatchStage) for stage in found)))
-        elif isinstance(node, Match):
-            matches = MatchStream(node.recognize, slots)
-            found.append(_MatchStage(matches, len(node.fields), [f.type for f in node.fields]))
-    if window is not None:
-        raise window.at.reject("window columns on a stream are for GROUP BY", "group by window_start and window_end")
-    if waiting:
-        found.append(RowStage(waiting, slots))
-    return found
-
-
-def _ticker_index(query: StreamQuery, window: WindowTable) -> int | None:
-    wanted = query.source.ticker_column.lower()
-    places = [index for index, part in enumerate(window.inner.fields) if part.name.lower() == wanted]
-    return places[0] if len(places) == 1 else None
 
 
 @dataclass(slots=True)
@@ -493,7 +103,7 @@ class TriggerStream:
     def __post_init__(self) -> None:
         self._slots = Slots(self.query.slot_types, self.numbers)
         if not self.stages:
-            self.stages = _stages(self.query, self._slots)
+            self.stages = stages(self.query, self._slots)
         schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
         self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
@@ -526,7 +136,7 @@ class TriggerStream:
             rows = stage.feed(rows, clock)
             if isinstance(stage, OrderStage | LagStage | StartStage):
                 clock = stage.clock
-            context = stage.context if isinstance(stage, _MatchStage) else None
+            context = stage.context if isinstance(stage, MatchStage) else None
             kept = None
         if context is not None and kept is not None:
             context = context.take(kept)
@@ -573,7 +183,7 @@ class TriggerStream:
         """What was given up so far, over all MATCH_RECOGNIZE of the trigger."""
         total = Reports()
         for stage in self.stages:
-            if isinstance(stage, _MatchStage):
+            if isinstance(stage, MatchStage):
                 total.dropped_starts += stage.stream.reports.dropped_starts
                 total.degraded_skips += stage.stream.reports.degraded_skips
         return total
