@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from core import settings_environment
+from core.binds import HostPort, ZeroMQBind
 from core.errors import ConfigurationError
 from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
 from core.settings_group import Group
@@ -41,7 +42,7 @@ def is_loopback(bind: str) -> bool:
 
 
 class BrokerSettings(Group):
-    bind: str = "tcp://127.0.0.1:5567"
+    bind: ZeroMQBind = "tcp://127.0.0.1:5567"
     lease_seconds: float = Field(15.0, gt=0)
     heartbeat_seconds: float = Field(5.0, gt=0)
     max_attempts: int = Field(3, ge=1)
@@ -50,8 +51,8 @@ class BrokerSettings(Group):
 
 
 class RelaySettings(Group):
-    requests_bind: str = "tcp://127.0.0.1:5559"
-    notifications_bind: str = "tcp://127.0.0.1:5558"
+    requests_bind: ZeroMQBind = "tcp://127.0.0.1:5559"
+    notifications_bind: ZeroMQBind = "tcp://127.0.0.1:5558"
     keep_notifications_hours: float = Field(24.0, gt=0)
     request_timeout_seconds: float = Field(3_600.0, gt=0)
     #: Keys on: clients are let in by CURVE keys (`candlewright keys new`), and see only what is theirs.
@@ -108,7 +109,7 @@ class SparkSettings(Group):
     """
 
     master: str = "local[*]"
-    connect_bind: str = "127.0.0.1:15002"
+    connect_bind: HostPort = "127.0.0.1:15002"
     checkpoints: str = ""
     packages: tuple[str, ...] = ()
     driver_memory: str = "1g"
@@ -154,7 +155,7 @@ class TriggersSettings(Group):
 
 
 class HttpSettings(Group):
-    bind: str = "127.0.0.1:8080"
+    bind: HostPort = "127.0.0.1:8080"
 
 
 class LogSettings(Group):

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from core.binds import HostPort
 from core.settings_group import Group
 
 
@@ -18,7 +19,7 @@ class KafkaPixySettings(Group):
     """
 
     enabled: bool = False
-    bind: str = "127.0.0.1:19091"
+    bind: HostPort = "127.0.0.1:19091"
     cluster: str = "default"
     ack_timeout_seconds: float = Field(300.0, gt=0)
     max_retries: int = Field(-1, ge=-1)
@@ -40,7 +41,7 @@ class RocketMQSettings(Group):
     """
 
     enabled: bool = False
-    bind: str = "127.0.0.1:8081"
+    bind: HostPort = "127.0.0.1:8081"
     advertise: str = ""
     tls: bool = True
     tls_cert: str = ""

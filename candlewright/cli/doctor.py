@@ -20,6 +20,7 @@ from core.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 from core.version import VERSION
 from relay.keys import KeyFolder
+from venues.catalogue import is_known
 
 MIN_FREE_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 3 << 30
@@ -114,6 +115,13 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         yield Finding("keys", Verdict.OK, "off; only this machine reaches the relay")
 
 
+def _venues(settings: Settings) -> Iterator[Finding]:
+    """What `up` would start ingestors for that never become ready."""
+    for venue in settings.ingestor.venues:
+        if not is_known(venue):
+            yield Finding("venues", Verdict.MISSING, f"ccxt has no exchange {venue}: see ingestor.venues")
+
+
 def _platform(settings: Settings) -> Iterator[Finding]:
     """A platform that runs is asked how it is; where none runs, its ports must be free."""
     try:
@@ -139,5 +147,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _data_directory,
     _memory,
     _keys,
+    _venues,
     _platform,
 )

@@ -12,6 +12,7 @@ from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, print_table, say
 from core.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
+from venues.catalogue import is_known
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access-key")
 _STATUS_TIMEOUT_SECONDS = 5.0
@@ -45,6 +46,8 @@ def _exchange_url(text: str) -> tuple[str, dict[str, str]]:
     venue, separator, url = text.partition("=")
     if not separator or not venue.strip() or not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--exchange-url {text!r}: write VENUE=URL, such as BINANCE=http://127.0.0.1:9001")
+    if not is_known(venue.strip().upper()):
+        raise typer.BadParameter(f"--exchange-url {text!r}: ccxt has no exchange {venue.strip()!r}")
     return venue.strip().upper(), {"url": url.rstrip("/")}
 
 

@@ -114,3 +114,27 @@ def test_every_setting_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
 def test_a_missing_file_that_was_asked_for_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such settings file"):
         load_settings(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize("text", ["8080", ":8080", "tcp://127.0.0.1:8080", "127.0.0.1:99999", "127.0.0.1:http"])
+def test_an_address_that_is_none_is_told_and_never_means_every_interface(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", text)
+    with pytest.raises(ConfigurationError, match=r"^settings: http\.bind: .* is no address: write host:port, such as"):
+        load_settings()
+
+
+@pytest.mark.parametrize("text", ["5567", "127.0.0.1:5567", "tcp://:5567", "tcp://127.0.0.1:99999", "udp://h:1"])
+def test_an_address_of_zeromq_names_its_transport(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_BROKER__BIND", text)
+    with pytest.raises(ConfigurationError, match=r"^settings: broker\.bind: .* write tcp://host:port, such as"):
+        load_settings()
+
+
+def test_addresses_of_other_interfaces_and_any_free_port_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("tcp://*:5567", "tcp://[::1]:0", "tcp://127.0.0.1:*", "ipc:///tmp/broker"):
+        monkeypatch.setenv("CANDLEWRIGHT_BROKER__BIND", text)
+        assert load_settings().broker.bind == text
+    monkeypatch.setenv("CANDLEWRIGHT_SPARK__CONNECT_BIND", "[::1]:15002")
+    assert load_settings().spark.connect_bind == "[::1]:15002"

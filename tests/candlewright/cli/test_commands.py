@@ -110,6 +110,7 @@ RANGE = ("--start", "2024-01-01", "--end", "2024-01-02")
         ("history", "BTC/USDT.BINANCE", *RANGE, "--file", "x"),
         ("up", "--exchange-url", "BINANCE"),
         ("up", "--exchange-url", "BINANCE=ftp://x"),
+        ("up", "--exchange-url", "NOWHERE=http://127.0.0.1:1"),
         ("up", "--ingestors", "-1"),
         ("up", "--parts", ","),
         ("up", "--parts", "brokr"),
@@ -271,6 +272,13 @@ def test_status_of_an_unready_platform_is_exit_code_1(run: Run, page: dict[str, 
     result = run("status")
     assert result.exit_code == 1
     assert "not ready" in result.stderr
+
+
+def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_INGESTOR__VENUES", '["BINANCE", "nowhere"]')
+    result = run("doctor", "--output", "json")
+    assert result.exit_code == 1
+    assert '"ccxt has no exchange NOWHERE: see ingestor.venues"' in result.stdout
 
 
 def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
