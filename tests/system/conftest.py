@@ -59,6 +59,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with SandboxThread(seed=11, rate_limit=False) as exchange:
         told: list[str] = []
         folder = tmp_path_factory.mktemp("platform")
+        numaflow = tmp_path_factory.mktemp("numaflow")
         platform = PrivatePlatform(
             folder,
             ("--exchange-url", f"BINANCE={exchange.url}", "--ingestors", "2"),
@@ -69,6 +70,17 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
                 "GATEWAYS__KAPACITOR__UDF": json.dumps({"sums": _sums(folder)}),
                 "GATEWAYS__KAFKA_PIXY__ENABLED": "true",
                 "GATEWAYS__KAFKA_PIXY__BIND": f"127.0.0.1:{free_port()}",
+                "GATEWAYS__NUMAFLOW__ENABLED": "true",
+                "GATEWAYS__NUMAFLOW__SOCKET": str(numaflow / "own.sock"),
+                "GATEWAYS__NUMAFLOW__SERVER_INFO": str(numaflow / "own" / "sourcer-server-info"),
+                "GATEWAYS__NUMAFLOW__TOPIC": "ohlc",
+                # Read by the test that starts it.
+                "INGESTOR__NUMAFLOW__FOREIGN__SOCKET": str(numaflow / "other.sock"),
+                "INGESTOR__NUMAFLOW__FOREIGN__SERVER_INFO": str(numaflow / "sourcer-server-info"),
+                "INGESTOR__NUMAFLOW__FOREIGN__TOPIC": "ticks",
+                "INGESTOR__NUMAFLOW__FOREIGN__MAPPING": (
+                    '{"ticker": "s", "price": "p", "size": "q", "ts": "t", "trade_id": "n"}'
+                ),
             },
             hear=told.append,
         )
