@@ -12,7 +12,8 @@ from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from tests.faults.harness import MINUTE_MS, VERSION, Platform, Status, Submitted, WireClient, submit_message
 
-pytestmark = pytest.mark.timeout(120)
+#: With the start of the platform, which the first test waits for.
+pytestmark = pytest.mark.timeout(400)
 
 #: 2023-03-01 00:00 UTC
 MARCH_MS = 1_677_628_800_000
