@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from bus.api import StoredRecord
 from bus.memory_bus import MemoryBus, _GroupPart, _Pending
 from bus.messaging import MAX_BYTES, ORDER_HEADER, ORDERED_LOOK, Claim, Delivery, Half, Received, Settled
+from core.errors import BusFull
 
 _MAX_LETTERS = 100
 
@@ -147,13 +148,14 @@ class MemoryMessaging:
         with self._changed:
             outcome = self._acknowledge(claim)
             if outcome is Settled.DONE:
-                self.add(queue, id, payload, 0.0)
+                self._queue(queue).later.setdefault(id, _Later(payload, time.monotonic()))
             return outcome
 
     # ---- messages for later
     def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
         with self._changed:
             items = self._queue(queue).later
+            self._check_room(queue, payload)
             if id in items:
                 return False
             items[id] = _Later(payload, time.monotonic() + max(0.0, delay_seconds))
@@ -183,10 +185,17 @@ class MemoryMessaging:
             items = self._queue(queue).later.values()
             return max(0.0, min(item.due for item in items) - time.monotonic()) if items else None
 
+    def kept_bytes(self, queue: str) -> int:
+        with self._changed:
+            place = self._queue(queue)
+            kept: list[_Later | _HalfMessage] = [*place.later.values(), *place.halves.values()]
+            return sum(len(message.payload) for message in kept)
+
     # ---- half messages
     def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool:
         with self._changed:
             halves = self._queue(queue).halves
+            self._check_room(queue, payload)
             if id in halves:
                 return False
             halves[id] = _HalfMessage(payload, time.monotonic() + ask_after_seconds)
@@ -278,6 +287,11 @@ class MemoryMessaging:
             return part, Settled.STALE
         is_known = place and 0 <= claim.partition < len(place.logs) and claim.offset < place.logs[claim.partition].end
         return part, Settled.BEFORE if is_known else Settled.UNKNOWN
+
+    def _check_room(self, queue: str, payload: bytes) -> None:
+        kept, limit = self.kept_bytes(queue), self._bus._max_bytes
+        if kept + len(payload) > limit:
+            raise BusFull(f"{queue}, beside the log,", kept, limit)
 
     def _is_ordered(self, claim: Claim) -> bool:
         return claim.offset in self._ordered.get(claim[:3], ())

@@ -118,7 +118,9 @@ class Messaging(Protocol):
 
     # ---- messages for later; `id` is unique in its queue
     def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
-        """False when there is one of that id: it stays as it is."""
+        """False when there is one of that id: it stays as it is. Raises BusFull when messages for later and half
+        messages of the queue would have more bytes than a topic may.
+        """
         ...
 
     def claim_due(self, queue: str, *, max_items: int, lease_seconds: float) -> list[tuple[str, bytes]]:
@@ -135,8 +137,14 @@ class Messaging(Protocol):
         """Seconds until something is due; None when there is nothing."""
         ...
 
+    def kept_bytes(self, queue: str) -> int:
+        """Of messages for later and half messages."""
+        ...
+
     # ---- half messages
-    def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool: ...
+    def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool:
+        """As `add`."""
+        ...
 
     def half(self, queue: str, id: str) -> bytes | None: ...
 

@@ -7,7 +7,7 @@ from bus.messaging import MAX_BYTES, ORDERED_LOOK, Claim, Delivery, Half, Receiv
 from bus.redis_bus import RedisBus
 from bus.replies import stored
 from bus.store import Argument, Store
-from core.errors import BusError
+from core.errors import BusError, BusFull
 
 _MAX_LETTERS = 100
 _SETTLED = {b"D": Settled.DONE, b"G": Settled.BEFORE, b"S": Settled.STALE, b"U": Settled.UNKNOWN}
@@ -17,6 +17,7 @@ class RedisMessaging:
     """On the server of `bus`, by connections of its own. Safe for threads."""
 
     def __init__(self, bus: RedisBus, *, retry_seconds: float = 15.0, timeout_seconds: float = 10.0) -> None:
+        self._max_bytes = bus._max_bytes
         self._store = Store(bus.url, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
 
     # ---- deliveries
@@ -58,7 +59,7 @@ class RedisMessaging:
 
     # ---- messages for later
     def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
-        return bool(self._store.run("later", queue, "add", id, _milliseconds(delay_seconds), payload))
+        return self._keep("later", queue, "add", id, _milliseconds(delay_seconds), payload)
 
     def claim_due(self, queue: str, *, max_items: int, lease_seconds: float) -> list[tuple[str, bytes]]:
         reply = self._store.run("later", queue, "claim", max_items, _milliseconds(lease_seconds))
@@ -74,9 +75,12 @@ class RedisMessaging:
         left = self._store.run("later", queue, "next")
         return int(left) / 1_000 if left else None
 
+    def kept_bytes(self, queue: str) -> int:
+        return int(self._store.run("later", queue, "kept"))
+
     # ---- half messages
     def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool:
-        return bool(self._store.run("half", queue, "prepare", id, _milliseconds(ask_after_seconds), payload))
+        return self._keep("half", queue, "prepare", id, _milliseconds(ask_after_seconds), payload)
 
     def half(self, queue: str, id: str) -> bytes | None:
         found: bytes | None = self._store.run("half", queue, "look", id)
@@ -115,6 +119,12 @@ class RedisMessaging:
 
     def close(self) -> None:
         self._store.close()
+
+    def _keep(self, script: str, queue: str, *arguments: Argument) -> bool:
+        outcome = int(self._store.run(script, queue, *arguments, self._max_bytes))
+        if outcome < 0:
+            raise BusFull(f"{queue}, beside the log,", -outcome, self._max_bytes)
+        return outcome == 1
 
     def _settle(self, claims: Sequence[Claim], verb: str, *details: Argument) -> list[Settled]:
         if not claims:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import socket
 import ssl
 import threading
@@ -34,9 +35,18 @@ Result = TypeVar("Result")
 _PASSING = ("BUSY ", "LOADING ", "MASTERDOWN ", "MISCONF ", "READONLY ", "TRYAGAIN ")
 
 
+#: A line `--@ name` of a script stands for the file `_name.lua`, which several scripts share.
+_SHARED = re.compile(rb"^--@ (\w+)\n", re.MULTILINE)
+
+
+def _lua(name: str) -> bytes:
+    text = resources.files("bus").joinpath("lua", f"{name}.lua").read_bytes()
+    return _SHARED.sub(lambda found: _lua(f"_{found[1].decode()}"), text)
+
+
 class Script:
     def __init__(self, name: str) -> None:
-        self.source = resources.files("bus").joinpath("lua", f"{name}.lua").read_bytes()
+        self.source = _lua(name)
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 

@@ -14,11 +14,7 @@ local due_key, order_key, parked_key = 'cw:due:' .. own, 'cw:order:' .. own, 'cw
 -- wait.
 local CHUNK, LOOK = 8, 500
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
-local function number(value)
-  return string.format('%.0f', value)
-end
+--@ clock
 
 local used = redis.call('HGET', 'cw:groups:' .. topic, group)
 if not used then

@@ -1,5 +1,5 @@
 -- Messages whose sender has not said yet whether they are to be sent. ARGV: queue, then
---   'prepare', id, milliseconds until its sender is asked, payload   -> 1, or 0 when there is one of that id
+--   'prepare', id, milliseconds until its sender is asked, payload, limit   -> as 'add' of later.lua
 --   'look', id                                       -> payload or nothing
 --   'claim', how many, milliseconds until they are asked for again   -> {id, payload, times asked, ...}
 --   'asked', id, milliseconds until it is asked for again            -> times asked
@@ -7,14 +7,18 @@
 --                                                    -> the outcome that holds, '' for an unknown id
 local half, verb, id = 'cw:half:' .. ARGV[1], ARGV[2], ARGV[3]
 local items, asked = half .. ':items', half .. ':asked'
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+--@ clock
+--@ kept
 local function at(milliseconds)
-  return string.format('%.0f', now + tonumber(milliseconds))
+  return number(now + tonumber(milliseconds))
 end
 
 if verb == 'prepare' then
-  if redis.call('HSETNX', items, id, ARGV[5]) == 0 then
+  local kept = kept_bytes(ARGV[1])
+  if kept + #ARGV[5] > tonumber(ARGV[6]) then
+    return -math.max(1, kept)
+  end
+  if not keep(ARGV[1], items, id, ARGV[5]) then
     return 0
   end
   redis.call('ZADD', half, at(ARGV[4]), id)
@@ -51,13 +55,13 @@ local payload = redis.call('HGET', items, id)
 if not payload then
   return ''
 end
-redis.call('HDEL', items, id)
+drop(ARGV[1], items, id)
 redis.call('HDEL', asked, id)
 redis.call('ZREM', half, id)
 redis.call('SET', resolved_key, ARGV[4], 'PX', 86400000)
 if ARGV[6] ~= '' then
   local queue = 'cw:later:' .. ARGV[1]
-  redis.call('HSET', queue .. ':items', id, ARGV[5] ~= '' and ARGV[5] or payload)
+  keep(ARGV[1], queue .. ':items', id, ARGV[5] ~= '' and ARGV[5] or payload)
   redis.call('ZADD', queue, at(ARGV[6]), id)
 end
 return ARGV[4]

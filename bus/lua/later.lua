@@ -1,19 +1,25 @@
 -- Messages for later. ARGV: queue, then
---   'add', id, milliseconds from now, payload        -> 1, or 0 when there is one of that id
+--   'add', id, milliseconds from now, payload, limit -> 1, 0 when there is one of that id, or minus the bytes that are
+--                                                       kept already where it would be more than the limit
 --   'claim', how many, milliseconds to hide them     -> {id, payload, ...} of those that are due
 --   'defer', id, milliseconds from now
 --   'remove', id, key to forget in ten minutes
 --   'next'                                           -> milliseconds until one is due, '' when there is none
+--   'kept'                                           -> bytes of these and of half messages
 local queue, verb = 'cw:later:' .. ARGV[1], ARGV[2]
 local items = queue .. ':items'
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+--@ clock
+--@ kept
 local function at(milliseconds)
-  return string.format('%.0f', now + tonumber(milliseconds))
+  return number(now + tonumber(milliseconds))
 end
 
 if verb == 'add' then
-  if redis.call('HSETNX', items, ARGV[3], ARGV[5]) == 0 then
+  local kept = kept_bytes(ARGV[1])
+  if kept + #ARGV[5] > tonumber(ARGV[6]) then
+    return -math.max(1, kept)
+  end
+  if not keep(ARGV[1], items, ARGV[3], ARGV[5]) then
     return 0
   end
   redis.call('ZADD', queue, at(ARGV[4]), ARGV[3])
@@ -37,7 +43,9 @@ elseif verb == 'defer' then
 elseif verb == 'remove' then
   redis.call('PEXPIRE', ARGV[4], 600000)
   redis.call('ZREM', queue, ARGV[3])
-  return redis.call('HDEL', items, ARGV[3])
+  return drop(ARGV[1], items, ARGV[3])
+elseif verb == 'kept' then
+  return kept_bytes(ARGV[1])
 end
 local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-return first[2] and string.format('%.0f', math.max(0, tonumber(first[2]) - now)) or ''
+return first[2] and number(math.max(0, tonumber(first[2]) - now)) or ''

@@ -4,8 +4,8 @@
 --       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known).
 -- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was given out again since, 'U' there is no such record.
 local verb = ARGV[1]
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+--@ clock
+--@ kept
 
 local function settle(topic, group, partition, offset, attempt, consumer)
   local place = topic .. ':' .. partition
@@ -26,18 +26,18 @@ local function settle(topic, group, partition, offset, attempt, consumer)
     return 'S'
   end
   if verb == 'later' then
-    redis.call('ZADD', due_key, string.format('%.0f', now + tonumber(ARGV[2])), id)
+    redis.call('ZADD', due_key, number(now + tonumber(ARGV[2])), id)
     return 'D'
   end
   if verb == 'unseen' then
     redis.call('XCLAIM', stream, group, pending[1][2], 0, id, 'RETRYCOUNT', pending[1][4] - 1, 'JUSTID')
-    redis.call('ZADD', due_key, string.format('%.0f', now), id)
+    redis.call('ZADD', due_key, number(now), id)
     return 'D'
   end
   if verb == 'bury' then
     local queue = 'cw:later:' .. ARGV[2]
-    if redis.call('HSETNX', queue .. ':items', ARGV[3], ARGV[4]) == 1 then
-      redis.call('ZADD', queue, string.format('%.0f', now), ARGV[3])
+    if keep(ARGV[2], queue .. ':items', ARGV[3], ARGV[4]) then
+      redis.call('ZADD', queue, number(now), ARGV[3])
     end
   end
   redis.call('XACK', stream, group, id)

@@ -13,16 +13,7 @@ if packed <= first then
   return 0
 end
 
-local function varint(number)
-  local bytes = {}
-  while number > 127 do
-    local low = number % 128
-    bytes[#bytes + 1] = string.char(low + 128)
-    number = (number - low) / 128
-  end
-  bytes[#bytes + 1] = string.char(number)
-  return table.concat(bytes)
-end
+--@ varint
 
 local newest = call('XREVRANGE', to, '+', '-', 'COUNT', 1)[1]
 local offset = newest and math.max(first, tonumber(string.match(newest[1], '^%d+')) + 1) or first

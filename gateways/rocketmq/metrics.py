@@ -52,6 +52,9 @@ CONFLICTS = Counter(
     registry=REGISTRY,
 )
 WAITING = Gauge("candlewright_gateways_rocketmq_waiting_polls", "Calls that are held", registry=REGISTRY)
+KEPT = Gauge(
+    "candlewright_gateways_rocketmq_kept_bytes", "Messages for later and half messages, on the bus", registry=REGISTRY
+)
 FAILURES = Counter(
     "candlewright_gateways_rocketmq_failures_total", "Unexpected failures, survived", ["where"], registry=REGISTRY
 )

@@ -10,7 +10,7 @@ from core.errors import BusError
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import messages, state
-from gateways.rocketmq.metrics import FAILURES, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
+from gateways.rocketmq.metrics import FAILURES, KEPT, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
 from gateways.rocketmq.names import HOLDING_TOPIC, full_name, is_writable, topic_of
 from gateways.rocketmq.publishing import Publisher
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
@@ -184,12 +184,13 @@ class Sending:
         self._publisher.published(topic, record)
         return once.is_first
 
-    async def end_minutes(self) -> None:
-        """For ever: let bars of tickers that fell silent be final."""
+    async def every_second(self) -> None:
+        """For ever: let bars of tickers that fell silent be final, and say how much is kept."""
         while True:
             await asyncio.sleep(1.0)
             try:
                 await self._store.run(self._publisher.tick_clocks.tell)
+                KEPT.set(await self._store.run(self._store.queue.kept_bytes, QUEUE))
             except BusError as error:
                 FAILURES.labels("clocks").inc()
                 log.warning("rocketmq_clocks_failed", error=str(error))

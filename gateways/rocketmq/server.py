@@ -78,7 +78,7 @@ class RocketMQGateway:
         await self._server.start()
         for task in (
             self._sending.publish_later(),
-            self._sending.end_minutes(),
+            self._sending.every_second(),
             self._sending.ask_senders(self._clients.ask),
             self._clients.hand_out_commands(),
         ):

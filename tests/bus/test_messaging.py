@@ -16,7 +16,7 @@ from bus.connect import messaging_of
 from bus.memory_bus import MemoryBus
 from bus.messaging import MAX_BYTES, ORDER_HEADER, ORDERED_LOOK, Claim, Delivery, Messaging, Settled
 from bus.redis_bus import RedisBus
-from core.errors import BusError
+from core.errors import BusError, BusFull
 
 HOUR = 3_600.0
 
@@ -307,6 +307,31 @@ def test_messages_for_later_are_claimed_when_due_and_go_when_removed(store: Stor
     assert due is not None and HOUR - 60 < due <= HOUR
 
 
+def test_what_is_kept_beside_the_log_is_bounded_as_a_topic_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = store.queue
+    monkeypatch.setattr(queue if hasattr(queue, "_max_bytes") else store.bus, "_max_bytes", 100)
+    store.publish("a")
+    (dead,) = store.receive()
+    assert queue.add("q", "later", bytes(40), HOUR)
+    assert not queue.add("q", "later", bytes(40), HOUR)
+    assert queue.prepare("q", "half", bytes(40), HOUR)
+    with pytest.raises(BusFull):
+        queue.add("q", "more", bytes(40), HOUR)
+    with pytest.raises(BusFull):
+        queue.prepare("q", "more", bytes(40), HOUR)
+    # What a group gave up has a place in any case: it has left its topic.
+    assert queue.bury(claim(dead), queue="q", id="dead", payload=bytes(40)) is Settled.DONE
+    assert queue.kept_bytes("q") == 120
+    assert queue.resolve("q", "half", "commit", delay_seconds=0) == "commit"
+    assert queue.kept_bytes("q") == 120
+    for id in ("half", "dead", "later", "later"):
+        queue.remove("q", id, registry="r")
+    assert queue.kept_bytes("q") == 0
+    assert queue.prepare("q", "x", bytes(100), HOUR)
+    assert queue.resolve("q", "x", "rollback") == "rollback"
+    assert queue.kept_bytes("q") == 0
+
+
 def test_a_half_message_is_resolved_once(store: Store) -> None:
     queue = store.queue
     assert queue.prepare("q", "x", b"p", 0)
@@ -341,6 +366,7 @@ def test_undecided_messages_are_asked_for_again_and_again(store: Store) -> None:
 def test_mail_is_taken_in_order_and_once(store: Store) -> None:
     store.queue.post("a", b"1", HOUR)
     store.queue.post("a", b"2", HOUR)
+    assert store.queue.posted() == 2
     assert store.queue.collect(["a", "b"]) == [b"1", None]
     assert store.queue.collect(["b", "a"]) == [None, b"2"]
     assert store.queue.collect(["a"]) == [None]
