@@ -46,6 +46,9 @@ class _Echo:
     def take_batch(self, batch: Batch) -> list[Response]:
         return []
 
+    def pass_time(self, now_ns: int) -> list[Response]:
+        return []
+
     def finish(self) -> list[Response]:
         return []
 

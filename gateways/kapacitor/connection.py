@@ -91,6 +91,9 @@ class Connection:
                 response = Response()
                 response.keepalive.time = self._heard = request.keepalive.time
                 self._writer.send([response])
+                # It tells the time to a function that has nothing else to do, and waits for none.
+                if not self._read_now and self._requests.empty():
+                    self._requests.put_nowait([request])
             elif kind == "info":
                 self._writer.send([info_of(self._kind, self._is_batch)])
             else:
@@ -120,7 +123,7 @@ class Connection:
 
     def _serve(self, requests: list[Request], is_open: bool) -> None:
         try:
-            self._writer.send(self._session.handle(requests))
+            self._writer.send(self._session.handle(requests, time.time_ns()))
             if not is_open:
                 self._finish()
         except (Refused, CandlewrightError) as error:

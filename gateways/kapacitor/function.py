@@ -55,6 +55,10 @@ class Function(Protocol):
 
     def take_batch(self, batch: Batch) -> list[Response]: ...
 
+    def pass_time(self, now_ns: int) -> list[Response]:
+        """The wall clock, at a sign of life of a daemon that sends nothing else just then."""
+        ...
+
     def finish(self) -> list[Response]:
         """The input has ended."""
         ...

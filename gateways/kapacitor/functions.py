@@ -19,6 +19,7 @@ _OPTIONS: Mapping[str, Mapping[str, Sequence[ValueType]]] = {
         "volume": (STRING,),
         "as": (STRING,),
         "lateness": (DURATION,),
+        "flush": (DURATION,),
     },
     "match": {
         "sql": (STRING,),

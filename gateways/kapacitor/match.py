@@ -197,6 +197,9 @@ class Matcher:
         self._reset()
         return batch_of(batch, made, self.name)
 
+    def pass_time(self, now_ns: int) -> list[Response]:
+        return []
+
     def finish(self) -> list[Response]:
         """The partitions have ended, as at the end of a table."""
         return [Response(point=point) for point in self._events_of([], [], is_end=True)]

@@ -34,12 +34,13 @@ def make(options: Options, *, is_batch: bool) -> "Ohlc":
     period, lateness = options.number("period"), options.number("lateness")
     if period <= 0 or period % SECOND or period > _MAX_PERIOD_SECONDS * SECOND:
         raise OptionsRefused("the option period is needed: whole seconds, such as .period(1m)")
-    if lateness < 0:
-        raise OptionsRefused("the option lateness is negative")
+    flush = options.number("flush") if "flush" in options.calls else None
+    if lateness < 0 or (flush is not None and flush < lateness):
+        raise OptionsRefused("the option lateness is negative, or flush is shorter")
     price, volume = options.text("price", "price"), options.text("volume", "volume")
     if not price or not volume:
         raise OptionsRefused("the options price and volume are names of fields")
-    return Ohlc(period // SECOND, price, volume, "volume" in options.calls, lateness, options.text("as"))
+    return Ohlc(period // SECOND, price, volume, "volume" in options.calls, lateness, options.text("as"), flush)
 
 
 @dataclass(slots=True)
@@ -88,7 +89,8 @@ class _Group:
 @dataclass(slots=True)
 class Ohlc:
     """One task's bars. A point without a usable price (or without the volume that the task named) is counted in
-    `skipped`, one for a bar that is already out in `late`.
+    `skipped`, one for a bar that is already out in `late`. `flush_ns`: a bar goes out so long after its end by the wall
+    clock, None = not by that.
     """
 
     period_seconds: int
@@ -97,6 +99,7 @@ class Ohlc:
     needs_volume: bool = False
     lateness_ns: int = 0
     name: str = ""
+    flush_ns: int | None = None
     groups: dict[str, _Group] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "bars": 0, "late": 0, "skipped": 0})
     _has_hole: bool = False
@@ -164,6 +167,17 @@ class Ohlc:
         for point in points:
             point.group = batch.end.group
         return batch_of(batch, points, self.name)
+
+    def pass_time(self, now_ns: int) -> list[Response]:
+        """Bars that have ended by the wall clock, for a task on live data whose trades may not come again for long."""
+        made: list[Response] = []
+        if self.flush_ns is not None:
+            closed = open_containing(now_ns - self.flush_ns, self.period_seconds)
+            for group in self.groups.values():
+                if bars := self._close(group, closed):
+                    group.closed = max(group.closed, closed)
+                    made += bars
+        return made
 
     def finish(self) -> list[Response]:
         """Bars in progress go out as they stand, marked: the time of their end was not reached."""

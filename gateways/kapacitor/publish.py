@@ -103,6 +103,9 @@ class Publisher:
         self._publish((point, tags | dict(point.tags), name, group) for point in batch.points)
         return batch_of(batch, batch.points)
 
+    def pass_time(self, now_ns: int) -> list[Response]:
+        return []
+
     def finish(self) -> list[Response]:
         return []
 

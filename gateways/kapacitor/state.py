@@ -68,8 +68,10 @@ class Session:
     _begin: BeginBatch | None = None
     _points: list[Point] = field(default_factory=list)
 
-    def handle(self, requests: Sequence[Request]) -> list[Response]:
-        """Responses to `requests`, which follow each other. Raises Refused."""
+    def handle(self, requests: Sequence[Request], now_ns: int = 0) -> list[Response]:
+        """Responses to `requests`, which follow each other, but to keepalives: these must not wait for their turn, and
+        tell the time here. Raises Refused.
+        """
         responses: list[Response] = []
         for kind, run in groupby(requests, key=lambda request: request.WhichOneof("message")):
             if self._is_refused and kind not in _WITHOUT_FUNCTION:
@@ -78,7 +80,7 @@ class Session:
                 responses += self._take([request.point for request in run])
             else:
                 for request in run:
-                    responses += self._one(kind or "", request)
+                    responses += self._one(kind or "", request, now_ns)
         return responses
 
     def finish(self) -> list[Response]:
@@ -95,13 +97,13 @@ class Session:
             self.function.close()
             self.say("finished", **self.function.counts)
 
-    def _one(self, kind: str, request: Request) -> list[Response]:
+    def _one(self, kind: str, request: Request, now_ns: int) -> list[Response]:
         response = Response()
         if kind == "info":
             return [info_of(self.kind, self.is_batch)]
         if kind == "keepalive":
-            response.keepalive.time = request.keepalive.time
-            return [response]
+            # Bars of a batch are told by its own end.
+            return [] if self.function is None or self.is_batch else self.function.pass_time(now_ns)
         if kind == "init":
             self._init(request, response)
             return [response]

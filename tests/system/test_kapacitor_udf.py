@@ -31,7 +31,9 @@ def _trade(second: float, price: float, symbol: str = "BTC") -> Request:
 def test_info_process_answers_quickly_and_ends_with_its_input(tmp_path: Path) -> None:
     before = os.times()
     with Daemon("ohlc", cwd=tmp_path) as daemon:
-        assert set(daemon.ask(request("info")).info.options) == {"period", "price", "volume", "as", "lateness"}
+        assert set(daemon.ask(request("info")).info.options) == {
+            "period", "price", "volume", "as", "lateness", "flush",
+        }  # fmt: skip
         assert daemon.close_input() == []
         assert daemon.wait() == (0, "")
     after = os.times()
@@ -57,12 +59,17 @@ def test_task_over_pipes_from_init_to_the_end(tmp_path: Path) -> None:
         assert code == 0
         assert "finished points=3 bars=2" in log
     with Daemon("ohlc", cwd=tmp_path) as daemon:
-        daemon.send([init(OPTIONS), request("restore", snapshot=state), _trade(61, 2.0), _trade(120, 3.0)])
+        flushed = [*OPTIONS, option("flush", seconds(5))]
+        daemon.send([init(flushed), request("restore", snapshot=state), _trade(61, 2.0), _trade(120, 3.0)])
         assert daemon.receive().init.success
         assert daemon.receive().restore.success
         bar = daemon.receive().point
         assert (bar.fieldsDouble["open"], bar.fieldsDouble["close"], bar.fieldsDouble["volume"]) == (1.0, 2.0, 0.2)
         assert bar.fieldsInt["partial"] == 1
+        daemon.send([request("keepalive", time=6)])
+        alive, last = daemon.receive(), daemon.receive()
+        # Its minute ended long ago by the clock on the wall, and no trade had to come.
+        assert (alive.keepalive.time, last.point.time) == (6, 120 * SECOND)
 
 
 def test_batches_over_pipes(tmp_path: Path) -> None:

@@ -110,6 +110,21 @@ def test_integers_are_prices_too_and_a_volume_that_nobody_asked_for_may_be_missi
     assert (bar.fieldsDouble["open"], bar.fieldsDouble["volume"]) == (7.0, 0.0)
 
 
+def test_flush_gives_bars_that_ended_by_the_wall_clock_and_no_trade_changes_them() -> None:
+    function = _minutes(option("flush", seconds(5)))
+    function.take([_trade(10 * SECOND, 1.0), _trade(70 * SECOND, 2.0, symbol="ETH")])
+    assert function.pass_time(MINUTE + 4 * SECOND) == []
+    (bar,) = _bars(function.pass_time(MINUTE + 5 * SECOND))
+    assert (bar.time, bar.tags["symbol"], bar.fieldsInt["partial"]) == (0, "BTC", 0)
+    assert function.pass_time(MINUTE + 9 * SECOND) == []
+    function.take([_trade(59 * SECOND, 9.0), _trade(61 * SECOND, 3.0)])
+    assert function.counts["late"] == 1
+    assert [bar.fieldsDouble["open"] for bar in _bars(function.pass_time(10 * MINUTE))] == [3.0, 2.0]
+    without = _minutes()
+    without.take([_trade(0, 1.0)])
+    assert without.pass_time(10 * MINUTE) == []
+
+
 def test_bar_in_progress_at_the_end_of_the_input_is_marked() -> None:
     function = _minutes()
     function.take([_trade(0, 1.0)])
@@ -124,6 +139,8 @@ def test_bar_in_progress_at_the_end_of_the_input_is_marked() -> None:
         [option("period", seconds(1.5))],
         [option("period", seconds(-60))],
         [option("period", seconds(60)), option("lateness", seconds(-1))],
+        [option("period", seconds(60)), option("flush", seconds(-1))],
+        [option("period", seconds(60)), option("lateness", seconds(5)), option("flush", seconds(4))],
         [option("period", seconds(60)), option("price", "")],
         [option("period", 60)],
         [option("period", seconds(60), seconds(60))],

@@ -29,6 +29,10 @@ class _Counting:
     def take_batch(self, batch: Batch) -> list[Response]:
         return self.take(batch.points)
 
+    def pass_time(self, now_ns: int) -> list[Response]:
+        self.counts["time"] = now_ns
+        return []
+
     def finish(self) -> list[Response]:
         return [Response(point=Point(time=1))]
 
@@ -65,11 +69,18 @@ def _one(session: Session, asked: Request) -> Response:
 
 def test_answers_go_in_the_order_of_the_requests() -> None:
     session, _ = _session()
-    requests = [init([]), *_points(3), request("snapshot"), request("keepalive", time=7), request("info")]
+    requests = [init([]), *_points(3), request("snapshot"), request("info")]
     responses = session.handle(requests)
-    assert [response.WhichOneof("message") for response in responses] == ["init", "snapshot", "keepalive", "info"]
+    assert [response.WhichOneof("message") for response in responses] == ["init", "snapshot", "info"]
     assert responses[0].init.success
-    assert responses[2].keepalive.time == 7
+
+
+@pytest.mark.parametrize(("is_batch", "told"), [(False, 9), (True, None)])
+def test_keepalive_tells_a_function_of_a_stream_the_time(is_batch: bool, told: int | None) -> None:
+    session, function = _session(is_batch)
+    assert session.handle([request("keepalive", time=1)], now_ns=8) == []
+    session.handle([init([]), request("keepalive", time=2)], now_ns=9)
+    assert function.counts.get("time") == told
 
 
 def test_snapshot_holds_what_was_read_before_it_and_restores_it() -> None:
@@ -112,10 +123,10 @@ def test_snapshot_that_cannot_be_read_gives_a_fresh_state_and_never_a_failure(st
 
 def test_refused_init_says_why_and_what_follows_changes_nothing() -> None:
     session, function = _session()
-    responses = session.handle([init([option("fail")]), *_points(2), request("snapshot"), request("keepalive", time=1)])
+    responses = session.handle([init([option("fail")]), *_points(2), request("snapshot")])
     assert not responses[0].init.success
     assert responses[0].init.error == "counting: as asked"
-    assert [response.WhichOneof("message") for response in responses[1:]] == ["snapshot", "keepalive"]
+    assert [response.WhichOneof("message") for response in responses[1:]] == ["snapshot"]
     assert function.counts["points"] == 0
     assert session.finish() == []
 
