@@ -68,7 +68,6 @@ class MeasureValues:
         self._known: dict[Expression, Vector] = {}
         self._sets: dict[Labels, tuple[Index, Index]] = {}
         self._length = len(outputs.matches)
-        self._columns_at: dict[tuple[int, int], Vector] = {}
 
     def value(self, node: Expression) -> Vector:
         known = self._known.get(node)

@@ -85,7 +85,7 @@ class Over:
         back = np.empty_like(order)
         back[order] = np.arange(len(order), dtype=np.int64)
         values = arrangement.values(bounds)
-        low, high = _frames(self.window, values, bounds, arrangement.length, self.at)
+        low, high = _frames(self.window, values, bounds, arrangement.length)
         further: list[Source] = []
         measures: list[Vector] = []
         if self.window.recognize is not None:
@@ -100,7 +100,7 @@ class Over:
 # -- frames ---------------------------------------------------------------------------------------------------------
 
 
-def _frames(window: Window, values: RowValues, bounds: Bounds, length: int, at: Position) -> tuple[Index, Index]:
+def _frames(window: Window, values: RowValues, bounds: Bounds, length: int) -> tuple[Index, Index]:
     """Per row the frame `low` to `high` (exclusive), inside the row's partition."""
     sizes = bounds.ends - bounds.starts
     first, end = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes)
@@ -112,7 +112,7 @@ def _frames(window: Window, values: RowValues, bounds: Bounds, length: int, at: 
         if frame.upper.kind == "UNBOUNDED FOLLOWING":
             high = end
     else:
-        low, high = _range_frame(window, values, bounds, rows, first, end, at)
+        low, high = _range_frame(window, values, bounds, rows, first, end)
     low, high = np.clip(low, first, end), np.clip(high, first, end)
     return low, np.maximum(low, high)
 
@@ -131,7 +131,7 @@ def _row_bound(bound: Bound, rows: Index, first: Index, end: Index) -> Index:
 
 
 def _range_frame(
-    window: Window, values: RowValues, bounds: Bounds, rows: Index, first: Index, end: Index, at: Position
+    window: Window, values: RowValues, bounds: Bounds, rows: Index, first: Index, end: Index
 ) -> tuple[Index, Index]:
     if not window.order:
         return first, end

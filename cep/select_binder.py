@@ -100,10 +100,10 @@ class SelectBinder(Binder):
         self._in_window = True
         try:
             specification = self._specification(node.window)
-            use = self._use(specification, node.at)
+            use = self._use(specification)
             if isinstance(node.function, NameNode):
                 return self._pattern_measure(node.function, use)
-            return self._place(self._function(node.function, use.window), use)
+            return self._place(self._function(node.function), use)
         finally:
             self._in_window = False
 
@@ -124,7 +124,7 @@ class SelectBinder(Binder):
             raise window.at.reject("a window cannot be based on itself")
         return found if found.base is None else self._specification(found)
 
-    def _use(self, node: WindowNode, at: Position) -> WindowUse:
+    def _use(self, node: WindowNode) -> WindowUse:
         window = self._window(node)
         for use in self.uses:
             same = (use.window.partition, use.window.order, use.window.frame) == (
@@ -198,7 +198,7 @@ class SelectBinder(Binder):
             raise bound.at.reject(f"the offset of this RANGE frame does not fit the order key of type {key}")
         return Bound(bound.kind, found.value)
 
-    def _function(self, node: CallNode, window: Window) -> WindowFunction:
+    def _function(self, node: CallNode) -> WindowFunction:
         name = aggregate_name(node.name) or node.name
         if node.mode and (name in RANKING or name in VALUES or name not in AGGREGATES):
             raise node.at.reject(f"{node.mode} is not possible with {node.name}")

@@ -134,7 +134,7 @@ class Statement:
             text=self.text[word.start : end],
             line=line,
             column=column,
-            conditions=tuple(_conditions(self.text, words, first, close)),
+            conditions=tuple(_conditions(words, first, close)),
             start=start,
             end=end,
         )
@@ -221,7 +221,7 @@ def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
 # -- WHERE ------------------------------------------------------------------------------------------------------------
 
 
-def _conditions(text: str, words: Sequence[_Word], first: int, close: int) -> Iterator[tuple[str, frozenset[str]]]:
+def _conditions(words: Sequence[_Word], first: int, close: int) -> Iterator[tuple[str, frozenset[str]]]:
     """Conjuncts that hold plain comparisons of columns of the match only, where nothing else is in FROM."""
     depth = words[close].depth
     if first == 0 or words[first - 1].upper != "FROM":

@@ -202,7 +202,7 @@ class Feed(Generic[T]):
                     # No news; a gap that shows meanwhile is asked for at once.
                     self._question = None
                 else:
-                    self._refused(message.code, question, now)
+                    self._refused(message.code, question)
             return
         if not isinstance(message, cw.TopicRecord):
             return
@@ -248,7 +248,7 @@ class Feed(Generic[T]):
         self._question = _Question(first, last, now + pause, pause, is_probe)
         return cw.TopicReplay(topic=self.topic, from_sequence=first, to_sequence=last)
 
-    def _refused(self, code: str, question: _Question, now: float) -> None:
+    def _refused(self, code: str, question: _Question) -> None:
         if code == "NOT_KEPT":
             lo, hi = self._gone or (question.first, self._end_of_missing() + 1)
             self._gone = (max(lo, question.first), hi)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.errors import ExchangeError, Unavailable, UnknownTicker
 from core.log import get_logger
-from ingestor.client import Market, VenueClient
+from ingestor.client import VenueClient
 from ingestor.events import Job
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
@@ -74,7 +74,7 @@ class TickJob:
         tail = await self._tail()
         self._subscription = self._feed.hold(self._job.symbol, market.market_id, self)
         try:
-            self._spawn(self._open(market, tail))
+            self._spawn(self._open(tail))
             await self._ended
             await self._flush()
         except asyncio.CancelledError:
@@ -104,7 +104,7 @@ class TickJob:
         self._lane.sequence = tail.sequence
         return tail if tail.trades else None
 
-    async def _open(self, market: Market, tail: Tail | None) -> None:
+    async def _open(self, tail: Tail | None) -> None:
         assert self._rest is not None
         now = await self._client.clock(self._progress, newer_than=1.0)
         if tail is not None and now - tail.last[TIME] <= HANDOVER_NS:
