@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from bus.api import Bus, GroupRecord
-from core.errors import BusError, ConfigurationError, InvalidRequest
+from core.errors import BusError, InvalidRequest
 from core.log import get_logger
 from core.settings_gateways import KafkaPixySettings
 from gateways import records
@@ -88,14 +88,11 @@ class KafkaPixy:
         self._server.add_generic_rpc_handlers(
             (handlers_of(service, {name: _answering(name, behaviour) for name, behaviour in behaviours.items()}),)
         )
-        host, colon, _ = self._settings.bind.rpartition(":")
-        if not colon:
-            raise ConfigurationError(f"gateways.kafka_pixy.bind: {self._settings.bind!r} is not host:port")
         try:
             port = self._server.add_insecure_port(self._settings.bind)
         except RuntimeError as error:
             raise OSError(f"gateways.kafka_pixy.bind: cannot listen on {self._settings.bind}") from error
-        self._address = f"{host}:{port}"
+        self._address = f"{self._settings.bind.rpartition(':')[0]}:{port}"
         try:
             await self._calls.run(self._instances.beat)
         except BusError as error:
