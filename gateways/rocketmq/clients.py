@@ -84,7 +84,8 @@ class Clients:
 
     @property
     def count(self) -> int:
-        return sum(map(len, self._members.values()))
+        # Also asked for by other threads.
+        return sum(map(len, list(self._members.values())))
 
     # ---- calls
     async def heartbeat(self, request: service.HeartbeatRequest) -> Client:

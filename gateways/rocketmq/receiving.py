@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bus.api import TopicPartition
@@ -63,6 +64,8 @@ class Receiving:
         self._acknowledging = Lane[Claim, Settled](lambda claims: store.run(store.queue.acknowledge, claims), Room())
         #: Held calls in order, by topic, group and partition: an acknowledgement lets others follow.
         self._in_order: Counter[tuple[str, str, int]] = Counter()
+        #: By client: what its held calls wait for.
+        self._arrived: dict[str, set[asyncio.Event]] = {}
 
     # ---- groups
     async def receive(
@@ -83,9 +86,7 @@ class Receiving:
         places = [(topic, partition) for partition in asked]
         arrived = asyncio.Event()
         followed = [(topic, group, partition) for partition in asked] if request.fifo_flag else []
-        self._hold()
-        self._in_order.update(followed)
-        try:
+        with self._held(request.client_id, places, arrived, followed):
             while True:
                 if self._clients.is_gone(request.client_id):
                     # Nobody would answer to what it was given.
@@ -108,13 +109,6 @@ class Receiving:
                     continue
                 pause = min(left, _PATIENCE_SECONDS) if due is None else min(left, due, _LOOK_SECONDS)
                 await set_within(arrived, pause)
-        finally:
-            self._store.unwatch(places, arrived)
-            self._in_order.subtract(followed)
-            for place in followed:
-                if not self._in_order[place]:
-                    del self._in_order[place]
-            self._let_go()
         reply = service.ReceiveMessageResponse(common=common(), messages=taken)
         reply.delivery_timestamp.FromMilliseconds(round(time.time() * 1_000))
         reply.invisible_duration.FromMilliseconds(round(hide * 1_000))
@@ -186,8 +180,7 @@ class Receiving:
         at = request.offset
         places = [(topic, partition)]
         arrived = asyncio.Event()
-        self._hold()
-        try:
+        with self._held(request.client_id, places, arrived):
             while True:
                 self._store.watch(places, arrived)
                 first, end = await self._bounds(topic, partition)
@@ -205,13 +198,11 @@ class Receiving:
                     at = reply.next_offset
                     continue
                 await set_within(arrived, min(left, _PATIENCE_SECONDS))
-        finally:
-            self._store.unwatch(places, arrived)
-            self._let_go()
 
-    def look_again(self) -> None:
-        """Let the calls that are held see what changed."""
-        self._store.nudge_all()
+    def look_again(self, client_id: str) -> None:
+        """Let the held calls of a client see that it has gone."""
+        for arrived in self._arrived.get(client_id, ()):
+            arrived.set()
 
     def stop(self) -> None:
         """Answer the calls that are held."""
@@ -477,15 +468,35 @@ class Receiving:
         return at
 
     # ---- inside: holding
-    def _hold(self) -> None:
+    @contextmanager
+    def _held(
+        self,
+        client_id: str,
+        places: Sequence[TopicPartition],
+        arrived: asyncio.Event,
+        followed: Sequence[tuple[str, str, int]] = (),
+    ) -> Iterator[None]:
+        """While a call waits for `arrived`, which is set by news of `places`. Raises Refused when too many wait."""
         if self._waiting >= self._settings.max_waiting_polls:
             raise Refused(RESOURCE_EXHAUSTED, f"{self._waiting} calls wait already")
         self._waiting += 1
         WAITING.set(self._waiting)
-
-    def _let_go(self) -> None:
-        self._waiting -= 1
-        WAITING.set(self._waiting)
+        self._in_order.update(followed)
+        own = self._arrived.setdefault(client_id, set())
+        own.add(arrived)
+        try:
+            yield
+        finally:
+            self._store.unwatch(places, arrived)
+            own.discard(arrived)
+            if not own:
+                self._arrived.pop(client_id, None)
+            for place in followed:
+                self._in_order[place] -= 1
+                if not self._in_order[place]:
+                    del self._in_order[place]
+            self._waiting -= 1
+            WAITING.set(self._waiting)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

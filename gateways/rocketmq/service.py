@@ -171,7 +171,7 @@ class Service:
         self, request: service.NotifyClientTerminationRequest, _: Context
     ) -> service.NotifyClientTerminationResponse:
         reply = await self._clients.terminate(request)
-        self._receiving.look_again()
+        self._receiving.look_again(request.client_id)
         return reply
 
     async def _health(self, request: service.HealthCheckRequest, _: Context) -> service.HealthCheckResponse:
