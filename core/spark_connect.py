@@ -15,7 +15,7 @@ TOKEN = "spark.connect.authenticate.token"
 _ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
 _EVERYWHERE = re.compile(r"^(0\.0\.0\.0|\*|\[::\]):")
 _LOOPBACK = re.compile(r"^(127\.0\.0\.1|\[::1\]):")
-#: Waits of 0.05, 0.2, 0.8, 3.5 and 13 s for a server that went away. Spark's own 15 take ten minutes.
+#: Of one call, after 0.05, 0.2, 0.8, 3.5 and 13 s, when the server went away. Spark's own 15 take ten minutes.
 _RETRIES = 5
 
 
