@@ -8,6 +8,11 @@ local kept = redis.call('HMGET', key, 'tokens', 'at', 'rate', 'blocked')
 local tokens, at, rate = tonumber(kept[1] or ''), tonumber(kept[2] or ''), tonumber(kept[3] or '0')
 local blocked = tonumber(kept[4] or '0')
 local wait = 0
+-- A clock that was set back would refill nothing, and keep a block, for as long as it takes to catch up.
+local is_set_back = at ~= nil and now < at
+if is_set_back then
+  blocked = math.max(0, blocked - (at - now))
+end
 
 local function number(value)
   return string.format('%.17g', value)
@@ -43,7 +48,7 @@ else
 end
 
 -- Mostly nothing is written when nothing was taken: the refill can be worked out again from the older state.
-if wait == 0 or rate ~= tonumber(kept[3] or '0') then
+if wait == 0 or is_set_back or rate ~= tonumber(kept[3] or '0') then
   redis.call('HSET', key, 'blocked', number(blocked), 'rate', number(rate))
   if tokens then
     redis.call('HSET', key, 'tokens', number(tokens), 'at', number(at))
