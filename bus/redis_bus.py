@@ -22,7 +22,7 @@ from bus.limits import (
 )
 from bus.pending import PendingAppend, PendingNumbers
 from bus.replies import dense, stored
-from bus.routing import Router, shares
+from bus.routing import Router
 from bus.store import Argument, Store, pack, pack_script
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 
@@ -293,26 +293,15 @@ class RedisBus:
     ) -> list[GroupRecord]:
         self._touch(topic, group)
         order = self._router.rotated((topic, group), partitions, self.partitions(topic))
-        quotas = shares(max_records, len(order))
-        asked = [(p, quota) for p, quota in zip(order, quotas, strict=True) if quota]
-        if not asked:
+        if not order or max_records < 1:
             return []
-        replies = self._store.calls([_read_group(topic, p, group, consumer, quota) for p, quota in asked])
-        found: list[GroupRecord] = []
-        quiet = set()
-        for (partition, quota), reply in zip(asked, replies, strict=True):
-            records = self._offered(topic, partition, reply)
-            found += records
-            if len(records) < quota:
-                quiet.add(partition)
-        # What quiet partitions left over goes to the busy ones.
-        for partition in order:
-            if len(found) >= max_records:
-                break
-            if partition not in quiet:
-                reply = self._store.call(*_read_group(topic, partition, group, consumer, max_records - len(found)))
-                found += self._offered(topic, partition, reply)
-        return found
+        call = self._next_call()
+        reply = self._store.run("read_group", topic, group, consumer, max_records, *call, _CALL_SECONDS, *order)
+        return [
+            GroupRecord(record, 1)
+            for partition, entries in zip(reply[::2], reply[1::2], strict=True)
+            for record in stored(topic, int(partition), entries)
+        ]
 
     def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
         if not offsets:
@@ -505,12 +494,6 @@ class RedisBus:
         # One more for a pack whose first records are not wanted.
         return min(_MAX_ENTRIES, math.ceil(wanted) + (records > 1))
 
-    def _offered(self, topic: str, partition: int, reply: Any) -> list[GroupRecord]:
-        """Of an XREADGROUP on one stream."""
-        if not reply:
-            return []
-        return [GroupRecord(record, 1) for record in stored(topic, partition, reply[0][1])]
-
     def _claim(
         self, topic: str, partition: int, group: str, consumer: str, idle: str, waiting: Sequence[Any]
     ) -> list[GroupRecord]:
@@ -600,10 +583,6 @@ def _once_key(registry: str, name: str) -> str:
     if ":" in registry:
         raise BusError(f"a registry's name has no colon: {registry}")
     return f"cw:once:{registry}:{name}"
-
-
-def _read_group(topic: str, partition: int, group: str, consumer: str, count: int) -> tuple[str | int, ...]:
-    return ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", _log(topic, partition), ">")
 
 
 def _give_back(topic: str, group: str, offered: GroupRecord) -> tuple[str | int, ...]:

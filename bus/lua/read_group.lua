@@ -1,0 +1,66 @@
+-- Give new records of a topic to a consumer of a group.
+-- ARGV: topic, group, consumer, records at most, reader, call number of that reader, seconds to remember the call,
+--       then partitions, in the order in which they share.
+-- Reply: {partition, {entry, ...}, ...}; of a call that is repeated after a lost connection what its first run gave: nobody
+--        saw that, and it would come again only when its time is over.
+local topic, group, consumer, left = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local reader_key, number = 'cw:reader:' .. ARGV[5], ARGV[6]
+local reply, ranges = {}, {}
+
+local function stream(partition)
+  return 'cw:log:' .. topic .. ':' .. partition
+end
+
+local done = redis.call('GET', reader_key)
+if done then
+  local before = string.match(done, '^%d+')
+  if before == number then
+    for partition, first, last in string.gmatch(done, ' (%d+) (%S+) (%S+)') do
+      reply[#reply + 1] = partition
+      reply[#reply + 1] = redis.call('XRANGE', stream(partition), first, last)
+    end
+    return reply
+  elseif tonumber(before) > tonumber(number) then
+    -- Its reader gave it up long ago.
+    return reply
+  end
+end
+
+-- Whether there may be more.
+local function read(partition, count)
+  local found = redis.pcall('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', stream(partition), '>')
+  if not found or found.err then
+    return false, found
+  end
+  local entries = found[1][2]
+  left = left - #entries
+  reply[#reply + 1] = partition
+  reply[#reply + 1] = entries
+  ranges[#ranges + 1] = partition .. ' ' .. entries[1][1] .. ' ' .. entries[#entries][1]
+  return #entries == count
+end
+
+local partitions = #ARGV - 7
+local each, rest = math.floor(left / partitions), left % partitions
+local busy = {}
+for i = 1, partitions do
+  local count = each + (i <= rest and 1 or 0)
+  local is_busy, failure = count == 0, nil
+  if count > 0 then
+    is_busy, failure = read(ARGV[7 + i], count)
+  end
+  if failure then
+    return failure
+  end
+  busy[i] = is_busy
+end
+-- What quiet partitions left over goes to the busy ones.
+for i = 1, partitions do
+  if left > 0 and busy[i] then
+    read(ARGV[7 + i], left)
+  end
+end
+if #ranges > 0 then
+  redis.call('SET', reader_key, number .. ' ' .. table.concat(ranges, ' '), 'EX', ARGV[7])
+end
+return reply
