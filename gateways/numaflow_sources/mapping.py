@@ -33,6 +33,7 @@ _VENUE_FIRST = re.compile(r"([A-Z][A-Z0-9_]*):([^:]+)")
 _NS = 1_000_000_000
 #: A number below is in seconds, milliseconds, microseconds; else in nanoseconds. Each holds from 1973 on.
 _UNITS = ((Decimal(10) ** 11, _NS), (Decimal(10) ** 14, 10**6), (Decimal(10) ** 17, 10**3))
+_TIME_LIMIT = 1 << 63
 _MAX_REASON = 500
 
 Result = source.ReadResponse.Result
@@ -64,7 +65,7 @@ class PayloadMapping:
         """Raises InvalidRequest with a sentence that says what does not fit."""
         if self._paths is not None:
             return record_of(self.topic, self._tick(result, self._paths).SerializeToString())
-        headers = {**result.headers, "event_time_ns": str(result.event_time.ToNanoseconds())}
+        headers = {**result.headers, "event_time_ns": str(_event_ns(result))}
         key = ":".join(result.keys).encode() if result.keys else None
         return record_of(self.topic, result.payload, key=key, headers=headers)
 
@@ -76,7 +77,7 @@ class PayloadMapping:
             "reason": reason[:_MAX_REASON],
             "partition_id": str(result.offset.partition_id),
             "offset_hex": result.offset.offset.hex(),
-            "event_time_ns": str(result.event_time.ToNanoseconds()),
+            "event_time_ns": str(_event_ns(result)),
             "keys": json.dumps(list(result.keys)),
         }
         return Record(result.payload, key=self._name.encode(), headers=headers)
@@ -93,16 +94,19 @@ class PayloadMapping:
         for field in _REQUIRED:
             if found[field] is None:
                 raise InvalidRequest(f"the {field} is missing: the payload has no {paths[field]}")
-        offset = result.offset
+        offset, event_ns = result.offset, _event_ns(result)
+        is_time = 0 < event_ns < _TIME_LIMIT
+        if found["ts"] is None and not is_time:
+            raise InvalidRequest(f"the ts is missing, and the event time {event_ns} is no time")
         return cw.Tick(
             ticker=_ticker(found["ticker"]),
             # Of the offset, which is the same whenever the record comes again.
             trade_id=_trade_id(found["trade_id"]) or f"{self._name}:{offset.partition_id}:{_text(offset.offset)}",
-            timestamp=_nanoseconds(found["ts"]) if found["ts"] is not None else result.event_time.ToNanoseconds(),
+            timestamp=event_ns if found["ts"] is None else _nanoseconds(found["ts"]),
             price=_number("price", found["price"]),
             size=_number("size", found["size"]),
             side=_side(found["side"]),
-            received_at=result.event_time.ToNanoseconds(),
+            received_at=event_ns if is_time else 0,
         )
 
 
@@ -172,10 +176,15 @@ def _nanoseconds(value: Any) -> int:
     if isinstance(value, str) and not value.replace(".", "", 1).isdigit():
         return _of_iso(value)
     number = _decimal("ts", value)
-    if not 0 < number < 1 << 63:
+    if not 0 < number < _TIME_LIMIT:
         raise InvalidRequest(f"the ts {value!r} is no time")
     scale = next((scale for limit, scale in _UNITS if number < limit), 1)
     return int((number * scale).to_integral_value())
+
+
+def _event_ns(result: Result) -> int:
+    """Whatever the source says: one that has no time to tell may send the year 1, or what is no time at all."""
+    return int(result.event_time.seconds) * _NS + int(result.event_time.nanos)
 
 
 def _of_iso(text: str) -> int:

@@ -44,6 +44,10 @@ class ShakyBus(MemoryBus):
         if self.is_away:
             raise BusUnavailable("the store is away")
 
+    def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
+        self._check()
+        super().create_group(topic, group, at_end=at_end)
+
     def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
         self._check()
         self.acknowledged.append(len(offsets))

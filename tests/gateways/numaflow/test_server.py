@@ -7,12 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from core.errors import ConfigurationError
+from core.errors import BusUnavailable, ConfigurationError
 from core.settings_gateways import NumaflowSettings
 from gateways.numaflow.partitions import LOG
 from gateways.numaflow.server import NumaflowSource
 from protobuf import source_superset_pb2 as source
-from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, payloads, publish
+from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, payloads, publish
 from tests.gateways.numaflow.peer import SOT
 
 
@@ -92,12 +92,28 @@ async def test_a_store_that_is_away_is_told_by_status_and_loses_nothing(
     assert not gateway.problems()
 
 
-async def test_a_group_that_expired_is_made_anew(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
+async def test_a_group_that_expired_is_made_anew_by_the_next_read(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
     publish(bus, b"a")
     peer = connect(await serve())
-    assert payloads(await peer.read(5)) == [b"a"]
+    (a,) = await peer.read(5)
+    before = counted("candlewright_numaflow_groups_made_anew_total")
     bus.delete_group("t", "numaflow")
-    assert payloads(await connect(await serve("two")).read(5)) == [b"a"]
+    publish(bus, b"b")
+    # The client has the first one already.
+    (b,) = await peer.read(5)
+    assert b.payload == b"b"
+    assert counted("candlewright_numaflow_groups_made_anew_total") > before
+    await peer.ack(a.offset, b.offset)
+    assert await peer.pending() == 0
+
+
+async def test_without_the_bus_nothing_listens(bus: ShakyBus, serve: Serve, tmp_path: Path) -> None:
+    bus.is_away = True
+    with pytest.raises(BusUnavailable):
+        await serve()
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_group_may_begin_at_the_end(bus: ShakyBus, serve: Serve, connect: Connect) -> None:

@@ -87,6 +87,25 @@ def test_hostile_json_is_a_sentence(payload: bytes) -> None:
         mapping(price="p").record(result(b"1", payload))
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [(-62_135_596_800, 0), (2**62, 0), (1, -1), (1, 2 * NS), (10**11, 0)])
+def test_an_event_time_that_is_none_stops_nothing(seconds: int, nanos: int) -> None:
+    """The first one is what a source in Go sends that leaves the time out."""
+    fields = {"ticker": TICKER, "price": 1, "size": 1}
+    for topic, payload, paths in (
+        ("mine", b"any", {}),
+        ("ticks", json.dumps(fields | {"ts": 1_700_000_000}).encode(), {"ticker": "ticker"}),
+    ):
+        record = result(b"1", payload)
+        record.event_time.seconds, record.event_time.nanos = seconds, nanos
+        assert mapping(topic, **paths).record(record).value
+        assert mapping(topic, **paths).dead_letter(record, "no").headers["event_time_ns"] == str(seconds * NS + nanos)
+    untimed = result(b"1", json.dumps(fields).encode())
+    untimed.event_time.seconds, untimed.event_time.nanos = seconds, nanos
+    if not 0 < seconds * NS + nanos < 1 << 63:
+        with pytest.raises(InvalidRequest, match="event time"):
+            mapping(ticker="ticker").record(untimed)
+
+
 def test_an_id_and_a_side_come_from_the_payload_or_from_the_offset() -> None:
     assert (tick(trade_id=77).trade_id, tick(trade_id="x").trade_id) == ("77", "x")
     assert tick().trade_id == "s:3:9"
