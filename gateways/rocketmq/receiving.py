@@ -1,14 +1,11 @@
-"""Messages out: received by groups, each hidden for a time, and pulled by offset."""
+"""Messages out to groups, each hidden for a time, and what becomes of them."""
 
 import asyncio
 import itertools
 import time
-from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from bus.api import TopicPartition
 from bus.messaging import Claim, Delivery, Received, Settled
 from core.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.log import get_logger
@@ -17,26 +14,23 @@ from gateways.rocketmq import handles, messages, state
 from gateways.rocketmq.clients import Clients
 from gateways.rocketmq.filters import Filter, filter_of
 from gateways.rocketmq.lanes import Lane, Room
-from gateways.rocketmq.metrics import DEAD, DELIVERED, FAILURES, FILTERED, REDELIVERED, SETTLED, WAITING
+from gateways.rocketmq.metrics import DEAD, DELIVERED, FAILURES, FILTERED, REDELIVERED, SETTLED
 from gateways.rocketmq.names import dead_letter_topic, group_of, topic_of
+from gateways.rocketmq.pulling import first_since
 from gateways.rocketmq.sending import QUEUE, Sending
-from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Refused, common
+from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
+from gateways.rocketmq.waiting import MAX_BATCH, PATIENCE_SECONDS, REPLY_BYTES, Waiting
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
 log = get_logger()
 
-_MAX_BATCH = 256
-#: Of one reply, so that clients with gRPC's own limit of 4 MiB can take it; a larger message goes alone.
-_REPLY_BYTES = 3 << 20
 _MAX_HIDE_SECONDS = 12 * 3_600.0
 #: Of records that members of the group were given over another protocol.
 _OTHERS_SECONDS = 300.0
 #: How long a held call goes without a look where others may have settled or postponed something.
 _LOOK_SECONDS = 1.0
-#: And one without reason; partitions are watched for longer.
-_PATIENCE_SECONDS = 30.0
 _PAGE = 256
 _GONE_PAUSE_SECONDS = 0.2
 
@@ -47,27 +41,27 @@ class Receiving:
     """`store_host`: told to clients as the place where messages are kept."""
 
     def __init__(
-        self, settings: RocketMQSettings, store: Store, sending: Sending, clients: Clients, store_host: str
+        self,
+        settings: RocketMQSettings,
+        store: Store,
+        sending: Sending,
+        clients: Clients,
+        waiting: Waiting,
+        store_host: str,
     ) -> None:
         self._settings = settings
         self._store = store
         self._sending = sending
         self._clients = clients
+        self._waiting = waiting
         self._store_host = store_host
         self._turn = itertools.count()
         #: Groups that are known to exist; one that expires is made anew when that is found.
         self._joined: set[tuple[str, str]] = set()
-        self._waiting = 0
-        self._stopping = asyncio.Event()
         #: Kept so that they are not forgotten before they end.
         self._afterwork: set[asyncio.Task[None]] = set()
         self._acknowledging = Lane[Claim, Settled](lambda claims: store.run(store.queue.acknowledge, claims), Room())
-        #: Held calls in order, by topic, group and partition: an acknowledgement lets others follow.
-        self._in_order: Counter[tuple[str, str, int]] = Counter()
-        #: By client: what its held calls wait for.
-        self._arrived: dict[str, set[asyncio.Event]] = {}
 
-    # ---- groups
     async def receive(
         self, request: service.ReceiveMessageRequest, hold_seconds: float
     ) -> service.ReceiveMessageResponse:
@@ -81,12 +75,11 @@ class Receiving:
         await self.join(topic, group, request.consume_policy, request)
         hide = min(request.invisible_duration.ToMilliseconds() / 1_000, _MAX_HIDE_SECONDS)
         hide = hide if hide > 0 else self._settings.invisible_seconds
-        most = max(1, min(request.batch_size, _MAX_BATCH))
+        most = max(1, min(request.batch_size, MAX_BATCH))
         until = time.monotonic() + hold_seconds
         places = [(topic, partition) for partition in asked]
-        arrived = asyncio.Event()
-        followed = [(topic, group, partition) for partition in asked] if request.fifo_flag else []
-        with self._held(request.client_id, places, arrived, followed):
+        in_order_of = group if request.fifo_flag else None
+        with self._waiting.held(request.client_id, places, in_order_of) as arrived:
             while True:
                 if self._clients.is_gone(request.client_id):
                     # Nobody would answer to what it was given.
@@ -102,12 +95,12 @@ class Receiving:
                     self._later(self._undo(topic, group, found))
                     raise
                 left = until - time.monotonic()
-                if taken or left <= 0 or self._stopping.is_set():
+                if taken or left <= 0 or self._waiting.is_over:
                     break
                 if found:
                     # All of it was filtered: there may be more at once.
                     continue
-                pause = min(left, _PATIENCE_SECONDS) if due is None else min(left, due, _LOOK_SECONDS)
+                pause = min(left, PATIENCE_SECONDS) if due is None else min(left, due, _LOOK_SECONDS)
                 await set_within(arrived, pause)
         reply = service.ReceiveMessageResponse(common=common(), messages=taken)
         reply.delivery_timestamp.FromMilliseconds(round(time.time() * 1_000))
@@ -157,67 +150,11 @@ class Receiving:
         await self._bury(claim, max(request.delivery_attempt, claim.attempt), "forwarded")
         return service.ForwardMessageToDeadLetterQueueResponse(common=common())
 
-    # ---- by offset
-    async def offset(self, request: service.QueryOffsetRequest) -> service.QueryOffsetResponse:
-        topic, partition = await self._place(request.partition)
-        first, end = await self._bounds(topic, partition)
-        if request.policy == definition.BEGINNING:
-            found = first
-        elif request.policy == definition.END:
-            found = end
-        elif not request.HasField("time_point"):
-            raise Refused(INVALID_ARGUMENT, "the time_point is missing")
-        else:
-            wanted = request.time_point.ToMilliseconds()
-            found = await self._store.run(self._first_since, topic, partition, first, end, wanted)
-        return service.QueryOffsetResponse(common=common(), offset=found)
-
-    async def pull(self, request: service.PullMessageRequest, hold_seconds: float) -> service.PullMessageResponse:
-        topic, partition = await self._place(request.partition)
-        accepts = filter_of(request.filter_expression)
-        most = max(1, min(request.batch_size, _MAX_BATCH))
-        until = time.monotonic() + hold_seconds
-        at = request.offset
-        places = [(topic, partition)]
-        arrived = asyncio.Event()
-        with self._held(request.client_id, places, arrived):
-            while True:
-                self._store.watch(places, arrived)
-                first, end = await self._bounds(topic, partition)
-                reply = service.PullMessageResponse(common=common(), min_offset=first, max_offset=end)
-                if not first <= at <= end:
-                    reply.common.CopyFrom(common(OUT_OF_RANGE, f"offset {at} is not within {first} and {end}"))
-                    reply.next_offset = min(max(at, first), end)
-                    return reply
-                reply.next_offset = await self._page(topic, partition, at, most, accepts, request.partition, reply)
-                left = until - time.monotonic()
-                is_gone = self._clients.is_gone(request.client_id)
-                if reply.messages or left <= 0 or is_gone or self._stopping.is_set():
-                    return reply
-                if reply.next_offset > at:
-                    at = reply.next_offset
-                    continue
-                await set_within(arrived, min(left, _PATIENCE_SECONDS))
-
-    def look_again(self, client_id: str) -> None:
-        """Let the held calls of a client see that it has gone."""
-        for arrived in self._arrived.get(client_id, ()):
-            arrived.set()
-
-    def stop(self) -> None:
-        """Answer the calls that are held."""
-        self._stopping.set()
-        self._store.nudge_all()
-
     async def drain(self) -> None:
         if self._afterwork:
             await asyncio.wait(self._afterwork, timeout=5.0)
 
-    @property
-    def waiting(self) -> int:
-        return self._waiting
-
-    # ---- inside: groups
+    # ---- inside
     async def _look(
         self,
         topic: str,
@@ -294,7 +231,7 @@ class Receiving:
                 await self._bury(claim, delivery.attempt - 1, "never_answered")
                 continue
             size += message.ByteSize()
-            if back or (taken and size > _REPLY_BYTES):
+            if back or (taken and size > REPLY_BYTES):
                 back.append(delivery)
                 continue
             system = message.system_attribute
@@ -368,13 +305,13 @@ class Receiving:
         if outcome is Settled.UNKNOWN:
             raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
         # In order, what follows may go now; postponed, it may be due before those who wait look again.
-        if what == "nack" or self._in_order[claim[:3]]:
+        if what == "nack" or self._waiting.is_in_order(claim.topic, claim.group, claim.partition):
             self._store.nudge([(claim.topic, claim.partition)])
 
     def _pass_over(self, topic: str, group: str, since_ms: int) -> None:
         """Let a new group begin with the first record at or after a time."""
         for partition, bounds in enumerate(self._store.bus.state(topic)):
-            start = self._first_since(topic, partition, bounds.first, bounds.end, since_ms)
+            start = first_since(self._store.bus, topic, partition, bounds.first, bounds.end, since_ms)
             at = bounds.first
             while at < start:
                 found = self._store.bus.read_group(
@@ -406,97 +343,6 @@ class Receiving:
         except BusError as error:
             FAILURES.labels("give_back").inc()
             log.warning("rocketmq_give_back_failed", topic=topic, group=group, error=str(error))
-
-    # ---- inside: by offset
-    async def _place(self, partition: definition.Partition) -> TopicPartition:
-        topic = topic_of(partition.topic)
-        await self._sending.partitions(topic)
-        count = await self._store.run(self._store.bus.create_topic, topic)
-        if not 0 <= partition.id < count:
-            raise Refused(NOT_FOUND, f"topic {topic} has no partition {partition.id}: there are {count}")
-        return topic, partition.id
-
-    async def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        bounds = (await self._store.run(self._store.bus.state, topic))[partition]
-        return bounds.first, bounds.end
-
-    def _first_since(self, topic: str, partition: int, first: int, end: int, wanted_ms: int) -> int:
-        low, high = first, end
-        while low < high:
-            middle = (low + high) // 2
-            try:
-                (record,) = self._store.bus.read(topic, partition, middle, max_records=1)
-            except OffsetOutOfRange as error:
-                # Trimmed meanwhile.
-                low = max(low, error.first)
-                continue
-            low, high = (middle + 1, high) if record.timestamp_ms < wanted_ms else (low, middle)
-        return low
-
-    async def _page(
-        self,
-        topic: str,
-        partition: int,
-        at: int,
-        most: int,
-        accepts: Filter,
-        resource: definition.Partition,
-        reply: service.PullMessageResponse,
-    ) -> int:
-        """Put messages into `reply`; the offset behind the last one looked at."""
-        size = 0
-        try:
-            records = await self._store.run(
-                self._store.bus.read, topic, partition, at, max_records=_PAGE, max_bytes=2 * _REPLY_BYTES
-            )
-        except OffsetOutOfRange:
-            # Trimmed between the two looks; the next one says so.
-            return at
-        for record in records:
-            message = messages.from_record(record, resource.topic, self._store_host)
-            if accepts(message):
-                size += message.ByteSize()
-                if reply.messages and size > _REPLY_BYTES:
-                    break
-                reply.messages.append(message)
-                DELIVERED.inc()
-            else:
-                FILTERED.inc()
-            at = record.offset + 1
-            if len(reply.messages) == most:
-                break
-        return at
-
-    # ---- inside: holding
-    @contextmanager
-    def _held(
-        self,
-        client_id: str,
-        places: Sequence[TopicPartition],
-        arrived: asyncio.Event,
-        followed: Sequence[tuple[str, str, int]] = (),
-    ) -> Iterator[None]:
-        """While a call waits for `arrived`, which is set by news of `places`. Raises Refused when too many wait."""
-        if self._waiting >= self._settings.max_waiting_polls:
-            raise Refused(RESOURCE_EXHAUSTED, f"{self._waiting} calls wait already")
-        self._waiting += 1
-        WAITING.set(self._waiting)
-        self._in_order.update(followed)
-        own = self._arrived.setdefault(client_id, set())
-        own.add(arrived)
-        try:
-            yield
-        finally:
-            self._store.unwatch(places, arrived)
-            own.discard(arrived)
-            if not own:
-                self._arrived.pop(client_id, None)
-            for place in followed:
-                self._in_order[place] -= 1
-                if not self._in_order[place]:
-                    del self._in_order[place]
-            self._waiting -= 1
-            WAITING.set(self._waiting)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

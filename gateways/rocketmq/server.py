@@ -18,10 +18,12 @@ from gateways.rocketmq.certificate import key_and_certificate
 from gateways.rocketmq.clients import Clients
 from gateways.rocketmq.endpoints import host_and_port, reachable
 from gateways.rocketmq.metrics import FAILURES
+from gateways.rocketmq.pulling import Pulling
 from gateways.rocketmq.receiving import Receiving
 from gateways.rocketmq.sending import Sending
 from gateways.rocketmq.service import Service
 from gateways.rocketmq.store import Store
+from gateways.rocketmq.waiting import Waiting
 from gateways.service import handlers_of
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
@@ -62,10 +64,15 @@ class RocketMQGateway:
         self._store = Store(bus, messaging_of(bus))
         self._sending = Sending(settings, self._store, partitions)
         self._clients = Clients(settings, self._store)
-        self._receiving = Receiving(settings, self._store, self._sending, self._clients, self._hosts[0])
+        self._waiting = Waiting(self._store, settings.max_waiting_polls)
+        shared = self._store, self._sending, self._clients, self._waiting, self._hosts[0]
+        self._receiving = Receiving(settings, *shared)
+        self._pulling = Pulling(*shared)
 
     async def start(self) -> None:
-        behaviours = Service(self._settings, self._sending, self._receiving, self._clients).behaviours()
+        behaviours = Service(
+            self._settings, self._sending, self._receiving, self._pulling, self._clients, self._waiting
+        ).behaviours()
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(
             [handlers_of(service.DESCRIPTOR.services_by_name["MessagingService"], behaviours)]
@@ -86,7 +93,7 @@ class RocketMQGateway:
 
     async def stop(self) -> None:
         self._store.stop_watching()
-        self._receiving.stop()
+        self._waiting.stop()
         self._clients.answer_all()
         await self._server.stop(_GRACE_SECONDS)
         for task in self._tasks:
@@ -104,7 +111,7 @@ class RocketMQGateway:
             "address": f"{self._host}:{self._port}",
             "tls": self._settings.tls,
             "clients": self._clients.count,
-            "waiting_polls": self._receiving.waiting,
+            "waiting_polls": self._waiting.count,
         }
 
     def _listen(self) -> int:

@@ -15,6 +15,7 @@ from gateways.rocketmq.clients import MAX_COMMAND_SECONDS, Clients, describe
 from gateways.rocketmq.endpoints import endpoints_of
 from gateways.rocketmq.metrics import CALL_SECONDS, CALLS, FAILURES
 from gateways.rocketmq.names import BROKER, group_of, is_writable, topic_of
+from gateways.rocketmq.pulling import Pulling
 from gateways.rocketmq.receiving import Receiving
 from gateways.rocketmq.sending import Sending
 from gateways.rocketmq.status import (
@@ -29,6 +30,7 @@ from gateways.rocketmq.status import (
     common,
     name_of,
 )
+from gateways.rocketmq.waiting import Waiting
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
@@ -42,11 +44,21 @@ _MAX_ID_CHARACTERS = 1_024
 
 
 class Service:
-    def __init__(self, settings: RocketMQSettings, sending: Sending, receiving: Receiving, clients: Clients) -> None:
+    def __init__(
+        self,
+        settings: RocketMQSettings,
+        sending: Sending,
+        receiving: Receiving,
+        pulling: Pulling,
+        clients: Clients,
+        waiting: Waiting,
+    ) -> None:
         self._settings = settings
         self._sending = sending
         self._receiving = receiving
+        self._pulling = pulling
         self._clients = clients
+        self._waiting = waiting
 
     def behaviours(self) -> Mapping[str, Callable[..., Awaitable[Any]]]:
         """By method, as `gateways.service.handlers_of` takes them."""
@@ -67,7 +79,7 @@ class Service:
                 service.EndTransactionResponse,
                 lambda request, _: self._sending.end_transaction(request),
             ),
-            "QueryOffset": (service.QueryOffsetResponse, lambda request, _: self._receiving.offset(request)),
+            "QueryOffset": (service.QueryOffsetResponse, lambda request, _: self._pulling.offset(request)),
             "PullMessage": (service.PullMessageResponse, self._pull),
             "PollCommand": (service.PollCommandResponse, self._poll),
             "ReportThreadStackTrace": (service.ReportThreadStackTraceResponse, self._stack_trace),
@@ -171,7 +183,7 @@ class Service:
         self, request: service.NotifyClientTerminationRequest, _: Context
     ) -> service.NotifyClientTerminationResponse:
         reply = await self._clients.terminate(request)
-        self._receiving.look_again(request.client_id)
+        self._waiting.look_again(request.client_id)
         return reply
 
     async def _health(self, request: service.HealthCheckRequest, _: Context) -> service.HealthCheckResponse:
@@ -189,7 +201,7 @@ class Service:
 
     async def _pull(self, request: service.PullMessageRequest, context: Context) -> service.PullMessageResponse:
         hold = self._hold_seconds(context, request.await_time.ToMilliseconds() / 1_000, self._settings.poll_max_seconds)
-        return await self._receiving.pull(request, hold)
+        return await self._pulling.pull(request, hold)
 
     async def _poll(self, request: service.PollCommandRequest, context: Context) -> service.PollCommandResponse:
         return await self._clients.poll(request, self._hold_seconds(context, 0.0, MAX_COMMAND_SECONDS))
