@@ -1,4 +1,4 @@
-"""Two Kafka-Pixy gateways on one bus, killed in turn under producers and consumers that use both."""
+"""Two Kafka-Pixy gateways, killed under producers and consumers that use both: in turn, and one together with Redis."""
 
 import itertools
 import os
@@ -59,11 +59,16 @@ class Gateway:
 
 
 @pytest.fixture
-def bus(tmp_path: Path) -> Iterator[RedisBus]:
-    with EmbeddedRedis(tmp_path / "redis", fsync="no") as server:
-        found = RedisBus(server.url)
-        yield found
-        found.close()
+def redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    with EmbeddedRedis(tmp_path / "redis", fsync="always") as server:
+        yield server
+
+
+@pytest.fixture
+def bus(redis: EmbeddedRedis) -> Iterator[RedisBus]:
+    found = RedisBus(redis.url)
+    yield found
+    found.close()
 
 
 class Users:
@@ -126,7 +131,7 @@ class Users:
                 self.acknowledged.add(place)
 
 
-def test_gateways_that_are_killed_lose_and_invent_nothing(bus: RedisBus) -> None:
+def test_gateways_and_a_bus_that_are_killed_lose_and_invent_nothing(redis: EmbeddedRedis, bus: RedisBus) -> None:
     bus.create_group(TOPIC, GROUP, at_end=True)
     gateways = [Gateway(bus.url) for _ in range(2)]
     users = Users([gateway.address for gateway in gateways])
@@ -136,9 +141,12 @@ def test_gateways_that_are_killed_lose_and_invent_nothing(bus: RedisBus) -> None
     try:
         for thread in threads:
             thread.start()
-        for number, gateway in enumerate(gateways, start=1):
+        for number, gateway in enumerate((*gateways, gateways[0]), start=1):
             wait_until(partial(users.have_confirmed, MESSAGES // 4 * number))
             gateway.kill()
+            if number == 3:
+                redis.kill()
+                redis.start()
             gateway.start()
         # The time for acknowledgements is five minutes: what the killed ones held must not wait for it.
         wait_until(lambda: users.have_confirmed(MESSAGES) and users.acknowledged >= users.confirmed.keys())
