@@ -4,30 +4,33 @@ from core import metrics
 
 _PREFIX = "candlewright_broker"
 
+#: Whole names, so that whoever searches for one that he saw finds it.
 _NOTES = {
-    "bad_frame": "frames refused as malformed",
-    "broker_paused": "pauses of this process that were longer than half a lease",
-    "cancel_of_unknown": "cancellations of requests that are unknown or finished",
-    "connection_lost": "connections that became unreachable",
-    "dispatch_undeliverable": "jobs that could not be delivered and were queued again",
-    "duplicate_request": "requests read twice",
-    "fenced_frame": "frames dropped because their connection does not hold the job",
-    "final_of_running": "final notifications of requests that were still running here",
-    "frame_dropped": "frames to ingestors that could not be sent",
-    "job_adopted": "jobs taken over from an earlier run",
-    "job_failed": "jobs that ended without a result",
-    "job_rejected": "jobs that an ingestor did not take or lost",
-    "job_retried": "pieces queued again",
-    "job_taken_over": "adopted jobs that an ingestor named again",
-    "late_frame": "frames dropped because they came after their job was called complete",
-    "lease_lost": "jobs whose ingestor fell silent",
-    "piece_poisoned": "pieces given up after too many failures",
-    "record_skipped": "records of the bus that cannot be read",
-    "ticks_without_job": "frames of ticks dropped because their ticker has no job",
+    "candlewright_broker_bad_frame_total": "frames refused as malformed",
+    "candlewright_broker_broker_paused_total": "pauses of this process that were longer than half a lease",
+    "candlewright_broker_cancel_of_unknown_total": "cancellations of requests that are unknown or finished",
+    "candlewright_broker_connection_lost_total": "connections that became unreachable",
+    "candlewright_broker_dispatch_undeliverable_total": "jobs that could not be delivered and were queued again",
+    "candlewright_broker_duplicate_request_total": "requests read twice",
+    "candlewright_broker_fenced_frame_total": "frames dropped because their connection does not hold the job",
+    "candlewright_broker_final_of_running_total": "final notifications of requests that were still running here",
+    "candlewright_broker_frame_dropped_total": "frames to ingestors that could not be sent",
+    "candlewright_broker_job_adopted_total": "jobs taken over from an earlier run",
+    "candlewright_broker_job_failed_total": "jobs that ended without a result",
+    "candlewright_broker_job_rejected_total": "jobs that an ingestor did not take or lost",
+    "candlewright_broker_job_retried_total": "pieces queued again",
+    "candlewright_broker_job_taken_over_total": "adopted jobs that an ingestor named again",
+    "candlewright_broker_late_frame_total": "frames dropped because they came after their job was called complete",
+    "candlewright_broker_lease_lost_total": "jobs whose ingestor fell silent",
+    "candlewright_broker_piece_poisoned_total": "pieces given up after too many failures",
+    "candlewright_broker_record_skipped_total": "records of the bus that cannot be read",
+    "candlewright_broker_ticks_without_job_total": "frames of ticks dropped because their ticker has no job",
 }
 
+#: By what `broker.commands.Note` calls it.
 NOTES = {
-    what: metrics.Counter(f"{_PREFIX}_{what}_total", text, registry=metrics.REGISTRY) for what, text in _NOTES.items()
+    name.removeprefix(f"{_PREFIX}_").removesuffix("_total"): metrics.Counter(name, text, registry=metrics.REGISTRY)
+    for name, text in _NOTES.items()
 }
 
 BUS_RETRIES = metrics.Counter(f"{_PREFIX}_bus_retries_total", "bus calls tried again", registry=metrics.REGISTRY)
