@@ -58,6 +58,7 @@ class KafkaPixy:
         self._bus = bus
         self._instances = Instances(bus)
         self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._by_topic: dict[str, set[Consumer]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._produce_bytes = 0
         self._problem = ""
@@ -149,6 +150,10 @@ class KafkaPixy:
         while True:
             oldest = time.monotonic() - _LINE_SECONDS
             ending = [place for place, own in self._consumers.items() if own.is_idle and own.used_at < oldest]
+            for topic, group in ending:
+                self._by_topic[topic].discard(self._consumers[topic, group])
+                if not self._by_topic[topic]:
+                    del self._by_topic[topic]
             await asyncio.gather(*(self._consumers.pop(place).close() for place in ending))
             self._watch()
             metrics.LINES.set(len(self._consumers))
@@ -156,15 +161,14 @@ class KafkaPixy:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _watch(self) -> None:
-        self._arrivals.watch(frozenset(topic for topic, _ in self._consumers))
+        self._arrivals.watch(frozenset(self._by_topic))
 
     def _tell(self, topic: str) -> None:
         self._loop.call_soon_threadsafe(self._arrived, topic)
 
     def _arrived(self, topic: str) -> None:
-        for place, consumer in self._consumers.items():
-            if place[0] == topic:
-                consumer.arrived()
+        for consumer in self._by_topic.get(topic, ()):
+            consumer.arrived()
 
     # ---- the three methods
     async def _produce(self, request: pixy.ProdRq) -> pixy.ProdRs:
@@ -260,6 +264,7 @@ class KafkaPixy:
                 raise _Refused(Code.RESOURCE_EXHAUSTED, "too many groups are served; try again later")
             found = Consumer(self._bus, self._calls, topic, group, self._settings, self._instances)
             self._consumers[topic, group] = found
+            self._by_topic.setdefault(topic, set()).add(found)
             self._watch()
         return found
 
