@@ -22,8 +22,11 @@ from venues.grid import SECOND, open_containing
 
 __all__ = ["Ohlc", "make"]
 
-_NEVER = -(1 << 62)
+#: Before any time of a point.
+_NEVER = -(1 << 70)
 _MAX_PERIOD_SECONDS = 366 * 86_400
+#: Of what is before it the bar may open before all times that there are.
+_EARLIEST = -(1 << 63) + _MAX_PERIOD_SECONDS * SECOND
 #: Trades of a group that are kept one by one before they are put into partial bars.
 _FOLDED = 4_096
 _LENGTH = struct.Struct("<I")
@@ -69,6 +72,13 @@ class _Group:
     orders: list[int] = field(default_factory=list)
     prices: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
+
+    def add(self, time_ns: int, price: float, size: float) -> None:
+        self.times.append(time_ns)
+        self.orders.append(self.count)
+        self.prices.append(price)
+        self.sizes.append(size)
+        self.count += 1
 
     def fold(self, period_seconds: int) -> None:
         """The trades kept one by one become part of the partial bars."""
@@ -133,11 +143,7 @@ class Ohlc:
             group.forming[open_time] = _Forming(tags, open_time <= group.hole_end)
         elif tags != bar.tags:
             bar.tags = dict(tags.items() & bar.tags.items())
-        group.times.append(time_ns)
-        group.orders.append(group.count)
-        group.prices.append(trade[0])
-        group.sizes.append(trade[1])
-        group.count += 1
+        group.add(time_ns, *trade)
         if len(group.times) >= _FOLDED:
             group.fold(self.period_seconds)
         if time_ns > group.watermark:
@@ -158,11 +164,7 @@ class Ohlc:
             bar = group.forming.setdefault(open_time, _Forming(dict(point.tags), False))
             bar.tags = dict(point.tags.items() & bar.tags.items())
             bar.is_partial = open_time + self.period_seconds * SECOND > batch.end.tmax
-            group.times.append(point.time)
-            group.orders.append(group.count)
-            group.prices.append(trade[0])
-            group.sizes.append(trade[1])
-            group.count += 1
+            group.add(point.time, *trade)
         points = [response.point for response in self._close(group, None)]
         for point in points:
             point.group = batch.end.group
@@ -193,7 +195,10 @@ class Ohlc:
         price, size = number_of(field_of(point, self.price)), number_of(volume)
         if volume is None and not self.needs_volume:
             size = 0.0
-        if price is None or size is None or not math.isfinite(price) or not math.isfinite(size) or size < 0:
+        if (
+            price is None or size is None or not math.isfinite(price) or not 0 <= size < math.inf
+            or point.time < _EARLIEST
+        ):  # fmt: skip
             self.counts["skipped"] += 1
             return None
         return price, size

@@ -15,8 +15,6 @@ __all__ = ["FunctionKind", "MakeFunction", "Refused", "Session", "info_of"]
 _VERSION = 1
 #: Version, and a checksum of what follows.
 _HEAD = struct.Struct("<BI")
-#: What reading a state of other code or of broken bytes may raise.
-_UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OverflowError, struct.error)
 
 
 #: A daemon that waits for the answer to init, or has not yet read a refusal, may ask for a snapshot.
@@ -149,7 +147,9 @@ class Session:
         self.say("initialised", task=request.init.taskID, node=request.init.nodeID)
 
     def _restore(self, function: Function, snapshot: bytes) -> None:
-        """Never a failure: one would end the task at each of its starts until somebody deletes it."""
+        """Never a failure: one would end the task at each of its starts until somebody deletes it. A state that other
+        code has made may be unreadable in any way.
+        """
         if not snapshot:
             return
         try:
@@ -160,8 +160,8 @@ class Session:
             if zlib.crc32(state) != checksum:
                 raise ValueError("it is damaged")
             function.restore(state)
-        except _UNREADABLE as error:
-            self.say("snapshot_not_used", bytes=len(snapshot), reason=str(error))
+        except Exception as error:  # See above.
+            self.say("snapshot_not_used", bytes=len(snapshot), reason=f"{type(error).__name__}: {error}")
             function.restore(None)
 
     def _take(self, points: list[Point]) -> list[Response]:

@@ -1,6 +1,7 @@
 """Result rows of a trigger as the points that its function takes, and the points that come back as its events."""
 
 import json
+import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,9 @@ def _cell(told: tuple[str, Value] | None, kind: str) -> bytes:
     if told is None:
         return value_columns.NULL
     value = told[1]
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON, and SQL as triggers have it, know no such number.
+        return value_columns.NULL
     if kind == "BOOLEAN":
         return value_columns.booleans(np.array([value]))[0]
     if kind == "BIGINT":

@@ -103,6 +103,13 @@ def test_points_without_a_usable_price_or_volume_are_skipped() -> None:
     assert function.finish() == []
 
 
+@pytest.mark.parametrize("time", [-(1 << 63), -(1 << 62), -1, (1 << 63) - 1])
+def test_points_of_absurd_times_are_bars_or_skipped_and_no_failure(time: int) -> None:
+    function = _minutes()
+    bars = _bars(function.take([_trade(time, 1.0), _trade(0, 2.0)]) + function.finish())
+    assert len(bars) + function.counts["skipped"] + function.counts["late"] == 2
+
+
 def test_integers_are_prices_too_and_a_volume_that_nobody_asked_for_may_be_missing() -> None:
     function = _minutes()
     function.take([point(0, {"price": 7}, symbol="BTC")])

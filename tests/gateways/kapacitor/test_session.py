@@ -44,6 +44,8 @@ class _Counting:
 
     def restore(self, state: bytes | None) -> None:
         self.restored.append(state)
+        if state == b"broken":
+            raise OSError("what libraries raise")
         self.counts["points"] = 0 if state is None else int(state)
 
 
@@ -109,8 +111,9 @@ def test_function_without_a_state_gives_an_empty_snapshot() -> None:
         b"\x01" + bytes(4) + b"5",
         b"x",
         b"\x01" + zlib.crc32(b"five").to_bytes(4, "little") + b"five",
+        b"\x01" + zlib.crc32(b"broken").to_bytes(4, "little") + b"broken",
     ],
-    ids=["unknown version", "damaged", "too short", "not understood"],
+    ids=["unknown version", "damaged", "too short", "not understood", "not readable"],
 )
 def test_snapshot_that_cannot_be_read_gives_a_fresh_state_and_never_a_failure(state: bytes) -> None:
     session, function = _session()

@@ -1,0 +1,54 @@
+"""What a trigger's function puts out, as events."""
+
+from protobuf.ingestor_pb2 import CEPTriggerEvent
+from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point
+from tests.triggers.trigger_records import rows
+from triggers.udf.points import point_request
+from triggers.udf.rows import FunctionInput, fired_by, requests_of
+from triggers.udf.use import Output
+
+
+def _events(*outputs: Output) -> list[CEPTriggerEvent]:
+    return [CEPTriggerEvent.FromString(event.value) for event in fired_by(outputs, "t", 1, "q/7")]
+
+
+def test_point_is_an_event_with_its_time_tags_and_fields() -> None:
+    point = Point(time=5, tags={"ticker": "A", "side": "tag"}, fieldsString={"side": "field"}, fieldsBool={"ok": True})
+    point.fieldsInt["n"] = -(1 << 63)
+    point.fieldsDouble.update(x=1.5, bad=float("nan"), huge=float("inf"))
+    (event,) = _events(Output([point]))
+    assert rows(event) == [
+        {"time": 5, "bad": None, "huge": None, "n": -(1 << 63), "ok": True, "side": "field", "ticker": "A", "x": 1.5}
+    ]
+    assert (event.timestamp, event.context["ticker"], event.context["match_number"]) == (5, "A", "0")
+
+
+def test_events_of_a_batch_are_told_apart_and_are_the_same_again() -> None:
+    outputs = [Output([Point(time=1)]), Output([Point(time=1)])]
+    first, second = ([event.context["event_id"] for event in _events(*outputs)] for _ in range(2))
+    assert first == second
+    assert len(set(first)) == 2
+
+
+def test_columns_of_several_types_are_texts_and_numbers_doubles() -> None:
+    points = [
+        Point(time=-1, fieldsInt={"a": 1, "b": 2}),
+        Point(time=3, fieldsDouble={"a": 0.5}, fieldsString={"b": "x", "time": "field"}),
+    ]
+    (event,) = _events(
+        Output(points, BeginBatch(), EndBatch(tags={"ticker": "A"})), Output([], BeginBatch(), EndBatch())
+    )
+    assert rows(event) == [
+        {"a": 1.0, "b": "2", "ticker": "A", "time": "-1"},
+        {"a": 0.5, "b": "x", "ticker": "A", "time": "field"},
+    ]
+    assert event.context["ticker"] == "A"
+
+
+def test_input_keeps_what_it_says_on_its_way() -> None:
+    frames = b"frames\x00"
+    before = FunctionInput("t", 3, {"udf": "f", "udf.x": "'ü'"}, frames)
+    assert FunctionInput.of("t", 3, before.content()) == before
+    assert FunctionInput.of("t", 3, FunctionInput("t", 3, {}).content()).is_end
+    assert requests_of(b"", EdgeType.BATCH) == []
+    assert point_request(1, "n", [], {}, {}).point.group == ""
