@@ -202,7 +202,7 @@ class LivePartition:
                 if self._wishes.get(mark.ticker, _NOTHING).periods - set(mark.wanted.period_seconds):
                     # Bars that were final before are wanted still.
                     self._take(output)
-                self._want(mark.ticker, mark.wanted)
+                self.want(mark.ticker, mark.wanted)
             case "covered":
                 for maker in self.makers:
                     maker.start(mark.ticker, mark.covered.from_time)
@@ -246,16 +246,15 @@ class LivePartition:
         if not open_gaps:
             del self._gaps[ticker]
 
-    def _want(self, ticker: str, wanted: records.Wanted) -> None:
+    def want(self, ticker: str, wanted: records.Wanted) -> None:
+        """What is wanted of the trades that are counted from now on."""
         had_seconds = self._wants_seconds(ticker)
         self._wishes[ticker] = _Wishes(wanted.ticks, frozenset(wanted.period_seconds))
-        if self._wants_seconds(ticker) and not had_seconds:
+        minutes = self.makers[0]
+        if self._wants_seconds(ticker) and not had_seconds and ticker in minutes.tickers:
             # Earlier trades were not given to this maker.
-            minutes = self.makers[0]
-            since = minutes.clock(ticker) + 1
-            if ticker in minutes.tickers:
-                since = max(since, minutes.states[minutes.tickers.index(ticker)].covered_from)
-            self.makers[1].start(ticker, since)
+            covered_from = minutes.states[minutes.tickers.index(ticker)].covered_from
+            self.makers[1].start(ticker, max(minutes.clock(ticker) + 1, covered_from))
         for period in wanted.period_seconds:
             self.makers[0 if period % 60 == 0 else 1].add_period(period)
 

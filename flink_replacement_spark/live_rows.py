@@ -16,12 +16,14 @@ from bars.aggregate import NO_QUOTE_VOLUME, NO_TRADE_COUNT
 from bars.maker import MadeBars
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
+from bus.api import partition_of
 from flink_replacement_spark.bus_source import worker_bus
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
 from flink_replacement_spark.live_results import SOURCES, results_of
 from flink_replacement_spark.live_source import records_of
 from flink_replacement_spark.live_state import StateStore
 from protobuf import bar_columns
+from protobuf import records_pb2 as records
 from protobuf.candlewright_pb2 import OHLCV
 
 __all__ = ["process"]
@@ -59,7 +61,7 @@ def _run(
     partition = ranges[0].column("partition")[0].as_py()
     bus = worker_bus(url)
     store = StateStore(bus, query_id)
-    live = _resume(store, query_id, partition, batch_id, lateness_ns, horizon_ns)
+    live = _resume(store, query_id, partition, batch_id) or _begin(bus, partition, ranges, lateness_ns, horizon_ns)
     before = live.duplicates, live.too_late
     output = _output(live, url, ranges)
     with ThreadPoolExecutor(1) as publisher:
@@ -77,16 +79,30 @@ def _run(
 _CACHE: dict[tuple[str, int], tuple[int, LivePartition]] = {}
 
 
-def _resume(
-    store: StateStore, query_id: str, partition: int, batch_id: int, lateness_ns: int, horizon_ns: int
+def _begin(
+    bus: Bus, partition: int, ranges: Sequence[pa.RecordBatch], lateness_ns: int, horizon_ns: int
 ) -> LivePartition:
+    """Of a partition without a state. A query whose checkpoint was lost has read what is wanted of tickers since then:
+    the broker keeps it in a table.
+    """
+    live = LivePartition(lateness_ns, horizon_ns)
+    marks = [row["first"] for batch in ranges for row in batch.to_pylist() if row["tag"] == 1]
+    if 0 not in marks:
+        partitions = bus.partitions(bus_topics.TICKS)
+        for ticker, wanted in bus.items(bus_topics.TABLE_WANTED).items():
+            if partition_of(ticker.encode(), partitions) == partition:
+                live.want(ticker, records.Wanted.FromString(wanted))
+    return live
+
+
+def _resume(store: StateStore, query_id: str, partition: int, batch_id: int) -> LivePartition | None:
     base = store.base_of(partition, batch_id)
     # Taken out: a state that a failed batch has changed must not be met again.
     cached = _CACHE.pop((query_id, partition), None)
     if cached is not None and cached[0] == base:
         return cached[1]
     stored = store.load(partition, base)
-    return LivePartition(lateness_ns, horizon_ns) if stored is None else LivePartition.load(stored)
+    return None if stored is None else LivePartition.load(stored)
 
 
 def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch]) -> LiveOutput:

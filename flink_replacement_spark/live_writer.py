@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential_jitter
 from tenacity.nap import sleep_using_event
 
@@ -21,13 +22,25 @@ from core.errors import CandlewrightError
 from core.log import get_logger
 from flink_replacement_spark.history_writer import Merger
 from flink_replacement_spark.live_results import LiveResults
-from iceberg import GAPS, OHLC, TICKS, append_or_find, compare_candles, is_committed, load_table, scan_series
+from iceberg import (
+    GAPS,
+    OHLC,
+    TICKS,
+    append_or_find,
+    compare_candles,
+    is_committed,
+    load_table,
+    scan_series,
+    scan_trade_ids,
+)
 from protobuf import records_pb2 as records
 
 __all__ = ["LiveHealth", "LiveWriter"]
 
 log = get_logger()
 
+#: Where a checkpoint was lost, these may take what the query before them has stored.
+_FIRST_BATCHES = 8
 _SIDES = pa.array(["unknown", "buy", "sell"])
 
 _BARS = metrics.Counter("candlewright_spark_bars_total", "Bars published.", ["kind"], registry=metrics.REGISTRY)
@@ -93,7 +106,7 @@ class LiveWriter:
             if results.bars.num_rows:
                 self._upsert_bars(_table_rows(results.bars), summary)
             if results.ticks.num_rows:
-                self._append_ticks(results.ticks, summary)
+                self._append_ticks(results.ticks, summary, may_repeat=batch_id < _FIRST_BATCHES)
             if results.gaps:
                 self._upsert_gaps(results.gaps)
 
@@ -113,9 +126,11 @@ class LiveWriter:
         elif difference.new.num_rows and not is_committed(table, summary):
             append_or_find(table, difference.new, summary)
 
-    def _append_ticks(self, ticks: pa.Table, summary: dict[str, str]) -> None:
+    def _append_ticks(self, ticks: pa.Table, summary: dict[str, str], *, may_repeat: bool) -> None:
         table = load_table(self._catalog, TICKS)
         if is_committed(table, summary):
+            return
+        if may_repeat and not (ticks := _not_stored(table, ticks)).num_rows:
             return
         time_ns = ticks["time_ns"].to_numpy()
         columns = {
@@ -183,6 +198,16 @@ def _table_rows(bars: pa.Table) -> pa.Table:
         "updated_at": _microseconds(np.full(rows, time.time_ns())),
     }
     return _shaped(columns, OHLC.arrow_schema)
+
+
+def _not_stored(table: Table, ticks: pa.Table) -> pa.Table:
+    bounds = pc.min_max(ticks["time_ns"]).as_py()
+    found = scan_trade_ids(table, ticks["ticker"].unique().to_pylist(), bounds["min"], bounds["max"] + 1)
+    asked, known = (
+        pc.binary_join_element_wise(rows["ticker"].cast(pa.string()), rows["trade_id"].cast(pa.string()), "\n")
+        for rows in (ticks, found)
+    )
+    return ticks.filter(pc.invert(pc.is_in(asked, value_set=known.combine_chunks())))
 
 
 def _shaped(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:

@@ -20,6 +20,7 @@ from iceberg.read import (
     read_ticks,
     scan_range,
     scan_series,
+    scan_trade_ids,
 )
 from iceberg.tables import COVERAGE, GAPS, OHLC, TABLES, TICKS, TRIGGER_EVENTS, TableDefinition, create_tables
 
@@ -51,6 +52,7 @@ __all__ = [
     "read_ticks",
     "scan_range",
     "scan_series",
+    "scan_trade_ids",
     "spark_catalog_conf",
     "written_requests",
 ]

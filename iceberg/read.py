@@ -130,6 +130,14 @@ def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int
     return _collect(table, wanted, OHLC.arrow_schema)
 
 
+def scan_trade_ids(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
+    """`ticker` and `trade_id` of the trades of these tickers with start_ns <= ts_ns < end_ns, in no order."""
+    wanted = And(at_least("ts", _iso(start_ns // _MICRO)), at_least("ts_ns", start_ns), below("ts_ns", end_ns))
+    if len(tickers) <= _MAX_LISTED:
+        wanted = And(one_of("ticker", tickers), wanted)
+    return table.scan(row_filter=wanted, selected_fields=("ticker", "trade_id")).to_arrow()
+
+
 def range_filter(ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> BooleanExpression:
     return And(
         equal("ticker", ticker),

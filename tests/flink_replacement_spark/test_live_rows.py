@@ -3,7 +3,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from bus import StoredRecord
+from bus import StoredRecord, partition_of
+from bus import topics as bus_topics
+from bus.memory_bus import MemoryBus
 from flink_replacement_spark import live_rows
 from flink_replacement_spark.live_partition import LivePartition
 from flink_replacement_spark.live_results import LiveResults, results_of
@@ -86,3 +88,29 @@ def test_a_bar_begun_with_a_candle_that_tells_no_count_or_quote_volume_has_none(
     rows = [(row["quote_volume"], row["trade_count"]) for row in stored if row["period_seconds"] == 300]
     assert rows == [expected]
     assert {(row["quote_volume"], row["trade_count"]) for row in stored if row["period_seconds"] == 60} == {(303.0, 1)}
+
+
+@pytest.mark.parametrize(("first_mark", "is_told"), [(5, True), (None, True), (0, False)])
+def test_a_query_whose_checkpoint_was_lost_knows_what_was_wanted_before(first_mark: int | None, is_told: bool) -> None:
+    bus = MemoryBus(4)
+    bus.create_topic(bus_topics.TICKS)
+    wanted = records.Wanted(ticks=True, period_seconds=[5, 300]).SerializeToString()
+    names = [f"{letter}/USDT.BINANCE" for letter in "ABCDEFGH"]
+    bus.put(bus_topics.TABLE_WANTED, dict.fromkeys(names, wanted))
+    partition = partition_of(names[0].encode(), 4)
+    rows = [{"tag": 0, "partition": partition, "first": 7, "last": 9}]
+    if first_mark is not None:
+        rows.append({"tag": 1, "partition": partition, "first": first_mark, "last": 9})
+    live = live_rows._begin(bus, partition, [pa.RecordBatch.from_pylist(rows)], 0, 3_600 * SECOND)
+    own = [name for name in names if partition_of(name.encode(), 4) == partition]
+    assert 0 < len(own) < len(names)
+    assert sorted(live._wishes) == (own if is_told else [])
+    batch = TickBatch(ticker=names[0], first_sequence=1, side=[0, 0], received_at=[1, 1], trade_id=["1", "2"])
+    batch.timestamp.extend([SECOND * 10**9 + 1, SECOND * (10**9 + 7)])
+    batch.price.extend([1.0, 2.0])
+    batch.size.extend([1.0, 1.0])
+    output = live.process([batch.SerializeToString()], [])
+    assert bool(output.ticks) == is_told
+    # Nobody knows whether the first trade was the bar's first.
+    five = [made.complete.tolist() for _, made in output.bars if made.bars.period_seconds == 5]
+    assert five == ([[False]] if is_told else [])
