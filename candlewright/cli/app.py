@@ -414,6 +414,9 @@ def kapacitor_udf(
     socket: Annotated[
         str | None, typer.Option("--socket", help="Serve many tasks on this unix socket instead of stdin and stdout.")
     ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", help="Of such a server: host:port of its status page and metrics.")
+    ] = None,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
@@ -423,7 +426,7 @@ def kapacitor_udf(
     """
     from candlewright.cli import kapacitor
 
-    kapacitor.serve(function.value, batch, socket, data_dir, config)
+    kapacitor.serve(function.value, batch, socket, http, data_dir, config)
 
 
 @app.command(

@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import typer
 from core.errors import ConfigurationError
 from gateways.kapacitor import server
 from gateways.kapacitor.functions import function_named
+from gateways.kapacitor.journal import say
 
 if TYPE_CHECKING:
     from bus.api import Bus
@@ -20,8 +23,12 @@ if TYPE_CHECKING:
 _SETTINGS = ("CANDLEWRIGHT_CONFIG", "CANDLEWRIGHT_GATEWAYS__KAPACITOR", "CANDLEWRIGHT_GATEWAYS__KAPACITOR__SOCKET")
 
 
-def serve(function: str, is_batch: bool, path: str | None, data_dir: Path | None, config: Path | None) -> None:
-    """Until the daemon closes its side, or SIGTERM. Exit code 1 where it ended with an error."""
+def serve(
+    function: str, is_batch: bool, path: str | None, http: str | None, data_dir: Path | None, config: Path | None
+) -> None:
+    """Until the daemon closes its side, or SIGTERM. Exit code 1 where it ended with an error. `http`: where the status
+    page of a server on a socket is.
+    """
 
     def settings() -> "Settings":
         from candlewright.cli.loading import settings_for
@@ -41,6 +48,8 @@ def serve(function: str, is_batch: bool, path: str | None, data_dir: Path | None
     if path is None and (config or Path("candlewright.toml").exists() or any(name in os.environ for name in _SETTINGS)):
         path = settings().gateways.kapacitor.socket
     kind = function_named(function, open_bus)
+    if http and not path:
+        raise typer.BadParameter("only a server on a socket has a status page", param_hint="--http")
     if not path:
         raise typer.Exit(0 if server.serve_process(kind, is_batch) else 1)
     grace_seconds = settings().gateways.kapacitor.timeout_seconds
@@ -51,4 +60,33 @@ def serve(function: str, is_batch: bool, path: str | None, data_dir: Path | None
         raise typer.Exit(1) from error
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: listening.stop())
-    listening.serve()
+    with status_page(http, function, listening) if http else nullcontext():
+        listening.serve()
+
+
+@contextmanager
+def status_page(bind: str, function: str, listening: server.SocketServer) -> Iterator[None]:
+    from core.http import Status, StatusServer
+
+    def status() -> Status:
+        details = {"function": function, "connections": listening.connections, "counts": listening.counts}
+        return Status("kapacitor-udf", is_ready=True, details=details)
+
+    def metrics() -> bytes:
+        name, label = "candlewright_kapacitor_udf", f'function="{function}"'
+        counted = [f'{name}_total{{{label},what="{key}"}} {count}' for key, count in sorted(listening.counts.items())]
+        lines = [
+            f"# TYPE {name}_connections gauge", f"{name}_connections{{{label}}} {listening.connections}",
+            f"# TYPE {name}_total counter", *counted, "",
+        ]  # fmt: skip
+        return "\n".join(lines).encode()
+
+    try:
+        page = StatusServer(bind, status, metrics)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"no status page at {bind}: {error}") from error
+    say("status_page", port=page.port)
+    try:
+        yield
+    finally:
+        page.close()

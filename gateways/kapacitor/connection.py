@@ -61,6 +61,12 @@ class Connection:
         #: The time of the last keepalive.
         self._heard = 0
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Of its function; none before init."""
+        function = self._session.function
+        return {} if function is None else dict(function.counts)
+
     def run(self) -> bool:
         """Until the daemon closes its side and all answers are written; False where it ended otherwise."""
         worker = threading.Thread(target=self._work, name="function", daemon=True)

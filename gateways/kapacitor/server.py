@@ -4,6 +4,8 @@ import os
 import socket
 import stat
 import threading
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,6 +57,9 @@ class SocketServer:
         self._path = Path(path)
         self._grace_seconds = grace_seconds
         self._open: dict[threading.Thread, socket.socket] = {}
+        self._running: dict[threading.Thread, Connection] = {}
+        #: Of connections that have ended.
+        self._ended: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._is_stopping = False
         self._socket = _listening(self._path)
@@ -92,10 +97,20 @@ class SocketServer:
     def connections(self) -> int:
         return len(self._open)
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What all uses so far have counted; `ended`, `failed` and `refused_connections` are connections."""
+        with self._lock:
+            found = Counter(self._ended)
+            for connection in self._running.values():
+                found.update(connection.counts)
+        return found
+
     def _begin(self, peer: socket.socket) -> None:
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:
                 say("connection_refused", connections=len(self._open))
+                self._ended["refused_connections"] += 1
                 peer.close()
                 return
             thread = threading.Thread(target=self._serve_one, args=(peer,), name="connection", daemon=True)
@@ -107,12 +122,18 @@ class SocketServer:
             with suppress(OSError):
                 peer.shutdown(socket.SHUT_RD)
 
+        thread = threading.current_thread()
+        connection = Connection(self._kind, self._is_batch, peer.recv, peer.sendall, give_up)
+        with self._lock:
+            self._running[thread] = connection
+        is_polite = False
         try:
-            Connection(self._kind, self._is_batch, peer.recv, peer.sendall, give_up).run()
+            is_polite = connection.run()
         finally:
-            peer.close()
             with self._lock:
-                del self._open[threading.current_thread()]
+                del self._open[thread], self._running[thread]
+                self._ended.update({"ended": 1, "failed": int(not is_polite)} | connection.counts)
+            peer.close()
 
 
 def _listening(path: Path) -> socket.socket:

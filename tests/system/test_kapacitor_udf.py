@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,14 +107,20 @@ def test_many_points_at_once_do_not_block_either_side(tmp_path: Path) -> None:
 
 
 @contextmanager
-def _serving(path: Path) -> Iterator[subprocess.Popen[str]]:
+def _serving(path: Path, pages: list[str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """`pages`: gets the address of the status page."""
     process = subprocess.Popen(
-        [*COMMAND, "ohlc", "--socket", str(path)], stderr=subprocess.PIPE, cwd=path.parent, text=True
+        [*COMMAND, "ohlc", "--socket", str(path), "--http", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        cwd=path.parent,
+        text=True,
     )
     assert process.stderr is not None
     try:
         while "listening" not in (line := process.stderr.readline()):
             assert line, "it ended before it listened"
+            if pages is not None:
+                pages.append(f"http://127.0.0.1:{line.rpartition('port=')[2].strip()}")
         yield process
     finally:
         process.kill()
@@ -122,8 +129,8 @@ def _serving(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> None:
-    path = tmp_path / "ohlc.sock"
-    with _serving(path) as process:
+    path, pages = tmp_path / "ohlc.sock", list[str]()
+    with _serving(path, pages) as process:
         with Daemon(path=path) as asking:
             assert asking.ask(request("info")).info.options
             assert asking.close_input() == []
@@ -140,6 +147,11 @@ def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> Non
             assert one.receive().point.fieldsDouble["open"] == 5.0
             # Half-closed: the rest still comes.
             assert one.close_input()[-1].point.time == 60 * SECOND
+            with urllib.request.urlopen(f"{pages[0]}/metrics", timeout=10) as page:
+                told = page.read().decode()
+            # Of what has ended and of what goes on.
+            assert 'candlewright_kapacitor_udf_total{function="ohlc",what="points"} 4\n' in told
+            assert 'candlewright_kapacitor_udf_total{function="ohlc",what="failed"} 1\n' in told
             process.send_signal(signal.SIGTERM)
             # What is served ends politely.
             assert list(iter(other.frames.next, None))[-1].point.time == 60 * SECOND
