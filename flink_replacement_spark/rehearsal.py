@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 
 from pyspark import SparkContext
-from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from bus.embedded import EmbeddedRedis
 from core.errors import CandlewrightError
 from core.log import configure_logging
 from core.settings import Settings
+from core.spark_connect import connect_session
 from flink_replacement_spark.class_archive import QUIET, archive_of
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import PART, Driver
@@ -77,9 +77,8 @@ def _rehearse(settings: Settings, archive: Path) -> None:
         try:
             driver.start()
             driver.session.sql(_MERGE)
-            remote = ConnectSession.builder.remote(settings.spark.connect_url).create()
-            remote.sql("SELECT ticker, count(*), max(close) FROM lake.market.ohlc GROUP BY ticker").toArrow()
-            remote.stop()
+            with connect_session(settings.spark.connect_url) as remote:
+                remote.sql("SELECT ticker, count(*), max(close) FROM lake.market.ohlc GROUP BY ticker").toArrow()
         finally:
             driver.close()
     gateway = SparkContext._gateway
