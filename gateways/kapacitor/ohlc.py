@@ -177,7 +177,8 @@ class Ohlc:
             closed = open_containing(now_ns - self.flush_ns, self.period_seconds)
             for group in self.groups.values():
                 if bars := self._close(group, closed):
-                    group.closed = max(group.closed, closed)
+                    # Not up to now: trades of a time that had no bar yet may still come.
+                    group.closed = max(group.closed, bars[-1].point.time + self.period_seconds * SECOND)
                     made += bars
         return made
 

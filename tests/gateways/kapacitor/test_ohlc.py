@@ -127,6 +127,8 @@ def test_flush_gives_bars_that_ended_by_the_wall_clock_and_no_trade_changes_them
     function.take([_trade(59 * SECOND, 9.0), _trade(61 * SECOND, 3.0)])
     assert function.counts["late"] == 1
     assert [bar.fieldsDouble["open"] for bar in _bars(function.pass_time(10 * MINUTE))] == [3.0, 2.0]
+    function.take([_trade(2 * MINUTE, 4.0)])
+    assert function.counts["late"] == 1
     without = _minutes()
     without.take([_trade(0, 1.0)])
     assert without.pass_time(10 * MINUTE) == []
