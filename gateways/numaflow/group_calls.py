@@ -1,6 +1,7 @@
 """The consumer group for the event loop: the reader's blocking calls, on threads."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ Result = TypeVar("Result")
 
 #: The thread that waits for records looks up so often: the process may be about to stop.
 _WAIT_SECONDS = 0.5
+#: A stop does not wait longer for a bus that is away.
+_LEAVE_SECONDS = 1.0
 
 
 class GroupCalls:
@@ -58,6 +61,11 @@ class GroupCalls:
             self._news = asyncio.ensure_future(self._run(self._waiting, self._reader.wait, _WAIT_SECONDS))
             self._news.add_done_callback(looked_at)
         return self._news
+
+    async def leave(self) -> None:
+        with contextlib.suppress(BusError, TimeoutError):
+            leaving = asyncio.get_running_loop().run_in_executor(self._acking, self._reader.leave)
+            await asyncio.wait_for(leaving, _LEAVE_SECONDS)
 
     def close(self) -> None:
         for pool in (self._fetching, self._acking, self._waiting):

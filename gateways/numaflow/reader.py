@@ -89,6 +89,11 @@ class GroupReader:
             count += sum(max(0, part.end - following[p]) for p, part in enumerate(self._bus.state(topic)))
         return count
 
+    def leave(self) -> None:
+        """Names of replicas that ended are forgotten, unless they left records behind."""
+        for topic in self._topics:
+            self._bus.forget_consumer(topic, self._group, self._consumer)
+
     def is_ready(self) -> bool:
         """Whether the groups are there; asks the store."""
         return all(self._group in self._bus.groups(topic) for topic in self._topics)

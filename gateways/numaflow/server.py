@@ -85,16 +85,19 @@ class NumaflowSource:
 
     async def stop(self) -> None:
         """The reads under way end with what they have; then acknowledgements have the grace time."""
+        server, self._server = self._server, None
+        if server is None:
+            return
         self._streams.stopping.set()
         self._acks.wake()
-        if self._server is not None:
-            until = time.monotonic() + self._settings.grace_seconds
-            while self._is_busy() and time.monotonic() < until:
-                await asyncio.sleep(0.02)
-            await self._server.stop(0.2)
+        until = time.monotonic() + self._settings.grace_seconds
+        while self._is_busy() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        await server.stop(0.2)
         for path, own in self._own_files:
             with contextlib.suppress(OSError):
                 listening.remove_own(path, own)
+        await self._calls.leave()
         self._calls.close()
 
     def _is_busy(self) -> bool:

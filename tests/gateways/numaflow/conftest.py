@@ -28,6 +28,7 @@ class ShakyBus(MemoryBus):
         super().__init__(partitions=partitions)
         self.asked: list[int] = []
         self.acknowledged: list[int] = []
+        self.forgotten: list[tuple[str, str, str]] = []
 
     def wait(self, *arguments, **options):  # type: ignore[no-untyped-def]
         self.waits += 1
@@ -57,6 +58,10 @@ class ShakyBus(MemoryBus):
         self._check()
         self.asked.append(options["max_records"])
         return super().read_group(*arguments, **options)
+
+    def forget_consumer(self, topic: str, group: str, consumer: str) -> None:
+        self._check()
+        self.forgotten.append((topic, group, consumer))
 
     def groups(self, topic: str) -> list[str]:
         self._check()

@@ -60,6 +60,16 @@ async def test_a_stop_ends_the_read_under_way_and_waits_for_acknowledgements(
     assert bus.pending("t", "numaflow") == {0: 0, 1: 0}
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_replica_that_stops_leaves_no_name_behind_and_waits_for_no_bus(
+    bus: ShakyBus, serve: Serve, is_away: bool
+) -> None:
+    gateway = await serve()
+    bus.is_away = is_away
+    await asyncio.wait_for(gateway.stop(), 10)
+    assert bus.forgotten == ([] if is_away else [("t", "numaflow", "one")])
+
+
 @pytest.mark.parametrize("topic", ["requests", "tick_marks", LOG])
 def test_inner_topics_are_not_served(bus: ShakyBus, topic: str) -> None:
     with pytest.raises(ConfigurationError, match=topic):
