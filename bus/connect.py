@@ -35,5 +35,6 @@ def messaging_of(bus: Bus) -> Messaging:
     if isinstance(bus, RedisBus):
         return RedisMessaging(bus)
     if isinstance(bus, MemoryBus):
-        return MemoryMessaging(bus)
+        bus.messaging = bus.messaging or MemoryMessaging(bus)
+        return bus.messaging
     raise ConfigurationError(f"no message queues on a {type(bus).__name__}")

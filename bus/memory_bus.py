@@ -21,6 +21,7 @@ from bus.api import (
 )
 from bus.budget import TokenBucket
 from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, REFUSED, count_trimmed, group_expired, trim_goal
+from bus.messaging import Messaging
 from bus.routing import Router, record_bytes, shares
 from bus.stamps import stamped
 from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
@@ -90,6 +91,8 @@ class MemoryBus:
         self._router = Router()
         self._topics: dict[str, _Topic] = {}
         self._holds: dict[str, dict[str, dict[int, int]]] = {}
+        #: One for all, because all that ask for it are to meet there.
+        self.messaging: Messaging | None = None
         self._sequences: dict[str, int] = {}
         self._calls: dict[str, tuple[int, list[Position]]] = {}
         self._once: dict[tuple[str, str], tuple[bytes, float]] = {}

@@ -15,9 +15,7 @@ def signature(secret: str, date_time: str) -> str:
 
 
 def check(metadata: Mapping[str, str], secrets: Mapping[str, str]) -> None:
-    """Raises Refused UNAUTHENTICATED; without `secrets` everybody may call."""
-    if not secrets:
-        return
+    """Raises Refused UNAUTHENTICATED for a call that is not signed with one of `secrets`, by key."""
     found = _SCHEME.fullmatch(metadata.get("authorization", "").strip())
     if found is None:
         raise Refused(UNAUTHENTICATED, "the call names no access key")

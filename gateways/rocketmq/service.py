@@ -138,8 +138,9 @@ class Service:
         return call
 
     def _check_access(self, context: Context) -> None:
-        pairs = context.invocation_metadata() or ()
-        access.check({k: v for k, v in pairs if isinstance(v, str)}, self._settings.access_keys)
+        if self._settings.access_keys:
+            pairs = context.invocation_metadata() or ()
+            access.check({k: v for k, v in pairs if isinstance(v, str)}, self._settings.access_keys)
 
     def _hold_seconds(self, context: Context, wanted_seconds: float, most_seconds: float) -> float:
         """Zero wanted means: as long as may be, or clients would ask again at once."""

@@ -5,18 +5,24 @@ import base64
 import gzip
 import json
 import random
+import time
 import zlib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import grpc.aio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.api import Bus, Record, StoredRecord
-from bus.messaging import ORDER_HEADER, Claim
+from bus.messaging import ORDER_HEADER, Claim, Half
 from core.errors import BusUnavailable, ConfigurationError
+from core.metrics import REGISTRY
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import clients, handles, messages
+from gateways.rocketmq import clients, handles, messages, sending
 from gateways.rocketmq.clients import TABLE_CLIENTS, TABLE_REPORTS
 from gateways.rocketmq.server import RocketMQGateway
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
@@ -24,7 +30,7 @@ from protobuf.apache.rocketmq.v1 import service_pb2 as service
 from tests.gateways.rocketmq.client import SERVICE, Client, bodies, code
 from tests.gateways.rocketmq.conftest import Start
 
-INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE = 3, 5, 14
+INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE, UNAUTHENTICATED = 3, 5, 14, 16
 
 
 @pytest.fixture
@@ -263,3 +269,87 @@ async def test_a_large_batch_of_large_messages_costs_no_more_than_its_answer(cli
     # What was read beyond the answer is given back, and does not count as an attempt.
     second = await client.receive("t", batch=256, partition=0)
     assert {message.system_attribute.delivery_attempt for message in second.messages} == {1}
+
+
+async def test_messages_whose_senders_are_gone_for_good_are_looked_at_now_and_then(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_CLAIM", 1)
+    client = await start(transaction_check_seconds=0.01)
+    claim, looks = client.queue.claim_unresolved, 0
+
+    def counted(*arguments: Any, **options: Any) -> list[Half]:
+        nonlocal looks
+        looks += 1
+        return claim(*arguments, **options)
+
+    monkeypatch.setattr(client.queue, "claim_unresolved", counted)
+    for _ in range(20):
+        await client.send("t", b"half", 0, message_type=definition.TRANSACTION)
+    before, began = looks, time.monotonic()
+    while looks < before + 4:
+        await asyncio.sleep(0.01)
+    assert time.monotonic() - began > 0.14
+
+
+async def test_clients_that_wait_without_mail_are_not_asked_after(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "_COLLECT_SECONDS", 0.01)
+    client, other = await start(), await start()
+    collect, asked = client.queue.collect, Counter[str]()
+
+    def counted(addresses: Sequence[str]) -> list[bytes | None]:
+        asked.update(addresses)
+        return collect(addresses)
+
+    monkeypatch.setattr(client.queue, "collect", counted)
+    waiting = asyncio.create_task(client.poll("c"))
+    await asyncio.sleep(0.3)
+    # The loop went round twenty times.
+    assert asked[clients.mailbox("c")] == 1
+    command = service.PollCommandResponse()
+    command.print_thread_stack_trace_command.command_id = "1"
+    other.queue.post(clients.mailbox("c"), command.SerializeToString(), 60)
+    assert (await asyncio.wait_for(waiting, 5)).WhichOneof("type") == "print_thread_stack_trace_command"
+
+
+async def test_a_sender_that_asks_another_gateway_for_commands_is_asked_there(start: Start) -> None:
+    client, other = await start(transaction_check_seconds=0.05), await start(transaction_check_seconds=60)
+    await other.heartbeat("p", "group")
+    waiting = asyncio.create_task(other.poll("p"))
+    group = definition.Resource(name="group")
+    sent = await client.send("t", b"half", 0, message_type=definition.TRANSACTION, producer_group=group)
+    command = (await asyncio.wait_for(waiting, 5)).recover_orphaned_transaction_command
+    assert command.transaction_id == sent.transaction_id
+    assert code(await other.end(command.transaction_id)) == 0
+
+
+async def test_where_topics_are_not_made_an_unknown_one_is_not_found(start: Start, bus: Bus) -> None:
+    client = await start(create_topics=False)
+    for reply in (
+        await client.route("t"),
+        await client.send("t", b"1", 0),
+        await client.receive("t"),
+        await client.pull("t", 0),
+        await client.heartbeat("c", "g", "t"),
+    ):
+        assert code(reply) == NOT_FOUND
+    bus.create_topic("t", 1)
+    assert code(await client.send("t", b"1", 0)) == 0
+
+
+async def test_without_its_key_a_poll_for_commands_ends_with_a_status_of_grpc(start: Start) -> None:
+    client = await start(access_keys={"key": "secret"})
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.poll("c")
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert code(await client.send("t", b"1", 0)) == UNAUTHENTICATED
+
+
+async def test_members_that_name_different_filters_are_counted(client: Client) -> None:
+    name = "candlewright_gateways_rocketmq_subscription_conflicts_total"
+    before = REGISTRY.get_sample_value(name) or 0
+    for member, tag in (("a", "x"), ("b", "x"), ("c", "y"), ("c", "y")):
+        assert code(await client.heartbeat(member, "g", "t", tag=tag)) == 0
+    assert REGISTRY.get_sample_value(name) == before + 1
