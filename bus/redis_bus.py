@@ -499,7 +499,9 @@ class RedisBus:
     ) -> list[GroupRecord]:
         stream = _log(topic, partition)
         deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
-        entries = self._store.call("XCLAIM", stream, group, consumer, idle, *(entry[0] for entry in waiting))
+        # What another one claims meanwhile has not been idle for so long any more.
+        least = max(int(idle), min(entry[2] for entry in waiting))
+        entries = self._store.call("XCLAIM", stream, group, consumer, least, *(entry[0] for entry in waiting))
         claimed = stored(topic, partition, [entry for entry in entries if entry is not None])
         if len(claimed) < len(deliveries):
             # Claimed by another meanwhile, or no more in the stream, which only a writer outside the bus can cause.
