@@ -1,6 +1,7 @@
 """What every implementation of `bus.messaging` does."""
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -288,6 +289,64 @@ def test_in_order_deliveries_of_a_group_never_overlap_and_none_is_lost(
             if store.settle(delivery) is Settled.DONE:
                 done.append(delivery.record.offset)
     assert sorted(done) == list(range(len(groups)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_redis_and_memory_give_out_the_same_and_all_of_it(redis_url: str, seed: int) -> None:
+    choose, topic, count = random.Random(seed), f"same-{seed}", 0
+    buses: list[Bus] = [RedisBus(redis_url), MemoryBus()]
+    queues = [messaging_of(bus) for bus in buses]
+    out: dict[int, int] = {}
+    done: set[int] = set()
+    for bus in buses:
+        bus.create_topic(topic, 1)
+        bus.create_group(topic, "g", at_end=False)
+
+    def receive(most: int, in_order: bool) -> None:
+        options = {"hide_seconds": HOUR, "default_hide_seconds": HOUR}
+        found = [
+            sorted(
+                seen(list(queue.receive(topic, "g", "c", 0, max_records=most, in_order=in_order, **options).deliveries))
+            )
+            for queue in queues
+        ]
+        assert found[0] == found[1]
+        out.update(found[0])
+
+    def settle(verb: str, offset: int) -> None:
+        mine = Claim(topic, "g", 0, offset, out.pop(offset))
+        calls = {
+            "done": lambda queue: queue.acknowledge([mine]),
+            "again": lambda queue: queue.postpone(mine, 0),
+            "unseen": lambda queue: queue.give_back([mine]),
+        }
+        first, second = map(calls[verb], queues)
+        assert first == second
+        if verb == "done":
+            done.add(offset)
+
+    for _ in range(60):
+        step = choose.random()
+        if step < 0.3:
+            groups = [json.dumps({"group": choose.choice("abcd")}) for _ in range(choose.randint(1, 6))]
+            count += len(groups)
+            for bus in buses:
+                bus.publish(topic, [Record(b"x", headers={ORDER_HEADER: group}) for group in groups])
+        elif step < 0.65:
+            receive(choose.randint(1, 4), choose.random() < 0.9)
+        elif step < 0.7:
+            assert buses[0].trim(topic, keep_seconds=-1) == buses[1].trim(topic, keep_seconds=-1)
+        elif out:
+            settle(choose.choice(["done", "done", "again", "unseen"]), choose.choice(sorted(out)))
+    while len(done) < count:
+        receive(9, True)
+        assert out
+        for offset in sorted(out):
+            settle("done", offset)
+    assert done == set(range(count))
+    for queue, bus in zip(queues, buses, strict=True):
+        queue.close()
+        bus.close()
 
 
 def test_messages_for_later_are_claimed_when_due_and_go_when_removed(store: Store) -> None:
