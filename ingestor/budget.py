@@ -43,6 +43,7 @@ class Budget:
         self._is_limited = is_limited
         self._patience = patience
         self._on_blocked = on_blocked
+        #: By the monotonic clock: one that is set back would keep everybody waiting.
         self._blocked_until = 0.0
         self._pauses = 0
 
@@ -69,7 +70,7 @@ class Budget:
         metrics.BUDGET_WAIT.labels(self._venue).observe(waited)
 
     async def _until_unblocked(self, progress: Progress) -> float:
-        wait = self._blocked_until - time.time()
+        wait = self._blocked_until - time.monotonic()
         if wait <= 0:
             return 0.0
         self._refuse_long(wait)
@@ -93,7 +94,7 @@ class Budget:
             seconds = min(seconds * 2**self._pauses, max(seconds, 60.0))
             self._pauses += 1
         until = time.time() + seconds
-        self._blocked_until = max(self._blocked_until, until)
+        self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
         self._on_blocked(until)
         if self._is_limited:
             for allowance in self._allowances():

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from bus.memory_bus import MemoryBus
@@ -61,6 +63,15 @@ async def test_a_short_wait_is_waited_and_a_long_one_blocks_the_venue() -> None:
     bus.answers = [3_600.0]
     with pytest.raises(RateLimited, match="not to be asked until"):
         await budget.take(Call.CANDLES, progress)
+
+
+async def test_a_block_ends_on_time_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, progress = budget_on(CountingBus(), []), HastyProgress()
+    await budget.block(RateLimited("stop", time.time() + 2), progress, has_said_when=True)
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now - 3_600)
+    await budget.take(Call.CANDLES, progress)
+    assert progress.slept and max(progress.slept) <= 2
 
 
 async def test_the_exchanges_own_count_lowers_what_is_left() -> None:
