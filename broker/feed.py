@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,8 @@ from broker import journal
 from broker.events import Event, FinalSeen
 from broker.instruments import BUS_RETRIES, MISSED_FINALS
 from bus import topics
-from bus.api import Bus
-from core.errors import BusUnavailable, OffsetOutOfRange
+from bus.api import Bus, TopicPartition
+from core.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.log import get_logger
 
 #: Portions that wait for the loop; the thread blocks when there are so many.
@@ -21,6 +22,8 @@ _IDLE_SECONDS = 0.2
 _CLOSE_SECONDS = 5.0
 #: Decided requests are looked up in the registry of finals this often, in case a notification was trimmed unread.
 RECHECK_SECONDS = 60.0
+#: While there is no request, it is looked whether the store still has those that were read.
+CHECK_SECONDS = 1.0
 
 log = get_logger()
 
@@ -41,6 +44,7 @@ class Feed:
         self._next_offset = replayed.next_offset
         self._notifications = dict(replayed.notifications)
         self._portions: queue.Queue[Portion] = queue.Queue(_MAX_WAITING)
+        self._check_at = 0.0
         self._to_check: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         #: Set while the loop has as many requests as it wants to hold; the rest stays on the bus.
@@ -108,6 +112,7 @@ class Feed:
         if not self.is_full:
             after[topics.REQUESTS, 0] = self._next_offset
         ready = self._bus.wait(after, _IDLE_SECONDS)
+        self._check_that_nothing_is_lost(ready)
         events: list[Event] = []
         next_offset = self._next_offset
         if (topics.REQUESTS, 0) in ready:
@@ -126,6 +131,20 @@ class Feed:
         self._next_offset = next_offset
         self._notifications = positions
         return Portion(events, next_offset, history_ends)
+
+    def _check_that_nothing_is_lost(self, ready: set[TopicPartition]) -> None:
+        """Raises BusError when the store ends before what was read of it: what is accepted now would wait until it has
+        caught up. A new process begins at what there is.
+        """
+        if (topics.REQUESTS, 0) in ready:
+            return
+        now = time.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + CHECK_SECONDS
+            (state,) = self._bus.state(topics.REQUESTS)
+            if state.end < self._next_offset:
+                counts = f"requests end at {state.end} and were read to {self._next_offset}"
+                raise BusError(f"the bus has lost records: {counts}")
 
     def _read_finals(self, ready: set[tuple[str, int]], positions: dict[int, int]) -> list[FinalSeen]:
         finals = []

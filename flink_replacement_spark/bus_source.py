@@ -105,7 +105,7 @@ class BusStreamReader(DataSourceStreamReader):
         """What this reader still holds (its checkpoint was lost), else the oldest record that is kept."""
         bus = self._connected()
         held = bus.holds(self._topic, self._reader)
-        first = {p: max(state.first, held.get(p, 0)) for p, state in enumerate(bus.state(self._topic))}
+        first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(self._topic))}
         bus.hold(self._topic, self._reader, first)
         self._planned = _to_json(first)
         return dict(self._planned)

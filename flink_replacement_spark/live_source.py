@@ -60,7 +60,7 @@ class LiveStreamReader(DataSourceStreamReader):
         self._planned = {}
         for topic in TOPICS:
             held = bus.holds(topic, self._reader)
-            first = {p: max(state.first, held.get(p, 0)) for p, state in enumerate(bus.state(topic))}
+            first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(topic))}
             bus.hold(topic, self._reader, first)
             self._planned[topic] = {str(p): offset for p, offset in first.items()}
         return dict(self._planned)

@@ -1,5 +1,6 @@
 """The Spark driver of the platform: session, tables, queries, maintenance, and what the status page says of them."""
 
+import operator
 import threading
 import time
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
-from core.errors import BusUnavailable, ConfigurationError
+from core.errors import BusError, BusUnavailable, ConfigurationError
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.settings import Settings
-from flink_replacement_spark.bus_source import BusSource, pass_on
+from flink_replacement_spark.bus_source import BusSource, pass_on, remembered_plan
+from flink_replacement_spark.checkpoints import forget_lost
 from flink_replacement_spark.fence import DriverLock
 from flink_replacement_spark.history_writer import HistoryWriter
 from flink_replacement_spark.live_query import LIVE_QUERY, start_live_query
@@ -64,6 +66,7 @@ class Driver:
         self.queries: list[WatchedQuery] = []
         self._is_warm = False
         self._bus_problem = ""
+        self._lost = ""
         self._threads: list[threading.Thread] = []
         self._writer: HistoryWriter | None = None
         self._live: LiveWriter | None = None
@@ -106,6 +109,12 @@ class Driver:
         live = self._live = LiveWriter(catalog, merger, self.table_lock, self._stopping)
         checkpoint = checkpoint_of(settings, LIVE_QUERY)
         trigger_checkpoint = checkpoint_of(settings, TRIGGERS_QUERY)
+        for url, reader, topic in (
+            (checkpoint_of(settings, HISTORY_QUERY), bus_topics.READER_HISTORY_WRITER, bus_topics.HISTORY_OUTCOMES),
+            (checkpoint, bus_topics.READER_BAR_MAKER, ""),
+            (trigger_checkpoint, bus_topics.READER_TRIGGERS, ""),
+        ):
+            forget_lost(session, bus, url, reader, topic)
         partitions = bus.partitions(bus_topics.TICKS)
         triggers = WatchedQuery(
             "triggers",
@@ -157,9 +166,12 @@ class Driver:
     def run(self) -> None:
         """Watch the queries and start them again when they end; returns after `stop`.
 
-        Raises Py4JError when the JVM is gone: only a new process can help then.
+        Raises Py4JError when the JVM is gone, and BusError when the bus has lost records: only a new process can help
+        then.
         """
         while not self._stopping.wait(0.25):
+            if self._lost:
+                raise BusError(self._lost)
             for query in self.queries:
                 query.check()
 
@@ -194,12 +206,21 @@ class Driver:
 
     def _check_bus(self) -> None:
         assert self._bus is not None
+        seen: list[int] = []
+        had_plan = False
         while not self._stopping.wait(_BUS_CHECK_SECONDS):
             try:
-                self._bus.state(bus_topics.HISTORY_OUTCOMES)
+                ends = [state.end for state in self._bus.state(bus_topics.HISTORY_OUTCOMES)]
+                has_plan = remembered_plan(self._bus, bus_topics.READER_HISTORY_WRITER) is not None
+                if (had_plan and not has_plan) or any(map(operator.lt, ends, seen)):
+                    self._lost = f"the bus has lost records: it ends at {ends} and was at {seen}"
+                seen, had_plan = ends, has_plan
                 self._bus_problem = ""
             except BusUnavailable as error:
                 self._bus_problem = f"the bus does not answer: {error}"
+            except BusError as error:
+                # A store that was emptied does not even have the topic.
+                self._lost = f"the bus has lost records: {error}"
 
     # ---- status
     def status(self) -> Status:

@@ -118,7 +118,7 @@ class TriggerStreamReader(DataSourceStreamReader):
         planned: Offsets = {"now_ns": 0}
         for topic in ROWS + BEHIND:
             held = bus.holds(topic, self._reader)
-            first = {p: max(state.first, held.get(p, 0)) for p, state in enumerate(bus.state(topic))}
+            first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(topic))}
             bus.hold(topic, self._reader, first)
             planned[topic] = {str(p): offset for p, offset in first.items()}
         self._planned = planned

@@ -1,7 +1,13 @@
 """A broker that stops, and the next one over the same bus."""
 
+import pytest
+
+from broker.feed import Feed
+from broker.journal import Mark, Replay
 from bus import topics
 from bus.api import Record
+from bus.memory_bus import MemoryBus
+from core.errors import BusError
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
@@ -131,3 +137,23 @@ def test_the_journal_is_held_until_the_final_notification_is_seen(stage: Stage) 
 def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
     stage.client.end(request_id)
     return stage.client.pieces(request_id)
+
+
+@pytest.mark.parametrize(
+    ("has_topic", "reason"),
+    [(True, r"^the bus has lost records: requests end at 1 and were read to 5$"), (False, r"^no topic requests$")],
+)
+def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reason: str) -> None:
+    """What is accepted from then on would wait until it has caught up; the next process begins at what there is."""
+    bus = MemoryBus()
+    bus.create_topic(topics.NOTIFICATIONS)
+    bus.create_topic(topics.HISTORY)
+    if has_topic:
+        bus.create_topic(topics.REQUESTS, 1)
+        bus.publish(topics.REQUESTS, [Record(b"")])
+    ends = dict.fromkeys(range(bus.partitions(topics.NOTIFICATIONS)), 0)
+    feed = Feed(bus, Replay([], 5, ends, {}, Mark(5, {}, {})), lambda: None)
+    eventually(lambda: feed.failure is not None)
+    with pytest.raises(BusError, match=reason):
+        feed.take()
+    feed.close()
