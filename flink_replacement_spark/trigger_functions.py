@@ -10,7 +10,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,7 +82,7 @@ class _Stored:
 
 @dataclass(slots=True)
 class FunctionOutcome:
-    """`ended`: triggers that are gone, for `forget` once all is published."""
+    """`ended`: triggers that are gone."""
 
     fired: list[Fired] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
@@ -134,9 +134,13 @@ class TriggerFunctions:
                     outcome.reports.append(TriggerReport(trigger_id, after.version, "suspended", after.reason))
         return outcome
 
-    def forget(self, bus: Bus, ended: Iterable[FunctionInput]) -> None:
-        """Triggers that were removed, or replaced by a newer version. Raises BusUnavailable."""
-        for one in ended:
+    def published(self, bus: Bus, outcome: FunctionOutcome) -> None:
+        """What `run` gave is on the bus: nobody needs its events, nor the state of triggers that were removed or have a
+        newer version. Raises BusUnavailable.
+        """
+        for trigger_id in {event.trigger_id for event in outcome.fired}:
+            self._stored[trigger_id] = replace(self._stored[trigger_id], fired=())
+        for one in outcome.ended:
             self._load(bus, [one.trigger_id])
             if self._stored[one.trigger_id].version <= one.version:
                 self._close(one.trigger_id)
@@ -180,8 +184,7 @@ class TriggerFunctions:
         runs, parameters = before.runs + 1, inputs[-1].parameters
         try:
             hosted = self._hosted_for(trigger_id, parameters)
-            wants = hosted.wants()
-            requests = [request for one in inputs for request in requests_of(one.frames, wants)]
+            requests = requests_of(inputs, hosted.wants())
             outcome = hosted.run(runs, requests, before.state)
             fired = fired_by(outcome.outputs, trigger_id, before.version, f"{self._query_id}/{batch_id}")
             size = len(outcome.state) + sum(len(event.value) for event in fired)
@@ -241,5 +244,5 @@ def carry_out(
     publish_events(bus, writer, batch_id, outcome.fired)
     if outcome.reports:
         publish_progress(bus, writer, batch_id, owner, 0, outcome.reports)
-    functions.forget(bus, outcome.ended)
+    functions.published(bus, outcome)
     return outcome

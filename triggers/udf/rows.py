@@ -65,21 +65,28 @@ def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str)
     return b"".join(found)
 
 
-def requests_of(frames: bytes, wants: EdgeType) -> list[Request]:
-    """As the function wants them: points of a stream, or each event a batch."""
-    pieces = iter((frames, b""))
-    requests = iter(FrameReader(lambda _: next(pieces), Request, limit=len(frames)).next, None)
+def requests_of(inputs: Iterable[FunctionInput], wants: EdgeType) -> list[Request]:
+    """As the function wants them: points of a stream in the order of their times, those of late trades and of several
+    partitions too, or each event a batch.
+    """
+    requests = [request for one in inputs for request in _read(one.frames)]
     if wants == EdgeType.STREAM:
-        return [request for request in requests if request.HasField("point")]
+        points = [request for request in requests if request.HasField("point")]
+        return sorted(points, key=lambda request: request.point.time)
     found: list[Request] = []
-    points: list[Point] = []
+    batch: list[Point] = []
     for request in requests:
         if request.HasField("point"):
-            points.append(request.point)
+            batch.append(request.point)
         else:
-            found += batch_requests(points, request.end.tmax)
-            points = []
+            found += batch_requests(batch, request.end.tmax)
+            batch = []
     return found
+
+
+def _read(frames: bytes) -> Iterable[Request]:
+    pieces = iter((frames, b""))
+    return iter(FrameReader(lambda _: next(pieces), Request, limit=len(frames)).next, None)
 
 
 def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, batch: str) -> list[Fired]:

@@ -14,7 +14,7 @@ from protobuf.udf_superset_pb2 import EdgeType, Point, Request, Response
 from tests.gateways.kapacitor.daemon import init, option, point, request, seconds
 
 
-class _Counting:
+class Counting:
     """Its state is how many points it has taken."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class _Counting:
         self.counts["points"] = 0 if state is None else int(state)
 
 
-def _session(is_batch: bool = False) -> tuple[Session, _Counting]:
-    function = _Counting()
+def _session(is_batch: bool = False) -> tuple[Session, Counting]:
+    function = Counting()
 
-    def make(options: Options, *, is_batch: bool) -> _Counting:
+    def make(options: Options, *, is_batch: bool) -> Counting:
         if "fail" in options.calls:
             raise OptionsRefused("as asked")
         return function

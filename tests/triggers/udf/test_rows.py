@@ -1,5 +1,6 @@
 """What a trigger's function puts out, as events."""
 
+from protobuf import udf_frames
 from protobuf.ingestor_pb2 import CEPTriggerEvent
 from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point
 from tests.triggers.trigger_records import rows
@@ -50,5 +51,13 @@ def test_input_keeps_what_it_says_on_its_way() -> None:
     before = FunctionInput("t", 3, {"udf": "f", "udf.x": "'ü'"}, frames)
     assert FunctionInput.of("t", 3, before.content()) == before
     assert FunctionInput.of("t", 3, FunctionInput("t", 3, {}).content()).is_end
-    assert requests_of(b"", EdgeType.BATCH) == []
-    assert point_request(1, "n", [], {}, {}).point.group == ""
+    assert requests_of([], EdgeType.BATCH) == []
+
+
+def test_points_of_a_stream_go_in_by_their_times_and_those_of_one_time_as_they_came() -> None:
+    inputs = []
+    for tickers_times in ([("A", 3), ("A", 1)], [("B", 2), ("B", 3)]):
+        requests = [point_request(time, "n", ["ticker"], {"ticker": one}, {}) for one, time in tickers_times]
+        inputs.append(FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests))))
+    found = [(request.point.tags["ticker"], request.point.time) for request in requests_of(inputs, EdgeType.STREAM)]
+    assert found == [("A", 1), ("B", 2), ("A", 3), ("B", 3)]
