@@ -27,6 +27,7 @@ _LOOK_SECONDS = 1.0
 #: Where nothing can expire: nobody has any, and there is no other gateway.
 _QUIET_LOOK_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
+_CLOSE_SECONDS = 5.0
 #: Looked at together.
 _CLAIM_RECORDS = 1_000
 #: A dead letter is written once, however often it is tried within this time.
@@ -72,6 +73,7 @@ class Consumer:
         self._wake = asyncio.Event()
         self._has_more = True
         self._looked_at = -math.inf
+        self._is_closing = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
@@ -119,11 +121,15 @@ class Consumer:
 
     async def close(self) -> None:
         """Give back what nobody saw; waiting calls end as when their time is up."""
+        self._is_closing = True
+        for call in self._line.calls:
+            self._time_is_up(call)
+        # What is being read is waited for: it would be nobody's.
+        self._wake.set()
+        await asyncio.wait([self._task], timeout=_CLOSE_SECONDS)
         self._task.cancel()
         await asyncio.wait([self._task])
         await self.acks.flush()
-        for call in [call for call in self._line.calls if not call.outcome.done()]:
-            self._time_is_up(call)
         try:
             await self._give_back(self._line.clear())
             if not self.problem:
@@ -157,7 +163,7 @@ class Consumer:
 
     # ---- the loop
     async def _run(self) -> None:
-        while True:
+        while not self._is_closing:
             try:
                 if self.problem:
                     await self._make()

@@ -1,6 +1,7 @@
 """The service when the bus or the address is not to be had, and at its stop."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +21,14 @@ Code = grpc.StatusCode
 
 
 class Away(MemoryBus):
-    """A bus whose calls fail while they are named in `away`."""
+    """A bus whose calls fail while they are named in `away`; reads say so and wait for `may_read`."""
 
     def __init__(self) -> None:
         super().__init__(partitions=4)
         self.away: set[str] = set()
+        self.reads = threading.Event()
+        self.may_read = threading.Event()
+        self.may_read.set()
 
     def _check(self, name: str) -> None:
         if name in self.away:
@@ -46,7 +50,10 @@ class Away(MemoryBus):
         if "fault" in self.away:
             raise ValueError("a fault")
         self._check("read_group")
-        return super().read_group(*arguments, **options)
+        found = super().read_group(*arguments, **options)
+        self.reads.set()
+        assert self.may_read.wait(10)
+        return found
 
     def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
         self._check("acknowledge")
@@ -181,5 +188,24 @@ def test_a_stop_ends_waiting_calls_and_gives_back_what_nobody_saw(bus: Away) -> 
         # Read ahead or not: it is the next one that gets them, in order, and as if for the first time.
         left = bus.pending_by_consumer("t", "g")[2]
         assert set(left) <= {"nobody"}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_read_during_a_stop_is_given_back_as_if_nobody_had_it(bus: Away) -> None:
+    async def scenario() -> None:
+        gateway = KafkaPixy(KafkaPixySettings(bind="127.0.0.1:0", long_polling_seconds=30), bus)
+        await gateway.start()
+        bus.create_group("t", "g", at_end=True)
+        bus.publish("t", [Record(b"x")])
+        bus.may_read.clear()
+        async with grpc.aio.insecure_channel(gateway.details()["address"]) as channel:
+            waiting = asyncio.ensure_future(refused(Client(channel).consume("t", "g")))
+            assert await asyncio.to_thread(bus.reads.wait, 10)
+            stopping = asyncio.ensure_future(gateway.stop())
+            assert (await waiting).code in (Code.NOT_FOUND, Code.UNAVAILABLE)
+            bus.may_read.set()
+            await stopping
+        assert [each.deliveries for each in bus.claim_expired("t", "g", "next", min_idle_seconds=0)] == [1]
 
     asyncio.run(scenario())
