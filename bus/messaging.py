@@ -75,7 +75,7 @@ class Half:
 
 class Messaging(Protocol):
     """All methods raise BusUnavailable when the store cannot be reached in time. Repeating any of them is harmless,
-    but for `receive`, whose lost answer leaves records hidden for their time, and `collect`.
+    but for `receive`, after which records stay hidden for their time, and `collect`.
     """
 
     # ---- deliveries

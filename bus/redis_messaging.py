@@ -10,6 +10,8 @@ from bus.store import Argument, Store
 from core.errors import BusError, BusFull
 
 _MAX_LETTERS = 100
+#: How long a call is known that may be repeated.
+_CALL_SECONDS = 600
 _SETTLED = {b"D": Settled.DONE, b"G": Settled.BEFORE, b"S": Settled.STALE, b"U": Settled.UNKNOWN}
 
 
@@ -17,7 +19,7 @@ class RedisMessaging:
     """On the server of `bus`, by connections of its own. Safe for threads."""
 
     def __init__(self, bus: RedisBus, *, retry_seconds: float = 15.0, timeout_seconds: float = 10.0) -> None:
-        self._max_bytes = bus._max_bytes
+        self._bus = bus
         self._store = Store(bus.url, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
 
     # ---- deliveries
@@ -35,7 +37,10 @@ class RedisMessaging:
     ) -> Received:
         hide, default = _milliseconds(hide_seconds), _milliseconds(default_hide_seconds)
         limits = max_records, MAX_BYTES, ORDERED_LOOK
-        reply = self._store.run("deliver", topic, partition, group, consumer, hide, default, int(in_order), *limits)
+        call = (*self._bus._next_call(), _CALL_SECONDS)
+        reply = self._store.run(
+            "deliver", topic, partition, group, consumer, hide, default, int(in_order), *limits, *call
+        )
         if reply[0] == b"N":
             raise BusError(f"topic {topic} has no group {group}")
         _, due, lost, attempts, entries = reply
@@ -121,9 +126,9 @@ class RedisMessaging:
         self._store.close()
 
     def _keep(self, script: str, queue: str, *arguments: Argument) -> bool:
-        outcome = int(self._store.run(script, queue, *arguments, self._max_bytes))
+        outcome = int(self._store.run(script, queue, *arguments, self._bus._max_bytes))
         if outcome < 0:
-            raise BusFull(f"{queue}, beside the log,", -outcome, self._max_bytes)
+            raise BusFull(f"{queue}, beside the log,", -outcome, self._bus._max_bytes)
         return outcome == 1
 
     def _settle(self, claims: Sequence[Claim], verb: str, *details: Argument) -> list[Settled]:

@@ -1,7 +1,8 @@
 -- Give records of one partition to a consumer of a group, each hidden from the others for a time of its own.
 -- ARGV: topic, partition, group, consumer, milliseconds to hide, milliseconds to hide those that were given out without
 --       such a time, '1' = in order within each message group, records at most, bytes after which no more are taken,
---       in order: records that may be given out and unsettled.
+--       in order: records that may be given out and unsettled, reader, call number of that reader, seconds to remember the
+--       call: one that is repeated after a lost connection gets what its first run gave, which nobody saw.
 -- Reply: {'N'} no such group; or {'D', milliseconds until the next hidden one is due ('' = none, '0' = there may be more
 --        now), records that were pending and are no more, {attempt, ...}, {entry, ...}}.
 local topic, partition, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -15,6 +16,24 @@ local due_key, order_key, parked_key = 'cw:due:' .. own, 'cw:order:' .. own, 'cw
 local CHUNK, LOOK = 8, 500
 
 --@ clock
+
+local attempts, entries, bytes, lost = {}, {}, 0, 0
+
+local given_key, call = 'cw:given:' .. ARGV[11], tonumber(ARGV[12])
+local before = redis.call('GET', given_key)
+local last_call = before and tonumber(string.match(before, '^%d+')) or 0
+if last_call == call then
+  for id, attempt in string.gmatch(before, ' (%S+) (%d+)') do
+    local entry = redis.call('XRANGE', stream, id, id)[1]
+    if entry then
+      attempts[#attempts + 1] = tonumber(attempt)
+      entries[#entries + 1] = entry
+    end
+  end
+end
+if last_call >= call then
+  return { 'D', '0', 0, attempts, entries }
+end
 
 local used = redis.call('HGET', 'cw:groups:' .. topic, group)
 if not used then
@@ -43,7 +62,6 @@ if tonumber(waiting[1]) > redis.call('ZCARD', due_key) then
   end
 end
 
-local attempts, entries, bytes, lost = {}, {}, 0, 0
 local until_then = number(now + hide)
 
 local function is_full()
@@ -249,6 +267,11 @@ if was_parked or next(is_parked) then
 end
 if #entries > 0 then
   redis.call('PEXPIRE', due_key, 30 * 86400000)
+  local given = { number(call) }
+  for i, entry in ipairs(entries) do
+    given[#given + 1] = entry[1] .. ' ' .. attempts[i]
+  end
+  redis.call('SET', given_key, table.concat(given, ' '), 'EX', ARGV[13])
 end
 local following = redis.call('ZRANGEBYSCORE', due_key, '(' .. number(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 local left = is_more and '0' or following[2] and number(tonumber(following[2]) - now) or ''

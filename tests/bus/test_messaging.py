@@ -12,6 +12,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bus import store as bus_store
 from bus.api import Bus, Record
 from bus.connect import messaging_of
 from bus.memory_bus import MemoryBus
@@ -153,6 +154,32 @@ def test_records_whose_times_were_lost_come_again(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.delete("cw:due:t:0:g")
     assert seen(store.receive(default=0.0)) == [(0, 2), (1, 2)]
+    store.queue.close()
+    bus.close()
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_what_was_given_out_comes_though_the_answer_was_lost(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, in_order: bool
+) -> None:
+    bus = RedisBus(redis_url)
+    bus.create_topic("t", 1)
+    bus.create_group("t", "g", at_end=False)
+    store = Store(bus, messaging_of(bus))
+    store.publish("a", "b", "c")
+    assert seen(store.receive(1, in_order=in_order, hide=0.0)) == [(0, 1)]
+    exchange = bus_store.Store._exchange
+
+    def lost(self: bus_store.Store, packed: bytes, replies: int) -> list[object]:
+        monkeypatch.setattr(bus_store.Store, "_exchange", exchange)
+        self._exchange(packed, replies)
+        raise redis.ConnectionError("the connection is lost")
+
+    monkeypatch.setattr(bus_store.Store, "_exchange", lost)
+    found = store.receive(2, in_order=in_order)
+    assert seen(found) == [(0, 2), (1, 1)]
+    assert seen(store.receive(in_order=in_order)) == [(2, 1)]
+    assert store.queue.acknowledge(list(map(claim, found))) == [Settled.DONE] * 2
     store.queue.close()
     bus.close()
 
@@ -368,7 +395,7 @@ def test_messages_for_later_are_claimed_when_due_and_go_when_removed(store: Stor
 
 def test_what_is_kept_beside_the_log_is_bounded_as_a_topic_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = store.queue
-    monkeypatch.setattr(queue if hasattr(queue, "_max_bytes") else store.bus, "_max_bytes", 100)
+    monkeypatch.setattr(store.bus, "_max_bytes", 100)
     store.publish("a")
     (dead,) = store.receive()
     assert queue.add("q", "later", bytes(40), HOUR)
