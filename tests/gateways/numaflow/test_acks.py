@@ -7,7 +7,7 @@ import pytest
 
 from core.errors import OffsetOutOfRange
 from protobuf import source_superset_pb2 as source
-from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, publish
+from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, payloads, publish
 
 
 async def test_unknown_offsets_are_acknowledged_without_an_error(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
@@ -20,6 +20,17 @@ async def test_unknown_offsets_are_acknowledged_without_an_error(bus: ShakyBus, 
     await peer.ack(a.offset)
     await peer.ack()
     assert await peer.pending() == 0
+
+
+async def test_an_acknowledgement_of_what_was_not_given_yet_takes_nothing_away(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"a", b"b")
+    peer = connect(await serve())
+    (a,) = await peer.read(1)
+    await peer.ack(source.Offset(offset=b"0:1"), a.offset)
+    assert await peer.pending() == 1
+    assert payloads(await peer.read(5)) == [b"b"]
 
 
 async def test_an_offset_whose_partition_was_mixed_up_is_known_by_itself(

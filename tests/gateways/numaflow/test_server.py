@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 
 import grpc
@@ -9,6 +10,7 @@ import pytest
 
 from core.errors import BusUnavailable, ConfigurationError
 from core.settings_gateways import NumaflowSettings
+from gateways.numaflow import server_info
 from gateways.numaflow.partitions import LOG
 from gateways.numaflow.server import NumaflowSource
 from protobuf import source_superset_pb2 as source
@@ -16,7 +18,17 @@ from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, 
 from tests.gateways.numaflow.peer import SOT
 
 
-async def test_server_info_appears_when_the_socket_answers_and_goes_with_it(serve: Serve, tmp_path: Path) -> None:
+async def test_server_info_appears_when_the_socket_answers_and_goes_with_it(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = server_info.write
+
+    def write_once_it_answers(path: Path, info: server_info.ServerInfo) -> None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(tmp_path / "one.sock"))
+        write(path, info)
+
+    monkeypatch.setattr(server_info, "write", write_once_it_answers)
     (tmp_path / "one").mkdir()
     info = tmp_path / "one" / "sourcer-server-info"
     info.write_text("of a dead process")
@@ -58,6 +70,27 @@ async def test_a_stop_ends_the_read_under_way_and_waits_for_acknowledgements(
     await peer.ack(a.offset)
     await asyncio.wait_for(stopping, 5)
     assert bus.pending("t", "numaflow") == {0: 0, 1: 0}
+
+
+async def test_a_client_that_takes_nothing_holds_up_neither_the_others_nor_a_stop(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    # More than streams keep on their way.
+    publish(bus, *(b"%03d" % n + bytes(100_000) for n in range(200)))
+    gateway = await serve(grace_seconds=0.3)
+    stuck = connect(gateway)
+    await stuck.shake_hands()
+    request = source.ReadRequest.Request(num_records=200, timeout_in_ms=1_000)
+    await stuck.reads.write(source.ReadRequest(request=request))
+    async with asyncio.timeout(10):
+        while not gateway.details()["outstanding"]:
+            await asyncio.sleep(0.01)
+    peer = connect(gateway)
+    assert await peer.is_ready()
+    assert len(await peer.read(10)) == 10
+    await asyncio.wait_for(gateway.stop(), 10)
+    again = connect(await serve())
+    assert sorted(each.payload[:3] for each in await again.read(200)) == [b"%03d" % n for n in range(200)]
 
 
 @pytest.mark.parametrize("is_away", [False, True])

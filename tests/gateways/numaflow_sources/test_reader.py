@@ -365,6 +365,15 @@ async def test_a_source_that_does_not_speak_as_it_must_is_refused_with_a_sentenc
         await server.stop(0)
 
 
+async def test_records_of_many_megabytes_are_read(bus: KillableBus, other: SourceServer, run: Run) -> None:
+    # More than gRPC takes unless told.
+    other.add([result(b"%d" % n, bytes(5 << 20)) for n in range(2)])
+    await other.start()
+    await run()
+    await until(lambda: len(other.acknowledged) == 2)
+    assert [len(value) for value in values(bus)] == [5 << 20] * 2
+
+
 async def test_two_readers_of_one_name_lose_nothing(bus: KillableBus, other: SourceServer, run: Run) -> None:
     other.add(numbered(40))
     await other.start()
