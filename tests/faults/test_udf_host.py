@@ -178,6 +178,12 @@ def test_both_directions_flow_at_once() -> None:
         assert len(outcome.outputs) == 100 * 51
 
 
+def test_points_that_come_behind_the_answers_belong_to_the_batch_within_the_time_to_settle() -> None:
+    settings = _settings("behind").model_copy(update={"settle_seconds": 1.0})
+    with _hosted(settings) as hosted:
+        assert _sums(hosted.run(1, [_point(1), _point(2)], b"")) == [1, 3]
+
+
 def test_output_past_its_bound_ends_the_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(use_module, "MAX_OUTPUT_POINTS", 100)
     with _hosted(_settings("flood"), attempts=1) as hosted, pytest.raises(UdfFailed, match="at once"):

@@ -16,8 +16,10 @@ from benchmarks import kapacitor
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
 from core.settings_gateways import KapacitorFunctionSettings
+from protobuf import udf_frames
 from protobuf.candlewright_pb2 import Tick
-from protobuf.udf_superset_pb2 import Request
+from protobuf.udf_frames import FrameReader
+from protobuf.udf_superset_pb2 import Request, Response
 from tests.gateways.kapacitor.daemon import COMMAND, SECOND, Daemon, batch, init, option, point, request, seconds
 from triggers.udf.hosted import HostedFunction
 from triggers.udf.options import Duration
@@ -93,6 +95,29 @@ def test_bad_frames_end_the_process_with_an_error_and_a_line(data: bytes, told: 
         assert code == 1
         assert told in log
         assert max(map(len, log.splitlines())) <= 1_000
+
+
+def test_what_a_function_prints_goes_to_the_log_and_never_between_frames() -> None:
+    script = """
+import os, sys
+from gateways.kapacitor.functions import function_named
+from gateways.kapacitor.server import serve_process
+print("before", flush=True)
+kind = function_named("ohlc", lambda: None)
+def make(options, *, is_batch):
+    print("printed", flush=True)
+    os.write(1, b"written")
+    assert sys.stdin.read() == ""
+    return kind.make(options, is_batch=is_batch)
+serve_process(type(kind)(kind.name, kind.options, make), False)
+"""
+    frames = b"".join(map(udf_frames.encode, (init(OPTIONS), request("snapshot"))))
+    done = subprocess.run([COMMAND[0], "-c", script], input=frames, capture_output=True, timeout=60, check=True)
+    pieces = iter((done.stdout.removeprefix(b"before\n"), b""))
+    found = list(iter(FrameReader(lambda _: next(pieces), Response).next, None))
+    assert [response.WhichOneof("message") for response in found] == ["init", "snapshot"]
+    assert found[0].init.success
+    assert b"printed\nwritten" in done.stderr
 
 
 def test_many_points_at_once_do_not_block_either_side(tmp_path: Path) -> None:
