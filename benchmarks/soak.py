@@ -76,10 +76,11 @@ def run(minutes: float = 10.0) -> dict[str, Any]:
         "result_rows": served * ROWS,
         "idle_mib": round(idle / MIB),
         "first_mib": round(sum(memory[0][1].values()) / MIB),
-        "last_mib": round(sum(memory[-1][1].values()) / MIB),
+        "last_mib": round(_last(_totals(memory)) / MIB),
+        "peak_mib": round(max(total for _, total in _totals(memory)) / MIB),
         "memory_slope_mib_per_hour": round(slope(_totals(memory)) * 3_600 / MIB, 1),
         "open_files_first": round(sum(files[0][1].values())),
-        "open_files_last": round(sum(files[-1][1].values())),
+        "open_files_last": round(_last(_totals(files))),
         "open_files_slope_per_hour": round(slope(_totals(files)) * 3_600, 1),
         "by_part": {
             part: round(slope([(at, values.get(part, 0.0)) for at, values in memory]) * 3_600 / MIB, 1)
@@ -95,6 +96,11 @@ def slope(samples: Sequence[tuple[float, float]]) -> float:
         return 0.0
     times, values = np.array(settled, dtype=np.float64).T
     return float(np.polyfit(times, values, 1)[0])
+
+
+def _last(samples: Sequence[tuple[float, float]]) -> float:
+    """The median of the last tenth: maintenance takes memory for half a minute."""
+    return float(np.median([value for _, value in samples[-max(1, len(samples) // 10) :]]))
 
 
 def _totals(samples: Samples) -> list[tuple[float, float]]:
