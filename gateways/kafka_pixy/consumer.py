@@ -213,7 +213,10 @@ class Consumer:
             self._has_more |= bool(found)
             if found:
                 return
-        if self._line and not self._line.buffered:
+        if self._line.buffered:
+            # All calls had their record, or are at the end of their time: their timers are due.
+            await asyncio.sleep(0)
+        elif self._line:
             await self._sleep(min(_LOOK_SECONDS, self._until_look(time.monotonic())))
 
     async def _rest(self) -> None:
