@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from bus import Bus
 from core.log import get_logger
-from flink_replacement_spark.bus_source import remembered_plan
+from flink_replacement_spark.bus_source import TABLE_PLANNED, remembered_plan
 
 log = get_logger()
 
@@ -27,6 +27,8 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, reader: str, t
     planned = folder.newest_offsets()
     if planned is None or not _is_lost(bus, reader, {topic: planned} if topic else planned):
         return False
+    # The source would go on from it. First, so that a checkpoint which is left behind by a kill is seen as lost again.
+    bus.delete(TABLE_PLANNED, [reader])
     folder.remove()
     log.error("checkpoint_removed", checkpoint=checkpoint, reason="the bus has lost records that were read before")
     return True

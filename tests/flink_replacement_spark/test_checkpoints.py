@@ -7,7 +7,7 @@ import pytest
 
 from bus import topics as bus_topics
 from bus.api import Record
-from flink_replacement_spark.bus_source import remember_plan
+from flink_replacement_spark.bus_source import remember_plan, remembered_plan
 from flink_replacement_spark.checkpoints import forget_lost
 from tests.flink_replacement_spark.driver import Platform
 
@@ -47,6 +47,8 @@ def test_a_checkpoint_is_kept_only_where_the_bus_has_what_it_read(
     topic = "" if TOPIC in last else TOPIC
     assert forget_lost(platform.driver.session, platform.bus, f"file://{folder}", reader, topic) is is_lost
     assert folder.exists() is not is_lost
+    if is_lost:
+        assert remembered_plan(platform.bus, reader) is None, "the source would go on from it"
 
 
 def test_a_query_without_a_checkpoint_has_none_to_lose(platform: Platform, tmp_path: Path) -> None:
