@@ -80,14 +80,16 @@ class Reads:
                 room = self._state.room(asked)
 
     async def _something(self, seconds: float, *, has_room: bool) -> None:
-        """Until there may be something to read, at most `seconds`. Raises BusError."""
-        due = self._state.due_at
-        if due is not None:
-            seconds = min(seconds, max(0.0, due - time.monotonic()))
+        """Until there may be something to read, at most `seconds`."""
         changed = asyncio.ensure_future(self._acks.changed())
-        awaited = {changed, self._calls.news()} if has_room else {changed}
+        awaited: set[asyncio.Future[None]] = {changed}
+        seconds = min(seconds, _LOOK_SECONDS)
+        if has_room:
+            awaited.add(self._calls.news())
+            if (due := self._state.due_at) is not None:
+                seconds = min(seconds, max(0.0, due - time.monotonic()))
         try:
-            await asyncio.wait(awaited, timeout=min(seconds, _LOOK_SECONDS), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
 

@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 from gateways.numaflow import reads
+from gateways.numaflow.state import SourceState
 from protobuf import source_superset_pb2 as source
 from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, payloads, publish
 
@@ -84,6 +85,26 @@ async def test_no_more_than_four_batches_wait_for_their_acknowledgement(
     # One by one and out of order.
     await peer.ack(out[5].offset)
     assert payloads(await reading) == [b"8"]
+
+
+async def test_a_read_that_may_bring_nothing_waits_at_rest_though_something_is_due(
+    bus: ShakyBus, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(bus, *(b"%d" % n for n in range(5)))
+    peer = connect(await serve())
+    first, *_ = [each for _ in range(4) for each in await peer.read(1)]
+    await peer.nack(first.offset, delay=20)
+    assert payloads(await peer.read(1)) == [b"4"]
+    looks = []
+    room = SourceState.room
+
+    def counted_room(state: SourceState, asked: int) -> int:
+        looks.append(asked)
+        return room(state, asked)
+
+    monkeypatch.setattr(SourceState, "room", counted_room)
+    assert await peer.read(1, timeout_ms=200) == []
+    assert len(looks) < 10
 
 
 async def test_several_topics_come_in_one_batch_that_is_not_larger_than_asked_for(
