@@ -26,7 +26,7 @@ from triggers.udf.asked import FunctionAsked
 from triggers.udf.hosted import ATTEMPTS, HostedFunction
 from triggers.udf.known import function_named
 from triggers.udf.options import UdfRefused
-from triggers.udf.rows import FunctionInput, fired_by, requests_of
+from triggers.udf.rows import FunctionInput, chunks_of, fired_by
 from triggers.udf.use import UdfFailed
 
 __all__ = ["FUNCTION_STATE_PREFIX", "FunctionOutcome", "TriggerFunctions", "carry_out"]
@@ -36,6 +36,8 @@ FUNCTION_STATE_PREFIX = "trigger_function_state"
 _AT_ONCE = 8
 #: State and outputs of one micro-batch are one value on the bus.
 _MAX_STORED_BYTES = 64 << 20
+#: Clients register triggers, and each with a function is a process of the operator's machine.
+MAX_RUNNING = 200
 _HEAD = struct.Struct("<I")
 log = get_logger()
 
@@ -53,7 +55,7 @@ _RUNNING = metrics.Gauge(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """After micro-batch `batch`, the `runs`-th that had rows. `reason`: why the trigger is suspended."""
+    """After micro-batch `batch`; the function has run `runs` times. `reason`: why the trigger is suspended."""
 
     version: int
     batch: int = -1
@@ -90,13 +92,16 @@ class FunctionOutcome:
 
 
 class TriggerFunctions:
-    """One per driver, for the thread that carries out micro-batches. `attempts`: of one batch of one function;
-    `totals`: for the status.
+    """One per driver, for the thread that carries out micro-batches. `attempts`: of one batch of one function; `most`:
+    triggers that may have one; `totals`: for the status.
     """
 
-    def __init__(self, functions: Mapping[str, KapacitorFunctionSettings], attempts: int = ATTEMPTS) -> None:
+    def __init__(
+        self, functions: Mapping[str, KapacitorFunctionSettings], attempts: int = ATTEMPTS, most: int = MAX_RUNNING
+    ) -> None:
         self._functions = functions
         self._attempts = attempts
+        self._most = most
         self._query_id = ""
         self._stored: dict[str, _Stored] = {}
         self._hosted: dict[str, HostedFunction] = {}
@@ -149,8 +154,8 @@ class TriggerFunctions:
 
     def close(self) -> None:
         """Ends all functions politely; they go on from what is stored."""
-        for trigger_id in list(self._hosted):
-            self._close(trigger_id)
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            list(threads.map(self._close, list(self._hosted)))
         self._stored.clear()
 
     @property
@@ -181,22 +186,29 @@ class TriggerFunctions:
         self, batch_id: int, trigger_id: str, inputs: Sequence[FunctionInput], before: _Stored
     ) -> tuple[_Stored, dict[str, int]]:
         """What is stored then, and what is counted; from a thread."""
-        runs, parameters = before.runs + 1, inputs[-1].parameters
+        runs, state, parameters = before.runs, before.state, inputs[-1].parameters
+        fired: list[Fired] = []
+        counts = {"points": 0, "outputs": 0}
         try:
             hosted = self._hosted_for(trigger_id, parameters)
-            requests = requests_of(inputs, hosted.wants())
-            outcome = hosted.run(runs, requests, before.state)
-            fired = fired_by(outcome.outputs, trigger_id, before.version, f"{self._query_id}/{batch_id}")
-            size = len(outcome.state) + sum(len(event.value) for event in fired)
-            if size > _MAX_STORED_BYTES:
-                raise UdfFailed(f"its state and outputs of one micro-batch have {size} bytes")
+            for requests in chunks_of(inputs, hosted.wants()):
+                runs += 1
+                outcome = hosted.run(runs, requests, state)
+                state = outcome.state
+                fired += fired_by(
+                    outcome.outputs, trigger_id, before.version, f"{self._query_id}/{batch_id}, {runs - before.runs}"
+                )
+                size = len(state) + sum(len(event.value) for event in fired)
+                if size > _MAX_STORED_BYTES:
+                    raise UdfFailed(f"its state and outputs of one micro-batch have {size} bytes")
+                counts["points"] += len(requests)
+                counts["outputs"] += len(outcome.outputs)
         except Exception as error:  # Whatever one trigger's function brings about must not stop the others.
             if not isinstance(error, UdfFailed | UdfRefused):
                 log.exception("trigger_function_failed", trigger_id=trigger_id)
             reason = f"the function {parameters['udf']}: {str(error) or type(error).__name__}"
             return _Stored(before.version, batch_id, runs, reason), {"suspended": 1}
-        counts = {"points": len(requests), "outputs": len(outcome.outputs)}
-        return _Stored(before.version, batch_id, runs, "", outcome.state, tuple(fired)), counts
+        return _Stored(before.version, batch_id, runs, "", state, tuple(fired)), counts
 
     def _hosted_for(self, trigger_id: str, parameters: Mapping[str, str]) -> HostedFunction:
         hosted = self._hosted.get(trigger_id)
@@ -204,6 +216,8 @@ class TriggerFunctions:
             asked = FunctionAsked.of(parameters)
             assert asked is not None
             settings = function_named(self._functions, asked.name)
+            if len(self._hosted) >= self._most:
+                raise UdfRefused(f"{len(self._hosted)} triggers have a function already, and each takes a process")
             hosted = HostedFunction(asked.name, settings, asked.calls, trigger_id, "trigger", self._attempts)
             self._hosted[trigger_id] = hosted
             _RUNNING.set(len(self._hosted))

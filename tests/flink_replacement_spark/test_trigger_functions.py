@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bus import Bus
 from bus.embedded import EmbeddedRedis
 from core import metrics
 from core.settings_gateways import KapacitorFunctionSettings
+from flink_replacement_spark import trigger_functions
 from flink_replacement_spark.trigger_functions import FUNCTION_STATE_PREFIX, TriggerFunctions, carry_out
 from flink_replacement_spark.trigger_rows import RESULT
 from protobuf import records_pb2 as records
@@ -24,6 +26,7 @@ from protobuf.ingestor_pb2 import CEPTriggerEvent
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, Query, bus_for_triggers, register
 from tests.triggers.trigger_records import rows
+from triggers.udf.rows import chunks_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -245,6 +248,38 @@ def test_removed_trigger_ends_its_function_and_a_new_one_of_its_id_starts_afresh
     feed.trades(bus, ONE, 2, [5])
     driver.run()
     assert driver.sums("t") == [1, 5]
+
+
+def test_many_rows_go_in_by_chunks_and_each_comes_out_once(
+    bus: Bus, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_functions, "chunks_of", partial(chunks_of, size=3))
+    driver = start(sums=_function())
+    register(bus, "t", WHOLE, ONE, udf="sums")
+    driver.run()
+    feed.trades(bus, ONE, 1, range(1, 9))
+    driver.run()
+    driver.restart()
+    driver.again()
+    feed.trades(bus, ONE, 9, [9])
+    driver.run()
+    assert driver.sums("t") == [1, 3, 6, 10, 15, 21, 28, 36, 45]
+    assert len({event.context["event_id"] for event in driver.events("t")}) == 9
+
+
+def test_triggers_past_the_bound_of_processes_are_suspended(bus: Bus, start: Start) -> None:
+    driver = start(sums=_function())
+    driver.functions = TriggerFunctions(driver.settings, most=1)
+    register(bus, "a", WHOLE, ONE, udf="sums")
+    driver.run()
+    feed.trades(bus, ONE, 1, [1])
+    driver.run()
+    register(bus, "b", WHOLE, ONE, udf="sums")
+    driver.run()
+    feed.trades(bus, ONE, 2, [2])
+    driver.run()
+    assert driver.sums("a") == [1, 3]
+    assert _suspended(bus) == [("b", "the function sums: 1 triggers have a function already, and each takes a process")]
 
 
 def test_uses_outputs_and_failures_are_on_the_metrics_page(bus: Bus, start: Start) -> None:

@@ -3,8 +3,9 @@
 import json
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from triggers.events import Fired, Matches, point_event
 from triggers.udf.points import TICKER, Value, batch_requests, field_values, plain, point_request
 from triggers.udf.use import Output
 
-__all__ = ["FunctionInput", "fired_by", "frames_of", "requests_of"]
+__all__ = ["FunctionInput", "chunks_of", "fired_by", "frames_of"]
 
+#: Requests that exist at a time: after an outage a micro-batch may have a million rows.
+CHUNK = 50_000
 _LENGTH = struct.Struct("<I")
 
 
@@ -65,23 +68,29 @@ def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str)
     return b"".join(found)
 
 
-def requests_of(inputs: Iterable[FunctionInput], wants: EdgeType) -> list[Request]:
-    """As the function wants them: points of a stream in the order of their times, those of late trades and of several
-    partitions too, or each event a batch.
+def chunks_of(inputs: Iterable[FunctionInput], wants: EdgeType, size: int = CHUNK) -> Iterator[list[Request]]:
+    """Some `size` requests at a time, as the function wants them: points of a stream, in a chunk by their times (those of
+    late trades and of several partitions too), or each event a batch.
     """
-    requests = [request for one in inputs for request in _read(one.frames)]
+    requests = (request for one in inputs for request in _read(one.frames))
     if wants == EdgeType.STREAM:
-        points = [request for request in requests if request.HasField("point")]
-        return sorted(points, key=lambda request: request.point.time)
+        points = (request for request in requests if request.HasField("point"))
+        while chunk := list(islice(points, size)):
+            yield sorted(chunk, key=lambda request: request.point.time)
+        return
     found: list[Request] = []
     batch: list[Point] = []
     for request in requests:
         if request.HasField("point"):
             batch.append(request.point)
-        else:
-            found += batch_requests(batch, request.end.tmax)
-            batch = []
-    return found
+            continue
+        found += batch_requests(batch, request.end.tmax)
+        batch = []
+        if len(found) >= size:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 def _read(frames: bytes) -> Iterable[Request]:
@@ -90,8 +99,8 @@ def _read(frames: bytes) -> Iterable[Request]:
 
 
 def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, batch: str) -> list[Fired]:
-    """An event for each point, or each batch of points. `batch`: what tells these outputs from those of all other
-    micro-batches; the place among them tells an event from the others.
+    """An event for each point, or each batch of points. `batch`: what tells these outputs from all other
+    ones of the trigger; the place among them tells an event from the others.
     """
     found = []
     for place, output in enumerate(outputs):

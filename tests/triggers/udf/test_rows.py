@@ -2,10 +2,10 @@
 
 from protobuf import udf_frames
 from protobuf.ingestor_pb2 import CEPTriggerEvent
-from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point
+from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point, Request
 from tests.triggers.trigger_records import rows
 from triggers.udf.points import point_request
-from triggers.udf.rows import FunctionInput, fired_by, requests_of
+from triggers.udf.rows import FunctionInput, chunks_of, fired_by
 from triggers.udf.use import Output
 
 
@@ -51,7 +51,7 @@ def test_input_keeps_what_it_says_on_its_way() -> None:
     before = FunctionInput("t", 3, {"udf": "f", "udf.x": "'ü'"}, frames)
     assert FunctionInput.of("t", 3, before.content()) == before
     assert FunctionInput.of("t", 3, FunctionInput("t", 3, {}).content()).is_end
-    assert requests_of([], EdgeType.BATCH) == []
+    assert list(chunks_of([], EdgeType.BATCH)) == []
 
 
 def test_points_of_a_stream_go_in_by_their_times_and_those_of_one_time_as_they_came() -> None:
@@ -59,5 +59,21 @@ def test_points_of_a_stream_go_in_by_their_times_and_those_of_one_time_as_they_c
     for tickers_times in ([("A", 3), ("A", 1)], [("B", 2), ("B", 3)]):
         requests = [point_request(time, "n", ["ticker"], {"ticker": one}, {}) for one, time in tickers_times]
         inputs.append(FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests))))
-    found = [(request.point.tags["ticker"], request.point.time) for request in requests_of(inputs, EdgeType.STREAM)]
+    (chunk,) = chunks_of(inputs, EdgeType.STREAM)
+    found = [(request.point.tags["ticker"], request.point.time) for request in chunk]
     assert found == [("A", 1), ("B", 2), ("A", 3), ("B", 3)]
+    assert [[request.point.time for request in chunk] for chunk in chunks_of(inputs, EdgeType.STREAM, 3)] == [
+        [1, 2, 3],
+        [3],
+    ]
+
+
+def test_events_stay_whole_where_batches_are_given_in_chunks() -> None:
+    requests = []
+    for time in range(1, 6):
+        end = Request()
+        end.end.tmax = time
+        requests += [point_request(time, "n", [], {}, {}), end]
+    one = FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests)))
+    kinds = [[request.WhichOneof("message") for request in chunk] for chunk in chunks_of([one], EdgeType.BATCH, 4)]
+    assert kinds == [["begin", "point", "end"] * 2, ["begin", "point", "end"] * 2, ["begin", "point", "end"]]
