@@ -29,31 +29,57 @@ class Process:
         self.shutting_down = True
 
 
-def scheduler(tests: list[str]) -> tuple[Any, Process, Process]:
-    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"] * 2, option=SimpleNamespace())
+def scheduler(tests: list[str], processes: int = 2) -> tuple[Any, list[Process]]:
+    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"] * processes, option=SimpleNamespace())
     made: Any = FromBothEnds(config, None)
-    first, second = Process("gw0"), Process("gw1")
-    for process in (first, second):
+    started = [Process(f"gw{number}") for number in range(processes)]
+    for process in started:
         made.add_node(process)
         made.add_node_collection(process, tests)
     made.schedule()
-    return made, first, second
+    return made, started
+
+
+def run_all(made: Any, process: Process) -> None:
+    done = 0
+    while done < len(process.given):
+        made.mark_test_complete(process, process.given[done])
+        done += 1
 
 
 def test_the_first_process_begins_at_the_front_and_the_other_at_the_end() -> None:
-    _, first, second = scheduler([f"{name}.py::test" for name in "abcdefgh"])
+    _, (first, second) = scheduler([f"tests/{name}.py::test" for name in "abcdefgh"])
     assert first.given == [0, 1]
     assert second.given == [7, 6]
 
 
 def test_whoever_is_through_earlier_helps_and_each_test_runs_once() -> None:
-    made, first, second = scheduler([f"{name}.py::test_{number}" for name in "abcdef" for number in range(3)])
-    done = 0
-    while done < len(second.given):
-        made.mark_test_complete(second, second.given[done])
-        done += 1
+    tests = [f"tests/{name}.py::test_{number}" for name in "abcdef" for number in range(3)]
+    made, (first, second) = scheduler(tests)
+    run_all(made, second)
     assert first.given == [0, 1, 2]
     assert second.given == [15, 16, 17, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5]
+
+
+def test_a_third_process_takes_what_starts_no_spark_and_ends_then() -> None:
+    tests = [
+        "tests/faults/test_kill.py::test",
+        "tests/system/test_live.py::test",
+        "tests/faults/test_up.py::test",
+        "tests/bars/test_exact.py::test",
+        "tests/core/test_http.py::test",
+        "tests/system/test_keys.py::test",
+        "tests/flink_replacement_spark/test_live.py::test",
+        "tests/flink_replacement_spark/test_trigger_kill.py::test",
+    ]
+    made, (first, second, third) = scheduler(tests, 3)
+    assert (first.given, second.given, third.given) == ([0, 1], [7, 6], [3, 4])
+    run_all(made, third)
+    assert third.given == [3, 4, 5]
+    assert third.shutting_down
+    run_all(made, second)
+    assert second.given == [7, 6, 2]
+    assert second.shutting_down
 
 
 @pytest.mark.parametrize("name", [*FIRST, *LAST])

@@ -68,13 +68,23 @@ def processes_for(config: pytest.Config) -> int:
     return 2 if whole and not chosen and config.option.capture != "no" else 0
 
 
-def place_in_line(item: pytest.Item) -> int:
-    path = item.nodeid.partition("::")[0]
+def _place(path: str) -> int:
     return _LINE.index(max((name for name in _LINE if path.startswith(name)), key=len))
 
 
+def place_in_line(item: pytest.Item) -> int:
+    return _place(item.nodeid.partition("::")[0])
+
+
+def starts_no_spark(path: str) -> bool:
+    return _LINE.index("tests/") <= _place(path) < _LINE.index("tests/flink_replacement_spark/")
+
+
 class FromBothEnds(LoadFileScheduling):
-    """Gives files to the first process from the front and to the others from the end."""
+    """Gives files to the first process from the front and to the second from the end.
+
+    A third one (`./run test -n 3`) begins in the middle and takes what starts no Spark: two platforms are enough.
+    """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
@@ -82,9 +92,20 @@ class FromBothEnds(LoadFileScheduling):
         config.option.loadscopereorder = False
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node.gateway.id != "gw0":
+        if node.gateway.id == "gw1":
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        elif node.gateway.id != "gw0" and (light := self._next_light()):
+            self.workqueue.move_to_end(light, last=False)
         super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node.gateway.id in ("gw0", "gw1") or self._next_light():
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()
+
+    def _next_light(self) -> str | None:
+        return next(filter(starts_no_spark, self.workqueue), None)
 
 
 class Turns:
