@@ -69,8 +69,8 @@ def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str)
 
 
 def chunks_of(inputs: Iterable[FunctionInput], wants: EdgeType, size: int = CHUNK) -> Iterator[list[Request]]:
-    """Some `size` requests at a time, as the function wants them: points of a stream, in a chunk by their times (those of
-    late trades and of several partitions too), or each event a batch.
+    """Some `size` requests at a time, as the function wants them: points of a stream, in a chunk by their times (those
+    of late trades and of several partitions too), or each event a batch.
     """
     requests = (request for one in inputs for request in _read(one.frames))
     if wants == EdgeType.STREAM:
