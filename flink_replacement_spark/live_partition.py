@@ -77,6 +77,8 @@ class LivePartition:
         self._text_ids: dict[str, dict[bytes, int]] = {}
         self._text_floors: dict[str, int] = {}
         self._text_orders: dict[str, int] = {}
+        #: The largest of a ticker's ids from before the first one that is no number.
+        self._text_since: dict[str, int] = {}
         self._stored: dict[str, SeenIds] = {}
         self._touched: dict[str, int] = {}
         self._output = LiveOutput()
@@ -142,6 +144,7 @@ class LivePartition:
         for ticker in tickers:
             del self._touched[ticker]
             self._gaps.pop(ticker, None)
+            self._text_since.pop(ticker, None)
             if self._wishes.get(ticker, _NOTHING) == _NOTHING:
                 self._wishes.pop(ticker, None)
             if times := self._text_ids.pop(ticker, {}).values():
@@ -269,7 +272,7 @@ class LivePartition:
             batch = own[0] if len(own) == 1 else _joined(own)
             if len(batch) == 0:
                 continue
-            order = _numbers(batch.trade_id)
+            order = None if ticker in self._text_ids else _numbers(batch.trade_id)
             if order is None:
                 batch, order = self._by_text(batch)
             trades.append(Trades(ticker, batch.timestamp, order, batch.price, batch.size))
@@ -282,15 +285,23 @@ class LivePartition:
             self._close_gaps(ticker)
 
     def _by_text(self, batch: TickColumns) -> tuple[TickColumns, NDArray[np.int64]]:
-        """Ids that are no numbers: known ones are left out here, and the order is that of arrival.
+        """Ids that are no numbers, and all that follow one: known ones are left out here, and the order is that of
+        arrival, behind the numbers that were ids before.
 
         Of the oldest only the time is remembered: a trade that is not newer than those is neither new nor known, and
         not counted.
         """
+        seen = self._seen(batch.ticker)
+        if batch.ticker not in self._text_ids:
+            newest = int(seen.last[-1]) if seen is not None and len(seen.last) else 0
+            self._text_since[batch.ticker] = newest
+            self._text_orders[batch.ticker] = max(self._text_orders.get(batch.ticker, 1), newest + 1)
         known, floor = self._text_ids.setdefault(batch.ticker, {}), self._text_floors.get(batch.ticker, 0)
+        since = self._text_since.get(batch.ticker, 0)
         kept = []
         for place, (trade_id, time) in enumerate(zip(batch.trade_id.tolist(), batch.timestamp.tolist(), strict=True)):
-            if trade_id in known:
+            is_number = len(trade_id) <= _MAX_ID_DIGITS and trade_id.isdigit() and int(trade_id) <= since
+            if trade_id in known or (is_number and seen is not None and seen.has_any(int(trade_id), int(trade_id))):
                 self.makers[0].duplicates += 1
             elif time <= floor:
                 self.makers[0].too_late += 1
@@ -302,6 +313,10 @@ class LivePartition:
         first = self._text_orders.get(batch.ticker, 1)
         self._text_orders[batch.ticker] = first + len(kept)
         return _take(batch, np.array(kept, np.intp)), np.arange(first, first + len(kept))
+
+    def _seen(self, ticker: str) -> SeenIds | None:
+        minutes = self.makers[0]
+        return minutes.states[minutes.tickers.index(ticker)].seen if ticker in minutes.tickers else None
 
     def _makers_of(self, ticker: str) -> list[BarMaker]:
         return self.makers if self._wants_seconds(ticker) else self.makers[:1]
@@ -329,6 +344,7 @@ class LivePartition:
             "stored": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._stored.items()},
             "text_orders": self._text_orders,
             "text_floors": self._text_floors,
+            "text_since": self._text_since,
             "text_ids": {
                 t: [[text.decode("latin-1"), time] for text, time in ids.items()] for t, ids in self._text_ids.items()
             },
@@ -360,6 +376,7 @@ class LivePartition:
             t: {text.encode("latin-1"): time for text, time in ids} for t, ids in meta["text_ids"].items()
         }
         partition._text_floors = meta["text_floors"]
+        partition._text_since = meta.get("text_since", {})
         partition._touched = meta["touched"]
         partition._gaps = {t: [(a, b, c, d) for a, b, c, d in gaps] for t, gaps in meta["gaps"].items()}
         return partition

@@ -104,6 +104,24 @@ def test_records_taken_in_part_by_part_make_the_bars_that_they_make_at_once(
     assert in_parts.duplicates == at_once.duplicates
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_ids_of_which_some_are_numbers_count_once_each(is_restarted: bool) -> None:
+    """Hexadecimal ones, say: `9` is a number and `a` is none, and neither stands for the other."""
+    partition = LivePartition(0, 3_600 * SECOND)
+    partition.process([], [_covered(), _mark(wanted=records.Wanted(ticks=True))])
+    stored: list[bytes] = []
+    ids = [["1", "2", "9"], ["a", "b", "9"], ["c", "10", "3", "2"], ["10", "11"], ["11", "a", "4"]]
+    for number, batch in enumerate(ids):
+        if is_restarted:
+            partition = LivePartition.load(partition.save())
+        output = partition.process([_batch(0, *((number, trade_id, 1.0) for trade_id in batch))], [])
+        stored += [trade_id for ticks in output.ticks for trade_id in ticks.trade_id.tolist()]
+    assert stored == [b"1", b"2", b"9", b"a", b"b", b"c", b"10", b"3", b"11", b"4"]
+    assert partition.duplicates == 5
+    (bar,) = _bars(partition.process([_batch(0, (60, "x", 1.0))], []))
+    assert bar[6] == 10
+
+
 def test_a_gap_marks_its_bars_and_its_repair_publishes_them_again(partition: LivePartition) -> None:
     gap = records.Gap(gap_id="g", from_time=T0 + 2 * SECOND, to_time=T0 + 4 * SECOND, from_trade_id="10")
     output = partition.process([_batch(1, (1, "9", 2.0), (61, "12", 1.0))], [_covered(), _mark(gap=gap)])
