@@ -144,9 +144,10 @@ def test_batch_that_runs_again_puts_out_nothing_twice_and_the_state_goes_on(bus:
     assert driver.sums("t") == [1, 3, 6]
 
 
+@pytest.mark.parametrize("restarts", [True, False], ids=["killed", "bus away"])
 @pytest.mark.parametrize("dies_at", ["put", "publish_as"])
-def test_driver_killed_inside_of_a_batch_gives_each_event_once(
-    dies_at: str, bus: Bus, start: Start, monkeypatch: pytest.MonkeyPatch
+def test_batch_that_breaks_off_gives_each_event_once_when_it_runs_again(
+    dies_at: str, restarts: bool, bus: Bus, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
@@ -166,9 +167,12 @@ def test_driver_killed_inside_of_a_batch_gives_each_event_once(
         patch.setattr(type(bus), dies_at, kill)
         carry_out(bus, driver.functions, driver.query.query_id, driver.query.number, results, PARTITIONS + 1)
     assert driver.sums("t") == [1]
-    driver.restart()
+    if restarts:
+        driver.restart()
     driver.again()
-    assert driver.sums("t") == [1, 3, 6]
+    feed.trades(bus, ONE, 4, [4])
+    driver.run()
+    assert driver.sums("t") == [1, 3, 6, 10]
 
 
 def test_function_that_dies_goes_on_from_its_state(bus: Bus, start: Start, tmp_path: Path) -> None:
