@@ -247,12 +247,16 @@ def test_a_trigger_that_the_pipeline_stops_at_once_is_not_registered(
     assert stored(platform.bus).suspended_reason == reason
 
 
-def test_a_suspended_trigger_is_shown_survives_a_restart_and_starts_afresh_when_asked_for(start_relay: Start) -> None:
+@pytest.mark.parametrize(("owner", "controls_end"), [(0, 1), (5, 0)], ids=["a partition", "functions in the driver"])
+def test_a_suspended_trigger_is_shown_survives_a_restart_and_starts_afresh_when_asked_for(
+    owner: int, controls_end: int, start_relay: Start
+) -> None:
     first = start_relay()
     with pipeline.running(first.bus):
         first.client().ask(trigger())
         version = stored(first.bus).registration.version
-        pipeline.report(first.bus, 0, 1, rec.TriggerSuspended(trigger_id="t", version=version, reason="too slow"))
+        suspended = rec.TriggerSuspended(trigger_id="t", version=version, reason="too slow")
+        pipeline.report(first.bus, owner, controls_end, suspended)
         eventually(lambda: state_of(first.client()) == [("suspended", "too slow")])
         first.relay.close()
         second = start_relay(first.bus)
