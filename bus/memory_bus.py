@@ -149,11 +149,13 @@ class MemoryBus:
         self, topic: str, records: Sequence[Record], *, registry: str, names: Sequence[str], keep_seconds: float
     ) -> list[bool]:
         with self._changed:
-            new = dict.fromkeys(name for name in names if self._recall(registry, name) is None)
-            firsts = {name: names.index(name) for name in new}
+            firsts: dict[str, int] = {}
+            for place, name in enumerate(names):
+                if self._recall(registry, name) is None:
+                    firsts.setdefault(name, place)
             self.publish(topic, [records[place] for place in firsts.values()])
             until = time.monotonic() + keep_seconds
-            self._once.update({(registry, name): (b"", until) for name in new})
+            self._once.update({(registry, name): (b"", until) for name in firsts})
             return [firsts.get(name) == place for place, name in enumerate(names)]
 
     def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
