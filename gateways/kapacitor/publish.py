@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 import tenacity
 
+from bus import topics
 from bus.api import Bus, Record
 from core.errors import BusFull, CandlewrightError, InvalidRequest
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, number_of
 from gateways.kapacitor.ohlc import batch_of
 from gateways.records import is_visible, record_of
+from gateways.tick_storage import TickStorage
 from protobuf.candlewright_pb2 import OHLCV, Side, Tick
 from protobuf.udf_superset_pb2 import Point, Response
 
@@ -93,6 +95,10 @@ class Publisher:
     counts: dict[str, int] = field(
         default_factory=lambda: {"points": 0, "published": 0, "repeated": 0, "refused": 0, "waits": 0}
     )
+    _storage: TickStorage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._storage = TickStorage(self.bus)
 
     def take(self, points: Sequence[Point]) -> list[Response]:
         self._publish((point, dict(point.tags), point.name, point.group) for point in points)
@@ -153,6 +159,8 @@ class Publisher:
             reraise=True,
         ):
             with attempt:
+                if self.shape.topic == topics.TICKS:
+                    self._storage.want(record.key.decode() for record in records if record.key is not None)
                 written = self.bus.publish_new(
                     self.shape.topic, records, registry=_REGISTRY, names=names, keep_seconds=_KEEP_SECONDS
                 )

@@ -13,6 +13,7 @@ from gateways.kapacitor import publish
 from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import function_named
 from protobuf.candlewright_pb2 import OHLCV, Side, Tick
+from protobuf.records_pb2 import TickMark
 from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point
 from tests.gateways.kapacitor.daemon import SECOND, Value, option, point, seconds
 
@@ -46,6 +47,15 @@ def test_trades_become_ticks_and_go_on_to_the_next_node() -> None:
     tick = Tick.FromString(value)
     assert (tick.ticker, tick.trade_id, tick.timestamp) == (TICKER, "7", T0)
     assert (tick.price, tick.size, tick.side) == (1.5, 2.0, Side.SELL)
+
+
+def test_ticks_are_stored_in_their_table() -> None:
+    bus = MemoryBus()
+    publisher = _publisher(bus)
+    for second in range(3):
+        publisher.take([_trade(second)])
+    (mark,) = map(TickMark.FromString, _values(bus, "tick_marks"))
+    assert (mark.ticker, mark.wanted.ticks) == (TICKER, True)
 
 
 def test_trade_that_is_sent_again_is_published_once() -> None:
