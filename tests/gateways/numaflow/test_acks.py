@@ -52,7 +52,6 @@ async def test_what_is_given_back_comes_again_after_its_delay_and_not_for_ever(
     await peer.ack(b.offset)
     started = time.monotonic()
     await peer.nack(a.offset, delay=200, max_deliveries=1, reason="sink is full")
-    assert await peer.read(5) == []
     (again,) = await peer.read(5, timeout_ms=10_000)
     assert time.monotonic() - started >= 0.2
     assert again == a
@@ -129,9 +128,11 @@ async def test_delays_and_counts_of_what_was_given_back_outlive_the_process(
     # As if killed: the next one knows what is on the bus.
     await gateway.stop()
     peer = connect(await serve())
-    assert await peer.read(5) == [b]
-    assert await peer.read(5, timeout_ms=10_000) == [a]
+    found: list[source.ReadResponse.Result] = []
+    while a not in found:
+        found += await peer.read(5, timeout_ms=10_000)
     assert time.monotonic() - started >= 0.7
+    assert sorted(payloads(found)) == payloads([a, b])
     await peer.nack(a.offset, max_deliveries=1)
     assert await peer.read(5, timeout_ms=50) == []
     assert await peer.pending() == 1
@@ -140,7 +141,7 @@ async def test_delays_and_counts_of_what_was_given_back_outlive_the_process(
 async def test_another_replica_keeps_to_the_delay_and_is_the_only_one_to_offer_it_again(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
-    first, second = [connect(await serve(name, redeliver_seconds=0.2)) for name in ("one", "two")]
+    first, second = connect(await serve("one")), connect(await serve("two", redeliver_seconds=0.2))
     assert await second.read(1) == []
     publish(bus, b"a")
     (a,) = await first.read(1)

@@ -129,16 +129,16 @@ async def test_several_topics_come_in_one_batch_that_is_not_larger_than_asked_fo
 async def test_what_another_replica_let_lie_is_given_to_this_one(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, b"a", b"b")
     lazy = connect(await serve("lazy", redeliver_seconds=0.3))
-    assert len(await lazy.read(1)) == 1
+    (a,) = await lazy.read(1)
     busy = connect(await serve("busy", redeliver_seconds=0.3))
-    assert payloads(await busy.read(5)) == [b"b"]
+    found: list[source.ReadResponse.Result] = []
     async with asyncio.timeout(10):
-        while not (found := await busy.read(5, timeout_ms=200)):
-            pass
-    assert payloads(found) == [b"a"]
-    await busy.ack(found[0].offset)
+        while a not in found:
+            found += await busy.read(5, timeout_ms=200)
+    assert sorted(payloads(found)) == [b"a", b"b"]
+    await busy.ack(a.offset)
     # The first one's client may still acknowledge it: no error.
-    await lazy.ack(found[0].offset)
+    await lazy.ack(a.offset)
     assert await busy.pending() == 1
 
 
@@ -180,9 +180,9 @@ async def test_several_clients_share_the_records_and_no_wait_holds_up_another(
     peers = [connect(gateway) for _ in range(12)]
     for peer in peers:
         assert await peer.read(1) == []
-    started = time.monotonic()
     assert await asyncio.gather(*(peer.read(1, timeout_ms=300) for peer in peers)) == [[]] * 12
-    assert time.monotonic() - started < 2
+    # One call of the bus for all of them.
+    assert bus.waits < 6
     publish(bus, *(b"%d" % n for n in range(120)))
     found = await asyncio.gather(*(peer.read(10, timeout_ms=5_000) for peer in peers))
     assert sorted(payloads([each for batch in found for each in batch])) == sorted(b"%d" % n for n in range(120))
