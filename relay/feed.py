@@ -73,7 +73,7 @@ class Feed(Follower):
                 self._next[topic, partition] = min(self._next.get((topic, partition), 0), state.end)
 
     def _round(self, stop: threading.Event) -> None:
-        for place in self._bus.wait(self._next, _WAIT_SECONDS):
+        for place in self._wait(self._next, _WAIT_SECONDS):
             records = self._read(*place, self._next[place])
             if place[0] == bus_topics.NOTIFICATIONS:
                 self._publish_finals(records, stop)

@@ -3,9 +3,9 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from bus.api import Bus, StoredRecord
+from bus.api import Bus, StoredRecord, TopicPartition
 from core.errors import BusError, OffsetOutOfRange
 from core.log import get_logger
 from relay import metrics
@@ -15,6 +15,7 @@ from relay.register import Register
 _READ_RECORDS = 1_000
 _RETRY_SECONDS = 0.2
 _HAND_OVER_SECONDS = 0.1
+_CHECK_SECONDS = 1.0
 log = get_logger()
 
 
@@ -32,6 +33,7 @@ class Follower(ABC):
         self._publish = publish
         self.problem = "the bus has not been read yet"
         self.seen_at = time.monotonic()
+        self._check_at = 0.0
 
     @abstractmethod
     def _resume(self, stop: threading.Event) -> None:
@@ -57,6 +59,21 @@ class Follower(ABC):
                 metrics.BUS_FAILURES.labels(self._name).inc()
                 self._register.forget_preparation()
                 stop.wait(_RETRY_SECONDS)
+
+    def _wait(self, after: Mapping[TopicPartition, int], seconds: float) -> set[TopicPartition]:
+        """As the bus does. Raises BusError when the store has lost what was read of it: what comes would not be seen
+        until it has caught up.
+        """
+        ready = self._bus.wait(after, seconds)
+        now = time.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + _CHECK_SECONDS
+            for topic in {topic for topic, _ in after}:
+                for partition, state in enumerate(self._bus.state(topic)):
+                    offset = after.get((topic, partition), 0)
+                    if state.end < offset:
+                        raise BusError(f"{topic}/{partition} ends at {state.end} and was read to {offset}")
+        return ready
 
     def _read(self, topic: str, partition: int, offset: int, max_records: int = _READ_RECORDS) -> list[StoredRecord]:
         """From the first record that is kept where this one is not: subscribers see a gap."""

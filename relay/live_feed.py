@@ -63,7 +63,7 @@ class LiveFeed(Follower):
         if not after:
             stop.wait(_IDLE_SECONDS)
             return
-        for topic, partition in self._bus.wait(after, _WAIT_SECONDS):
+        for topic, partition in self._wait(after, _WAIT_SECONDS):
             records = self._read(topic, partition, after[topic, partition])
             self._hand_over(list(self._wanted(self._streams[topic], records)), topic, stop)
             if records:

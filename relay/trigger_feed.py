@@ -77,7 +77,7 @@ class TriggerFeed(Follower):
 
     def _round(self, stop: threading.Event) -> None:
         after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
-        if self._bus.wait(after, _WAIT_SECONDS):
+        if self._wait(after, _WAIT_SECONDS):
             records = self._gather()
             events = [event for record in records if (event := numbered(topics.TRIGGERS, record)) is not None]
             # The tickers of one trigger lie in several partitions.
