@@ -64,8 +64,8 @@ class Stream(Generic[Message]):
 
 def _checked(message: Message) -> Message:
     """Raises BadCall."""
-    if not message.HasField("request") or message.HasField("handshake"):
-        raise BadCall("after the handshake each message is a request, and nothing else")
+    if not message.HasField("request"):
+        raise BadCall("after the handshake each message has a request")
     return message
 
 
