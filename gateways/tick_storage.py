@@ -6,6 +6,7 @@ that no request names, or one that cannot be served, whoever publishes its ticks
 
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from bus import topics
 from bus.api import Bus, Record
@@ -13,9 +14,19 @@ from protobuf import records_pb2 as records
 
 __all__ = ["TickStorage"]
 
-#: The broker says what requests want from then on, when that changes; so it is said again.
+#: Said again in any case.
 _AGAIN_SECONDS = 60.0
+#: The broker says what requests want from then on, when that changes: it is looked for so often, and said again.
+_LOOK_SECONDS = 1.0
 _MAX_TICKERS = 100_000
+
+
+class _Told(NamedTuple):
+    """`wanted`: what requests wanted when it was looked at last."""
+
+    looked_at: float
+    again_at: float
+    wanted: bytes
 
 
 class TickStorage:
@@ -24,21 +35,32 @@ class TickStorage:
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._bus = bus
         self._clock = clock
-        self._told_at: dict[str, float] = {}
+        self._told: dict[str, _Told] = {}
 
     def want(self, tickers: Iterable[str]) -> None:
         """To be called before ticks of `tickers` are published. Raises BusError."""
         now = self._clock()
-        due = [ticker for ticker in dict.fromkeys(tickers) if self._told_at.get(ticker, -1e9) <= now - _AGAIN_SECONDS]
-        if not due:
+        asked = {ticker: self._told.get(ticker) for ticker in tickers}
+        looked = {ticker: told for ticker, told in asked.items() if not told or told.looked_at <= now - _LOOK_SECONDS}
+        if not looked:
             return
-        found = self._bus.get(topics.TABLE_WANTED, due)
-        self._bus.publish(
-            topics.TICK_MARKS, [_mark(ticker, wanted or b"") for ticker, wanted in zip(due, found, strict=True)]
-        )
-        if len(self._told_at) + len(due) > _MAX_TICKERS:
-            self._told_at.clear()
-        self._told_at.update(dict.fromkeys(due, now))
+        marks: list[Record] = []
+        news: dict[str, _Told] = {}
+        for (ticker, told), found in zip(looked.items(), self._bus.get(topics.TABLE_WANTED, list(looked)), strict=True):
+            wanted, again_at = found or b"", now + _AGAIN_SECONDS
+            if told and wanted != told.wanted:
+                # What the broker says of it may be behind this on its way.
+                again_at = now + _LOOK_SECONDS
+            elif told and now < told.again_at:
+                news[ticker] = told._replace(looked_at=now)
+                continue
+            news[ticker] = _Told(now, again_at, wanted)
+            marks.append(_mark(ticker, wanted))
+        if marks:
+            self._bus.publish(topics.TICK_MARKS, marks)
+        if len(self._told) + len(news) > _MAX_TICKERS:
+            self._told.clear()
+        self._told.update(news)
 
 
 def _mark(ticker: str, wanted: bytes) -> Record:

@@ -29,3 +29,16 @@ def test_what_requests_want_of_a_ticker_stays_wanted() -> None:
     bus.put(topics.TABLE_WANTED, {_TICKER: records.Wanted(period_seconds=[300]).SerializeToString()})
     TickStorage(bus).want([_TICKER])
     assert marks(bus)[0].wanted == records.Wanted(ticks=True, period_seconds=[300])
+
+
+def test_what_the_broker_says_in_between_does_not_end_it() -> None:
+    bus, now = MemoryBus(partitions=1), [0.0]
+    storage = TickStorage(bus, lambda: now[0])
+    storage.want([_TICKER])
+    bus.put(topics.TABLE_WANTED, {_TICKER: records.Wanted(period_seconds=[300]).SerializeToString()})
+    for seconds in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 61.0):
+        now[0] = seconds
+        storage.want([_TICKER])
+    # Twice: the first time it may have been said before the broker's own word.
+    both = records.Wanted(ticks=True, period_seconds=[300])
+    assert [mark.wanted for mark in marks(bus)] == [records.Wanted(ticks=True), both, both]
