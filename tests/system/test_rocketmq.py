@@ -146,6 +146,7 @@ class Users:
 
     async def consume(self) -> None:
         while not self.is_over.is_set():
+            ended = set(self.ended)
             try:
                 messages = (
                     await self._client.receive("killed", "readers", hide=3.0, hold=0.3, batch=8, timeout=20)
@@ -154,7 +155,7 @@ class Users:
                 continue
             for message in messages:
                 id, is_dead = message.body.decode(), message.user_attribute["plan"] == "dead"
-                assert id not in self.ended, "it came again after its end"
+                assert id not in ended, "it was given out after its end"
                 if is_dead:
                     outcome = await self._until_answered(self._client.nack, message, "killed", "readers", 9, 9)
                 else:
@@ -208,6 +209,7 @@ async def test_kills_of_the_gateway_and_of_redis_lose_and_invent_nothing(gateway
         await asyncio.gather(*senders)
         give_up = time.monotonic() + 60
         while not await asyncio.to_thread(is_settled, users):
+            assert not any(task.done() for task in others), "somebody saw what must not be"
             assert time.monotonic() < give_up, users.stored - users.ended.keys()
             await asyncio.sleep(0.05)
         users.is_over.set()

@@ -48,7 +48,7 @@ class Client:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=reply_class.FromString,
         )
-        return await send(request, timeout=timeout, metadata=self.metadata)
+        return await send(request, timeout=timeout, metadata=self.metadata, wait_for_ready=True)
 
     def endpoints(self) -> definition.Endpoints:
         host, _, port = self.address.rpartition(":")
