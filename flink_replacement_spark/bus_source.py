@@ -82,32 +82,53 @@ def _arrow_batches(bus: Bus, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
 
 
-class BusStreamReader(DataSourceStreamReader):
-    """Offsets are a map from partition to the next offset to read."""
+class HoldingReader(DataSourceStreamReader):
+    """Holds on the bus, under the option `reader`, what it has not committed. Connects to `url` when it is first asked.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    `retry_seconds`: how long a call of it looks for a bus that has gone.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, retry_seconds: float = 15.0) -> None:
         self._url = options["url"]
-        self._topic = options["topic"]
         self._reader = options["reader"]
-        self._max_records = int(options.get("max_records", "1000"))
+        self._retry_seconds = retry_seconds
         self._bus: Bus | None = None
-        self._planned: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_bus": None}
 
     def _connected(self) -> Bus:
         if self._bus is None:
-            self._bus = RedisBus(self._url, retry_seconds=_RETRY_SECONDS)
+            self._bus = RedisBus(self._url, retry_seconds=self._retry_seconds)
         return self._bus
 
-    def initialOffset(self) -> Offsets:  # noqa: N802
-        """What this reader still holds (its checkpoint was lost), else the oldest record that is kept."""
+    def _hold_start(self, topic: str) -> dict[str, int]:
+        """By partition what this reader still holds (its checkpoint was lost), else the oldest record that is kept, or
+        the end where the bus has lost what was held.
+        """
         bus = self._connected()
-        held = bus.holds(self._topic, self._reader)
-        first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(self._topic))}
-        bus.hold(self._topic, self._reader, first)
-        self._planned = _to_json(first)
+        held = bus.holds(topic, self._reader)
+        first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(topic))}
+        bus.hold(topic, self._reader, first)
+        return _to_json(first)
+
+    def stop(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+            self._bus = None
+
+
+class BusStreamReader(HoldingReader):
+    """Offsets are a map from partition to the next offset to read."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options, retry_seconds=_RETRY_SECONDS)
+        self._topic = options["topic"]
+        self._max_records = int(options.get("max_records", "1000"))
+        self._planned: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        self._planned = self._hold_start(self._topic)
         return dict(self._planned)
 
     def latestOffset(self) -> Offsets:  # noqa: N802
@@ -135,11 +156,6 @@ class BusStreamReader(DataSourceStreamReader):
 
     def commit(self, end: Offsets) -> None:
         self._connected().hold(self._topic, self._reader, {int(p): offset for p, offset in end.items()})
-
-    def stop(self) -> None:
-        if self._bus is not None:
-            self._bus.close()
-            self._bus = None
 
 
 class BusRangesReader(DataSourceReader):

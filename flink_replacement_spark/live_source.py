@@ -7,18 +7,17 @@ records reads them itself (`records_of`): they would cross the JVM twice on the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, StoredRecord
+from bus import StoredRecord
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
 from flink_replacement_spark.bus_source import (
     BatchRoom,
+    HoldingReader,
     RangesPartition,
     capped,
     read_range,
@@ -36,33 +35,16 @@ _ARROW_SCHEMA = pa.schema([("tag", pa.int32()), ("partition", pa.int32()), ("fir
 Offsets = dict[str, dict[str, int]]
 
 
-class LiveStreamReader(DataSourceStreamReader):
+class LiveStreamReader(HoldingReader):
     """Offsets are maps from topic and partition to the next offset to read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._url = options["url"]
-        self._reader = options["reader"]
+        super().__init__(options)
         self._room = BatchRoom.of(options, 96 << 20)
-        self._bus: Bus | None = None
         self._planned: Offsets | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_bus": None}
-
-    def _connected(self) -> Bus:
-        if self._bus is None:
-            self._bus = RedisBus(self._url)
-        return self._bus
-
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """What this reader still holds, else the oldest records that are kept."""
-        bus = self._connected()
-        self._planned = {}
-        for topic in TOPICS:
-            held = bus.holds(topic, self._reader)
-            first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(topic))}
-            bus.hold(topic, self._reader, first)
-            self._planned[topic] = {str(p): offset for p, offset in first.items()}
+        self._planned = {topic: self._hold_start(topic) for topic in TOPICS}
         return dict(self._planned)
 
     def latestOffset(self) -> Offsets:  # noqa: N802
@@ -112,11 +94,6 @@ class LiveStreamReader(DataSourceStreamReader):
     def commit(self, end: Offsets) -> None:
         for topic, own in end.items():
             self._connected().hold(topic, self._reader, {int(p): offset for p, offset in own.items()})
-
-    def stop(self) -> None:
-        if self._bus is not None:
-            self._bus.close()
-            self._bus = None
 
 
 class LiveSource(DataSource):

@@ -22,9 +22,8 @@ from pyspark.sql.types import StructType
 
 from bus import Bus, PartitionState
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
 from core.errors import BusUnavailable
-from flink_replacement_spark.bus_source import BatchRoom, capped, remember_plan, remembered_plan
+from flink_replacement_spark.bus_source import BatchRoom, HoldingReader, capped, remember_plan, remembered_plan
 
 __all__ = ["SOURCE", "Span", "TriggerPlan", "TriggerSource", "TriggerStreamReader"]
 
@@ -89,40 +88,22 @@ class _Barrier:
     rows: Ends
 
 
-class TriggerStreamReader(DataSourceStreamReader):
+class TriggerStreamReader(HoldingReader):
     """Offsets: per topic and partition the next offset to read; and `now_ns`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._url = options["url"]
-        self._reader = options["reader"]
+        super().__init__(options)
         self._tasks = int(options.get("tasks", "1"))
         self._room = BatchRoom.of(options, 32 << 20)
-        self._bus: Bus | None = None
         self._planned: Offsets | None = None
         self._barrier: _Barrier | None = None
         self._committed: Offsets = {}
         self._held_at = 0.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_bus": None}
-
-    def _connected(self) -> Bus:
-        if self._bus is None:
-            self._bus = RedisBus(self._url)
-        return self._bus
-
     # ---- what Spark calls
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """What this reader still holds (its checkpoint was lost), else the oldest records that are kept."""
-        bus = self._connected()
-        planned: Offsets = {"now_ns": 0}
-        for topic in ROWS + BEHIND:
-            held = bus.holds(topic, self._reader)
-            first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(bus.state(topic))}
-            bus.hold(topic, self._reader, first)
-            planned[topic] = {str(p): offset for p, offset in first.items()}
-        self._planned = planned
-        return dict(planned)
+        self._planned = {"now_ns": 0, **{topic: self._hold_start(topic) for topic in ROWS + BEHIND}}
+        return dict(self._planned)
 
     def latestOffset(self) -> Offsets:  # noqa: N802
         """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news."""
@@ -156,11 +137,6 @@ class TriggerStreamReader(DataSourceStreamReader):
             if end[topic] != self._committed.get(topic):
                 self._connected().hold(topic, self._reader, {int(p): offset for p, offset in end[topic].items()})
                 self._committed[topic] = end[topic]
-
-    def stop(self) -> None:
-        if self._bus is not None:
-            self._bus.close()
-            self._bus = None
 
     # ---- planning
     def _next(self, bus: Bus, planned: Offsets) -> Offsets:

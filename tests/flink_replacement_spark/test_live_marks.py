@@ -12,7 +12,7 @@ from bars import exact
 from bus import Record
 from bus import topics as bus_topics
 from bus.memory_bus import MemoryBus
-from flink_replacement_spark import live_source
+from flink_replacement_spark import bus_source, live_source
 from flink_replacement_spark.live_marks import WaitingMarks
 from flink_replacement_spark.live_partition import LiveOutput, LivePartition
 from flink_replacement_spark.live_source import LiveStreamReader
@@ -292,7 +292,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
     bus = MemoryBus(2)
     for topic in live_source.TOPICS:
         bus.create_topic(topic)
-    monkeypatch.setattr(live_source, "RedisBus", lambda *_, **__: bus)
+    monkeypatch.setattr(bus_source, "RedisBus", lambda *_, **__: bus)
     return bus
 
 
