@@ -31,7 +31,8 @@ PERIODS = (60, 180, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800, 43_20
 ALWAYS = 60
 #: Ids that are no numbers are remembered one by one, each ticker's newest.
 _TEXT_IDS = 20_000
-_MAX_ID = str((1 << 63) - 1).encode()
+#: Larger ids are no numbers: behind the largest one there is room for those that are none.
+_MAX_ID = str(1 << 62).encode()
 _MAX_ID_DIGITS = len(_MAX_ID)
 #: Gaps of a ticker whose trades may still come.
 _OPEN_GAPS = 1_000
@@ -445,7 +446,7 @@ def _joined(batches: Sequence[TickColumns]) -> TickColumns:
 
 
 def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
-    """The ids as integers, or None unless all are decimal numbers that fit 64 bits."""
+    """The ids as integers, or None unless all are decimal numbers up to `_MAX_ID`."""
     width = ids.dtype.itemsize
     texts = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     is_given = texts != 0

@@ -104,6 +104,15 @@ def test_records_taken_in_part_by_part_make_the_bars_that_they_make_at_once(
     assert in_parts.duplicates == at_once.duplicates
 
 
+def test_ids_that_grow_past_the_largest_number_count_once_each(partition: LivePartition) -> None:
+    partition.process([], [_covered()])
+    for first in range((1 << 62) - 2, (1 << 62) + 4, 2):
+        ids = [str(first), str(first + 1), str(first)]
+        partition.process([_batch(0, *((1, trade_id, 1.0) for trade_id in ids))], [])
+    (bar,) = _bars(partition.process([_batch(0, (60, "1", 1.0))], []))
+    assert (bar[6], partition.duplicates) == (6, 3)
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_ids_of_which_some_are_numbers_count_once_each(is_restarted: bool) -> None:
     """Hexadecimal ones, say: `9` is a number and `a` is none, and neither stands for the other."""
@@ -204,7 +213,7 @@ def test_ids_of_growing_length_keep_their_numeric_order(partition: LivePartition
     assert np.isclose(_bars(output)[0][5], 0.4)
 
 
-def test_ids_of_nineteen_digits_are_numbers_while_they_fit_64_bits(partition: LivePartition) -> None:
+def test_ids_of_nineteen_digits_are_numbers_up_to_the_largest(partition: LivePartition) -> None:
     """As Bybit's spot trades have them; what is published late still has its place in its millisecond."""
     first = 2290000000000000000
     output = partition.process(
