@@ -157,3 +157,15 @@ def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reaso
     with pytest.raises(BusError, match=reason):
         feed.take()
     feed.close()
+
+
+def test_a_broker_starts_over_a_store_that_ends_before_its_holds(stage: Stage) -> None:
+    for topic, partitions in ((topics.REQUESTS, 1), (topics.HISTORY_OUTCOMES, 2), (topics.HISTORY, 2)):
+        stage.bus.create_topic(topic, partitions)
+        stage.bus.hold(topic, topics.READER_BROKER, dict.fromkeys(range(partitions), 7))
+    peer = stage.peer(stage.broker())
+    peer.offer()
+    request_id = stage.client.submit(rows=3)
+    job = peer.job()
+    peer.answer(job, minutes(job.historical.start_time, job.historical.end_time))
+    assert stage.client.end(request_id).rows == 3
