@@ -28,6 +28,11 @@ CHECK_SECONDS = 1.0
 log = get_logger()
 
 
+class RecordsLost(BusError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the bus has lost records: {reason}")
+
+
 @dataclass(frozen=True, slots=True)
 class Portion:
     """Events in the order of the log, and the ends of `history` measured after they were read."""
@@ -133,18 +138,22 @@ class Feed:
         return Portion(events, next_offset, history_ends)
 
     def _check_that_nothing_is_lost(self, ready: set[TopicPartition]) -> None:
-        """Raises BusError when the store ends before what was read of it: what is accepted now would wait until it has
-        caught up. A new process begins at what there is.
+        """Raises RecordsLost when the store ends before what was read of it: what is accepted now would wait until it
+        has caught up. A new process begins at what there is.
         """
         if (topics.REQUESTS, 0) in ready:
             return
         now = time.monotonic()
         if now >= self._check_at:
             self._check_at = now + CHECK_SECONDS
-            (state,) = self._bus.state(topics.REQUESTS)
+            try:
+                (state,) = self._bus.state(topics.REQUESTS)
+            except BusUnavailable:
+                raise
+            except BusError as error:
+                raise RecordsLost(str(error)) from error
             if state.end < self._next_offset:
-                counts = f"requests end at {state.end} and were read to {self._next_offset}"
-                raise BusError(f"the bus has lost records: {counts}")
+                raise RecordsLost(f"requests end at {state.end} and were read to {self._next_offset}")
 
     def _read_finals(self, ready: set[tuple[str, int]], positions: dict[int, int]) -> list[FinalSeen]:
         finals = []

@@ -88,11 +88,11 @@ def replay(bus: Bus, at: float) -> Replay:
 
 def _held_from(bus: Bus, topic: str) -> dict[int, int]:
     held = bus.holds(topic, topics.READER_BROKER)
-    # A store that has lost records may still be told of holds behind its end, by the broker that has not noticed yet.
-    positions = {
-        partition: min(state.end, max(state.first, held.get(partition, state.first)))
-        for partition, state in enumerate(bus.state(topic))
-    }
+    positions = {}
+    for partition, state in enumerate(bus.state(topic)):
+        kept = held.get(partition, state.first)
+        # Behind the end only where the store has lost records, and a broker that had not noticed it held them.
+        positions[partition] = state.first if kept > state.end else max(state.first, kept)
     bus.hold(topic, topics.READER_BROKER, positions)
     return positions
 

@@ -15,7 +15,7 @@ from broker import door
 from broker.batch import Gatherer, Leases, Outgoing, Results
 from broker.commands import Command, Note, Refuse, SendHeartbeats
 from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event
-from broker.feed import RECHECK_SECONDS, Feed
+from broker.feed import RECHECK_SECONDS, Feed, RecordsLost
 from broker.instruments import ENDED, NOTES, REFUSED, SIZES
 from broker.journal import Mark, replay
 from broker.lane import SOON_SECONDS, Lane
@@ -24,7 +24,7 @@ from broker.state import BrokerState
 from broker.writer import BusWriter, OutcomeLog
 from bus import topics
 from bus.api import Bus
-from core.errors import BadFrame, ConfigurationError
+from core.errors import BadFrame, BusError, ConfigurationError
 from core.http import Status
 from core.log import get_logger
 from core.settings import BrokerSettings
@@ -188,8 +188,21 @@ class BrokerServer:
                     due_at = now + TICK_SECONDS
                     self._tick(now)
                 self._submit(everything=is_due)
+        except RecordsLost:
+            self._forget_holds()
+            raise
         finally:
             self._close()
+
+    def _forget_holds(self) -> None:
+        """They are of records that are gone: requests that were accepted since must be read by the next process."""
+        self._gathered = Gatherer()
+        self._leases.close(CLOSE_SECONDS)
+        self._results.close(CLOSE_SECONDS)
+        with contextlib.suppress(BusError):
+            for topic in (topics.REQUESTS, topics.HISTORY_OUTCOMES, topics.HISTORY):
+                if partitions := self._bus.partitions(topic):
+                    self._bus.hold(topic, topics.READER_BROKER, dict.fromkeys(range(partitions), 0))
 
     def stop(self) -> None:
         self._stopping.set()

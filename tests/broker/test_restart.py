@@ -2,12 +2,13 @@
 
 import pytest
 
-from broker.feed import Feed
+from broker.feed import Feed, RecordsLost
 from broker.journal import Mark, Replay
+from broker.server import BrokerServer
 from bus import topics
 from bus.api import Record
 from bus.memory_bus import MemoryBus
-from core.errors import BusError
+from core.settings import BrokerSettings
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
@@ -141,7 +142,10 @@ def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
 
 @pytest.mark.parametrize(
     ("has_topic", "reason"),
-    [(True, r"^the bus has lost records: requests end at 1 and were read to 5$"), (False, r"^no topic requests$")],
+    [
+        (True, r"^the bus has lost records: requests end at 1 and were read to 5$"),
+        (False, r"^the bus has lost records: no topic requests$"),
+    ],
 )
 def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reason: str) -> None:
     """What is accepted from then on would wait until it has caught up; the next process begins at what there is."""
@@ -154,7 +158,7 @@ def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reaso
     ends = dict.fromkeys(range(bus.partitions(topics.NOTIFICATIONS)), 0)
     feed = Feed(bus, Replay([], 5, ends, {}, Mark(5, {}, {})), lambda: None)
     eventually(lambda: feed.failure is not None)
-    with pytest.raises(BusError, match=reason):
+    with pytest.raises(RecordsLost, match=reason):
         feed.take()
     feed.close()
 
@@ -169,3 +173,14 @@ def test_a_broker_starts_over_a_store_that_ends_before_its_holds(stage: Stage) -
     job = peer.job()
     peer.answer(job, minutes(job.historical.start_time, job.historical.end_time))
     assert stage.client.end(request_id).rows == 3
+
+
+def test_a_broker_takes_its_holds_from_a_store_that_lost_records(stage: Stage) -> None:
+    """They would keep the next one from what was accepted since."""
+    server = BrokerServer(BrokerSettings(bind="tcp://127.0.0.1:0"), stage.bus)
+    server.start()
+    stage.bus.hold(topics.REQUESTS, topics.READER_BROKER, {0: 5})
+    server._feed._next_offset = 5
+    with pytest.raises(RecordsLost):
+        server.run()
+    assert stage.bus.holds(topics.REQUESTS, topics.READER_BROKER) == {0: 0}
