@@ -1,5 +1,6 @@
 """What a test that reached its timeout comes to."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,10 @@ def test_a_test_that_reached_its_timeout_fails_though_the_exception_was_dropped(
     plugins = ("-p", "tests.timeouts", "-p", "no:xdist", "-p", "no:asyncio", "-p", "no:hypothesispytest")
     options = ("-c", "/dev/null", "--rootdir", str(tmp_path), "-rA", "--timeout", "0.2")
     command = (sys.executable, "-m", "pytest", *plugins, *options, str(tmp_path))
-    said = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=60).stdout
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    said = subprocess.run(
+        command, cwd=Path(__file__).parents[1], env=environment, capture_output=True, text=True, timeout=60
+    ).stdout
     told = [line.split() for line in said.splitlines() if "test_it.py::" in line]
     ended = {f"{outcome} {test.partition('::')[2]}" for outcome, test, *_ in told}
     assert ended == {

@@ -182,16 +182,18 @@ async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_a
 
 
 async def read_and_acknowledge(socket: Path, seen: dict[bytes, bytes], total: int) -> None:
-    """`seen`: payloads by offset, once they are acknowledged."""
-    while len(seen) < total:
+    """`seen`: payloads by offset, before they are acknowledged: whether they are is unknown when the answer is lost."""
+    waiting = total
+    while waiting:
         peer = Peer(socket)
         try:
-            while len(seen) < total:
+            while waiting:
                 async with asyncio.timeout(20):
                     batch = await peer.read(20, timeout_ms=200)
+                    for each in batch:
+                        assert seen.setdefault(bytes(each.offset.offset), each.payload) == each.payload
                     await peer.ack(*(each.offset for each in batch))
-                for each in batch:
-                    assert seen.setdefault(bytes(each.offset.offset), each.payload) == each.payload
+                    waiting = total - len(seen) or await peer.pending()
         except (grpc.aio.AioRpcError, EOFError, TimeoutError, asyncio.InvalidStateError):
             await asyncio.sleep(0.05)
         finally:
