@@ -8,6 +8,7 @@ from broker.server import BrokerServer
 from bus import topics
 from bus.api import Record
 from bus.memory_bus import MemoryBus
+from core.metrics import REGISTRY
 from core.settings import BrokerSettings
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
@@ -160,6 +161,21 @@ def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reaso
     eventually(lambda: feed.failure is not None)
     with pytest.raises(RecordsLost, match=reason):
         feed.take()
+    feed.close()
+
+
+def test_finals_that_were_trimmed_unread_are_counted() -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("candlewright_broker_missed_finals_total") or 0.0
+
+    bus, before = MemoryBus(), counted()
+    for topic, partitions in ((topics.REQUESTS, 1), (topics.HISTORY, 2), (topics.NOTIFICATIONS, 1)):
+        bus.create_topic(topic, partitions)
+    bus.publish(topics.NOTIFICATIONS, [Record(b"") for _ in range(3)])
+    bus.trim(topics.NOTIFICATIONS, keep_seconds=1e9, keep_bytes=0)
+    feed = Feed(bus, Replay([], 0, {0: 0}, {}, Mark(0, {}, {})), lambda: None)
+    eventually(lambda: counted() - before == 3)
+    assert feed.failure is None
     feed.close()
 
 

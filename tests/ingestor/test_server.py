@@ -19,6 +19,7 @@ from bus.memory_bus import MemoryBus
 from bus.topics import HISTORY, TABLE_VENUES
 from core.errors import BusFull
 from core.http import StatusServer
+from core.metrics import REGISTRY
 from core.settings import Settings
 from ingestor.server import IngestorServer
 from ingestor.settings import IngestorConfig
@@ -185,6 +186,20 @@ async def test_a_job_from_its_slot_to_its_pages() -> None:
                 assert (page.period_seconds, page.source) == (60, "exchange")
                 rows += zip(page.open_time, page.open, page.volume, page.quote_volume, page.trade_count, strict=True)
         assert rows == [(row[0] * SECOND, float(row[1]), float(row[5]), 12.5, 7) for row in ROWS]
+
+
+async def test_errors_that_the_broker_answers_with_are_counted() -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("candlewright_ingestor_refusals_total", {"code": "NO_SLOT"}) or 0.0
+
+    before = counted()
+    async with staged() as stage:
+        connection = await stage.broker.slots(3)
+        stage.broker.send(connection, cw.Error(code="NO_SLOT", text="no such slot"))
+        stage.bus.grant({"j1": b""})
+        stage.broker.dispatch(connection, "j1")
+        assert (await stage.broker.completed("j1")).success
+    assert counted() - before == 1
 
 
 async def test_a_snapshot_job_answers_with_one_frame() -> None:

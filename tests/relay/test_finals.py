@@ -2,6 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as hyp
 
 from bus.api import Position
+from core.metrics import REGISTRY
 from relay.finals import FinalIndex, runs
 
 ENTRIES = hyp.lists(hyp.tuples(hyp.sampled_from("abc"), hyp.integers(0, 3)), max_size=60)
@@ -28,6 +29,19 @@ def test_the_index_gives_each_client_its_newest_finals(entries: list[tuple[str, 
     for client_id in "abcd":
         own = [position for owner, position in kept if owner == client_id][-count:]
         assert index.newest(client_id, count) == sorted(own, key=lambda p: (p.partition, p.offset))
+
+
+def test_what_a_full_index_lets_go_of_is_counted() -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("candlewright_relay_forgotten_finals_total") or 0.0
+
+    before = counted()
+    index = FinalIndex(3)
+    for offset in range(5):
+        index.add("a", 0, offset)
+    assert counted() - before == 2
+    index.forget_before({0: 4})
+    assert (len(index), counted() - before) == (1, 2)
 
 
 def test_what_was_trimmed_is_forgotten() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bus.api import Bus, Record
 from bus.memory_bus import MemoryBus
+from core.metrics import REGISTRY
 from relay.follower import Follower
 from relay.register import Register
 from tests.relay.harness import config
@@ -55,3 +56,14 @@ def test_a_store_that_lost_what_was_read_is_followed_from_its_end() -> None:
     finally:
         stop.set()
         thread.join(10)
+
+
+def test_records_that_were_trimmed_unread_are_counted() -> None:
+    bus = MemoryBus()
+    bus.create_topic("short", 1)
+    bus.publish("short", [Record(b"%d" % n) for n in range(4)])
+    bus.trim("short", keep_seconds=1e9, keep_bytes=0)
+    bus.publish("short", [Record(b"new")])
+    reader = Reader(bus, Register(bus, config()), offset=0)
+    assert [record.value for record in reader._read("short", 0, 1)] == [b"new"]
+    assert REGISTRY.get_sample_value("candlewright_relay_unread_records_total", {"topic": "short"}) == 3
