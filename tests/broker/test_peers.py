@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.metrics import REGISTRY
 from protobuf import candlewright_pb2 as cw
 from protobuf import ingestor_pb2 as ing
 from tests.broker.conftest import Stage
@@ -50,7 +51,12 @@ def test_a_frame_over_the_sockets_limit_costs_the_connection_alone(stage: Stage)
     assert stage.client.end(request_id).rows == 3
 
 
+def refused(code: str) -> float:
+    return REGISTRY.get_sample_value("candlewright_broker_refused_total", {"code": code}) or 0.0
+
+
 def test_slots_and_connections_are_limited(stage: Stage) -> None:
+    before = [refused(code) for code in ("TOO_MANY_SLOTS", "TOO_MANY_CONNECTIONS")]
     broker = stage.broker(max_slots=2, max_connections=1)
     peer, late = stage.peer(broker), stage.peer(broker)
     peer.offer(slots=3)
@@ -61,6 +67,8 @@ def test_slots_and_connections_are_limited(stage: Stage) -> None:
     answer = late.receive()
     assert isinstance(answer, cw.Error)
     assert answer.code == "TOO_MANY_CONNECTIONS"
+    after = [refused(code) for code in ("TOO_MANY_SLOTS", "TOO_MANY_CONNECTIONS")]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1]
 
 
 def test_every_connection_hears_heartbeats(stage: Stage) -> None:
