@@ -1,8 +1,8 @@
 """Partial bars as columns: made from trades, merged with each other, rolled up into longer periods.
 
-A partial bar holds what is known of one bar so far: exact sums, and the trade order of its first and last trade, so
-that partial bars made in any batches, in any order, merge to the same bar. Open and close come from the exchange's
-trade order, never from arrival.
+A partial bar holds everything known about one bar so far: exact sums, and the trade order of its first and last trade,
+so that partial bars from any batches, in any order, merge to the same bar. Open and close follow the exchange's trade
+order, never the order of arrival.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bars import exact
-from venues.grid import SECOND, origin_of
+from candlewright.wire.grid import SECOND, origin_of
 
 __all__ = ["NO_QUOTE_VOLUME", "NO_TRADE_COUNT", "Bars", "from_trades", "interleave", "merge", "roll_up"]
 
@@ -23,12 +23,12 @@ NO_QUOTE_VOLUME, NO_TRADE_COUNT = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Columns of equal length, one row a bar, ascending and unique by (group, open_time).
+    """Columns of equal length, one row per bar, ascending and unique by (group, open_time).
 
     `group` is the caller's number of a ticker; times are nanoseconds since the epoch. (first_time, first_id) and
-    (last_time, last_id) are the trade order of the open's and close's trade. `volume` and `quote_volume` are exact.
-    `is_derived`: an exchange's aggregates stand for some of the trades. `unknown`: which sums are none, as an
-    exchange's candle that is part of the bar did not tell its own.
+    (last_time, last_id) are the trade order of the first and last trade. `volume` and `quote_volume` are exact.
+    `is_derived`: an exchange's aggregates stand for some of the trades. `unknown`: which sums are missing, because an
+    exchange's candle in the bar did not report its own.
     """
 
     period_seconds: int
@@ -52,7 +52,7 @@ class Bars:
         return len(self.open_time)
 
     def take(self, index: NDArray[Any]) -> "Bars":
-        """The rows that an index or mask names."""
+        """The rows that an index or mask selects."""
         columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
         taken: dict[str, Any] = {
             name: column.take(index) if isinstance(column, exact.Scaled) else column[index]
@@ -71,11 +71,11 @@ def from_trades(
     count: NDArray[np.int64] | None = None,
     is_aggregate: NDArray[np.bool_] | None = None,
 ) -> Bars:
-    """Bars of `period_seconds` from trades in any order, each trade given once.
+    """Bars of `period_seconds` from trades in any order, each given once.
 
-    `time` is the exchange's time in ns, `trade_id` the order of trades within one time; prices and sizes are finite
-    and not negative. `count`, `is_aggregate`: how many trades each row stands for, and which are an exchange's
-    aggregates; by default each is one trade.
+    `time` is the exchange's time in ns, `trade_id` the order of trades at the same time; prices and sizes are finite
+    and not negative. `count`, `is_aggregate`: how many trades each row stands for, and which rows are an exchange's
+    aggregates; by default each row is one trade.
     """
     open_time = _floor(time, period_seconds)
     if not _ascending(group, time, trade_id):
@@ -126,27 +126,27 @@ def merge(parts: Sequence[Bars]) -> Bars:
 
 
 def interleave(parts: Sequence[Bars]) -> tuple[Bars, NDArray[np.intp]]:
-    """`merge` of parts that have no bar in common, and from which row of them one after the other each bar comes."""
+    """`merge` of parts without a common bar, and for each bar its row in the concatenated parts."""
     bars = _joined(parts)
     order = np.lexsort((bars.open_time, bars.group))
     return bars.take(order), order
 
 
 def roll_up(bars: Bars, period_seconds: int) -> Bars:
-    """The bars of a longer period; raises ValueError unless each of its bars is whole bars of the shorter one."""
+    """The bars of a longer period; raises ValueError unless it is a multiple of the shorter one."""
     if period_seconds % bars.period_seconds or origin_of(period_seconds) % (bars.period_seconds * SECOND):
-        raise ValueError(f"{period_seconds} s is not made of bars of {bars.period_seconds} s")
+        raise ValueError(f"bars of {period_seconds} s cannot be made from bars of {bars.period_seconds} s")
     if not _ascending(bars.group, bars.open_time, bars.first_id):
         bars = bars.take(np.lexsort((bars.open_time, bars.group)))
     open_time = _floor(bars.open_time, period_seconds)
-    # All trades of a bar lie within it, so that the bars of a group are in the order of their trades.
+    # All trades of a bar are within it, so the bars of a group are in trade order.
     starts = _starts(bars.group, open_time)
     return _summed(bars, open_time, starts, _ends(starts, len(bars)), period_seconds)
 
 
 def _joined(parts: Sequence[Bars]) -> Bars:
     if len({part.period_seconds for part in parts}) != 1:
-        raise ValueError("bars of one period are wanted")
+        raise ValueError("all bars must have the same period")
     if len(parts) == 1:
         return parts[0]
     columns = {
@@ -162,7 +162,7 @@ def _summed(
     last: NDArray[np.intp],
     period_seconds: int,
 ) -> Bars:
-    """One bar of the rows from each of `starts` to the next; `last`: the row of each that holds its last trade."""
+    """One bar for the rows from each of `starts` to the next; `last`: each bar's row with its last trade."""
     return Bars(
         period_seconds,
         bars.group[starts],

@@ -1,11 +1,11 @@
 """Sums of decimal numbers that arrive as doubles, rounded once.
 
-An exchange sends `0.1` as text; the tables hold the double next to it. The sum of a bar must be that of the texts, not
-of the doubles, whose running sum drifts and depends on the order. So each double is read back as the shortest decimal
-text that means it, as an integer times a power of ten, integers are summed, and the sum is rounded once.
+An exchange sends `0.1` as text; the tables hold the nearest double. A bar's sum must be that of the texts, not of the
+doubles, whose running sum drifts and depends on the order. So each double is read back as its shortest decimal text, as
+an integer times a power of ten; the integers are summed, and the sum is rounded once.
 
-A decimal of at most 15 significant digits is the only such one that rounds to its double (IEEE 754, DBL_DIG = 15), so
-that n = rint(v * 10^k) with n / 10^k == v and |n| < 10^15 is that text. Other doubles go through Python's repr.
+At most one decimal of up to 15 significant digits rounds to a given double (IEEE 754, DBL_DIG = 15), so n = rint(v *
+10^k) with n / 10^k == v and |n| < 10^15 is that text. Other doubles go through Python's repr.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _SCALES = (0, 2, 4, 6, 8, 10, 12, 14)
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """The numbers `integers / 10**scale`; int64 where they fit, Python integers (dtype object) where not."""
+    """The numbers `integers / 10**scale`; int64 if they fit, else Python integers (dtype object)."""
 
     integers: Integers
     scale: int
@@ -40,7 +40,7 @@ class Scaled:
         factor = 10 ** (scale - self.scale)
         bound = _bound(self.integers)
         if factor == 1 or bound == 0:
-            # Zeros, or none: the factor alone may be past 64 bits.
+            # Only zeros, or empty: the factor itself may exceed 64 bits.
             return self.integers
         if self.integers.dtype == object or bound * factor >= _LIMIT:
             widened: Integers = self.integers.astype(object) * factor
@@ -90,10 +90,10 @@ def multiply(left: Scaled, right: Scaled) -> Scaled:
 
 
 def segment_product_sums(left: Scaled, right: Scaled, starts: NDArray[np.intp]) -> Scaled:
-    """Sum of left * right in each segment, exact, without Python integers for each row.
+    """Exact sum of left * right in each segment, without Python integers for each row.
 
-    Where products or their sums would overflow, `right` is cut into digits in base 2**bits, small enough that each
-    digit's sums fit; only the few sums per segment are put together as Python integers.
+    If products or their sums would overflow, `right` is split into digits in base 2**bits, small enough that each
+    digit's sums fit; only the few sums per segment are combined as Python integers.
     """
     a, b = left.integers, right.integers
     scale = left.scale + right.scale
@@ -117,7 +117,7 @@ def segment_product_sums(left: Scaled, right: Scaled, starts: NDArray[np.intp]) 
 
 
 def to_doubles(numbers: Scaled) -> NDArray[np.float64]:
-    """Each number rounded once to the nearest double; infinite past the largest of them."""
+    """Each number rounded once to the nearest double; infinite beyond the largest double."""
     integers, scale = numbers.integers, numbers.scale
     if integers.dtype != object and scale <= 22 and _bound(integers) < _EXACT_DOUBLE:
         # Two exact doubles divided: IEEE 754 rounds the quotient once.

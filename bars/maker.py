@@ -1,8 +1,8 @@
-"""Bars of many tickers and periods from a stream of trades: published once when final, revised by what comes late.
+"""Bars of many tickers and periods from a stream of trades: published once when final, revised by late trades.
 
-Event time decides: a bar is final when its ticker's clock (the newest trade, or what the exchange says) has passed its
-end and the allowed lateness. Clocks are per ticker, so that a fast venue never cuts off a slow one. Each period keeps
-its own partial bars and is fed by the bars of the longest period that divides it, so that trades are touched once.
+Event time decides: a bar is final when its ticker's clock (the newest trade, or the exchange's own time) has passed its
+end plus the allowed lateness. Clocks are per ticker, so a fast venue never cuts off a slow one. Each period keeps its
+own partial bars and is fed by the bars of the longest period that divides it, so each trade is processed once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bars.aggregate import Bars, from_trades, roll_up
-from bars.level import Level
+from bars.level import Left, Level
 from bars.seen import SeenIds
-from venues.grid import SECOND, open_containing, origin_of
+from candlewright.wire.grid import SECOND, open_containing, origin_of
 
 __all__ = ["NEVER", "BarMaker", "MadeBars", "TickerState", "Trades"]
 
@@ -42,7 +42,7 @@ class Trades:
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """How many trades each row stands for."""
+        """How many trades each row represents."""
         return np.ones(len(self.time), np.int64) if self.last_order is None else self.last_order - self.order + 1
 
 
@@ -57,7 +57,7 @@ class MadeBars:
 
 @dataclass(slots=True)
 class TickerState:
-    """`settled`: bars that ended by then were let go of; `covered_from`: no trade since then is missing."""
+    """`settled`: bars that ended by then are forgotten; `covered_from`: no trade since then is missing."""
 
     seen: SeenIds = field(default_factory=SeenIds)
     clock: int = NEVER
@@ -68,10 +68,11 @@ class TickerState:
 
 @dataclass(slots=True)
 class BarMaker:
-    """`periods`: seconds, all multiples of the shortest on one grid (ValueError otherwise).
+    """`periods`: in seconds, made for every ticker; all multiples of the shortest on one grid (ValueError otherwise).
+    `wanted`: further periods, each made only for the tickers that want it.
 
     `lateness_ns`: how long after its end a bar waits for trades. `horizon_ns`: how long a published bar can still be
-    revised; a trade for an older bar is counted in `too_late` and changes nothing.
+    revised; a trade for an older bar is counted in `too_late` and otherwise ignored.
     """
 
     periods: Sequence[int]
@@ -82,8 +83,13 @@ class BarMaker:
     levels: dict[int, Level] = field(default_factory=dict)
     duplicates: int = 0
     too_late: int = 0
-    #: Of tickers that were let go of: the time before which their bars are decided.
+    #: For forgotten tickers: the time before which their bars are settled.
     retired: dict[str, int] = field(default_factory=dict)
+    wanted: dict[str, frozenset[int]] = field(default_factory=dict)
+    #: By ticker number and period, for periods no longer wanted, until none of their bars can be revised.
+    left: dict[tuple[int, int], Left] = field(default_factory=dict)
+    #: Incremented by each `take`, and by each period that is left; shows what has changed since.
+    step: int = 0
     _number: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,27 +101,58 @@ class BarMaker:
         self.levels = self.levels or {period: Level(period) for period in self.periods}
         self._number = {ticker: number for number, ticker in enumerate(self.tickers)}
 
-    def add_period(self, period_seconds: int) -> None:
-        """Make bars of one more period from now on; ValueError unless the shortest period divides it.
+    def want(self, ticker: str, periods: Collection[int]) -> None:
+        """From now on make bars of these periods for `ticker`, and of no others besides `self.periods`; ValueError
+        unless the shortest period divides them.
 
-        Bars in progress begin with what shorter periods still hold, and are complete where that reaches back enough.
+        Bars start from what shorter periods still hold, and are complete if that reaches back far enough. Bars
+        published before a period was left continue their revisions.
         """
-        if period_seconds in self.levels:
-            return
-        if not _divides(self.periods[0], period_seconds):
-            raise ValueError(f"{period_seconds} s is not made of bars of {self.periods[0]} s")
-        level = self.levels[period_seconds] = Level(period_seconds)
-        level.since = {number: max(state.settled, state.covered_from) for number, state in enumerate(self.states)}
-        source = self.levels[self._source(period_seconds)].bars
-        self.periods = sorted(self.levels)
-        if source is not None and len(source):
-            level.feed(roll_up(source, period_seconds))
+        wanted = frozenset(periods).difference(self.periods)
+        for period in wanted:
+            if not _divides(self.periods[0], period):
+                raise ValueError(f"{period} s is not made of bars of {self.periods[0]} s")
+        before = self.wanted.pop(ticker, frozenset())
+        if wanted:
+            self.wanted[ticker] = wanted
+        number = self._number.get(ticker)
+        if number is not None:
+            for period in sorted(before - wanted):
+                self._leave(number, period)
+            self.step += 1
+            for period in sorted(wanted - before):
+                self._enter(number, period)
+
+    def keep_only(self, periods: Sequence[int], wanted: Mapping[str, Collection[int]]) -> None:
+        """Make all other periods only for the tickers in `wanted`; for a state that made them for every ticker."""
+        further = frozenset(self.periods).difference(periods)
+        self.periods = sorted(periods)
+        for period in further:
+            self.levels[period].begins = dict.fromkeys(range(len(self.tickers)), NEVER)
+        self.wanted = dict.fromkeys(self.tickers, further) if further else {}
+        for ticker in {*self.tickers, *wanted}:
+            self.want(ticker, wanted.get(ticker, ()))
+        self._drop_empty()
+
+    def _enter(self, number: int, period: int) -> None:
+        level = self.levels.setdefault(period, Level(period, begins={}))
+        state = self.states[number]
+        since = max(state.settled, state.covered_from)
+        level.enter(number, self.levels[self._source(period)], since, self.left.pop((number, period), None), self.step)
+
+    def _leave(self, number: int, period: int) -> None:
+        level = self.levels[period]
+        left = level.leave(number, self.states[number].settled, self.step)
+        if left is not None:
+            self.left[number, period] = left
+        if not level.begins:
+            del self.levels[period]
 
     def start(self, ticker: str, covered_from: int) -> None:
-        """Trades of `ticker` are complete from this time (ns) on: bars that open earlier are not complete.
+        """Trades of `ticker` are complete from this time (ns) on: bars that open earlier are incomplete.
 
-        For a ticker that starts again, the bars in progress begin anew: what they held of the earlier run comes with
-        the `seed` of this one.
+        If the ticker restarts, its bars in progress restart too: the `seed` of the new run contains what they held
+        from the earlier one.
         """
         number, state = self._of(ticker)
         state.covered_from = covered_from
@@ -123,24 +160,23 @@ class BarMaker:
             level.begin_anew(number, covered_from)
 
     def seed(self, ticker: str, bars: Bars) -> None:
-        """Closed candles of the exchange that end where `ticker` is covered, or where shorter ones go on: they become
-        part of the longer bars in progress there, and of nothing else. Candles of a time whose trades were already
-        counted must not be given.
+        """Closed candles of the exchange that end where `ticker`'s coverage, or a shorter candle, begins. They become
+        part only of the longer bars in progress there. Do not pass candles of a time whose trades are already counted.
         """
         number, state = self._of(ticker)
         if len(bars) == 0:
             return
         numbered = replace(bars, group=np.full(len(bars), number))
         for period, level in self.levels.items():
-            if period <= bars.period_seconds or not _divides(bars.period_seconds, period):
+            if not level.takes(number) or period <= bars.period_seconds or not _divides(bars.period_seconds, period):
                 continue
             in_progress = bars.open_time >= open_containing(state.covered_from, period)
             if in_progress.any():
-                level.feed(roll_up(numbered.take(in_progress), period))
+                level.feed(roll_up(numbered.take(in_progress), period), self.step)
                 level.add_seeded(number, int(bars.open_time[in_progress].min()))
 
     def add(self, batches: Iterable[Trades]) -> None:
-        """Count each trade once. Trades of bars past the horizon are counted in `too_late`."""
+        """Count each trade once. Trades of bars beyond the horizon are counted in `too_late`."""
         kept = [part for batch in batches if (part := self._fresh(batch)) is not None]
         if not kept:
             return
@@ -158,28 +194,31 @@ class BarMaker:
         for period in self.periods:
             if period not in fed:
                 fed[period] = roll_up(fed[self._source(period)], period)
-            self.levels[period].feed(fed[period])
+            self.levels[period].feed(fed[period], self.step)
+        for period, level in self._on_demand():
+            if len(own := level.chosen(fed[self._source(period)])):
+                level.feed(roll_up(own, period), self.step)
 
     def advance(self, clocks: Mapping[str, int]) -> None:
-        """The exchange's time (ns) of tickers; a clock never goes back."""
+        """Set the exchange's time (ns) of tickers; a clock never goes back."""
         for ticker, time in clocks.items():
             state = self._of(ticker)[1]
             state.clock = max(state.clock, time)
 
     def clock(self, ticker: str) -> int:
-        """The newest time (ns) known of `ticker`; NEVER when there is none."""
+        """The newest known time (ns) of `ticker`; NEVER if there is none."""
         number = self._number.get(ticker)
         return NEVER if number is None else self.states[number].clock
 
     def mark_gap(self, ticker: str, start: int, end: int) -> None:
-        """Trades of [start, end) are missing: bars that overlap it are not complete (again published if they were)."""
+        """Trades of [start, end) are missing: overlapping bars are incomplete (published again if they were not)."""
         number, state = self._of(ticker)
         if (start, end) not in state.gaps:
             state.gaps.append((start, end))
             self._touch(number, start, end)
 
     def clear_gap(self, ticker: str, start: int, end: int) -> None:
-        """The trades that `mark_gap` missed with these bounds have come; an unknown gap is ignored."""
+        """The trades missing from the gap with these bounds have arrived; an unknown gap is ignored."""
         number, state = self._of(ticker)
         if (start, end) in state.gaps:
             state.gaps.remove((start, end))
@@ -189,20 +228,23 @@ class BarMaker:
         """The bars that became final or were revised since the last call, shortest period first."""
         made = []
         clocks = np.array([state.clock for state in self.states], np.int64)
-        for period in self.periods:
+        for period in sorted(self.levels):
             level = self.levels[period]
             due = level.take_due(clocks, self.lateness_ns)
             if due is not None:
                 made.append(MadeBars(*due, self._is_complete(level, due[0])))
             level.prune(clocks - self.horizon_ns)
+        longest = max(self.levels) * SECOND
         for state in self.states:
             state.settled = max(state.settled, state.clock - self.horizon_ns)
-            state.gaps = [gap for gap in state.gaps if gap[1] > state.settled - self.periods[-1] * SECOND]
+            state.gaps = [gap for gap in state.gaps if gap[1] > state.settled - longest]
+        self.left = {key: left for key, left in self.left.items() if left.until > self.states[key[0]].settled}
+        self.step += 1
         return made
 
     def retire(self, tickers: Collection[str]) -> None:
-        """Nothing more is to come of these: with the next `take` their bars in progress are final as they stand, but
-        not complete. `forget` them after it. Unknown tickers are ignored.
+        """Expect no more trades of these tickers: the next `take` makes their bars in progress final as they are, but
+        incomplete. `forget` them afterwards. Unknown tickers are ignored.
         """
         for number, state in self._known(tickers):
             ends = [end for level in self.levels.values() if (end := level.end_of(number)) is not None]
@@ -210,9 +252,8 @@ class BarMaker:
             state.clock = max([state.clock, *(end + self.lateness_ns for end in ends)])
 
     def forget(self, tickers: Collection[str]) -> None:
-        """Let go of retired tickers whose bars were taken. A trade that comes later counts when its time lies past the
-        bars that there were, and is too late otherwise. `tickers` becomes a new list, so that numbers given out before
-        hold for the old one.
+        """Forget retired tickers whose bars were taken. A later trade counts if its time is after the forgotten bars,
+        and is too late otherwise. `tickers` becomes a new list, so earlier numbers refer to the old one.
         """
         gone = {number: max(state.settled, state.clock - self.lateness_ns) for number, state in self._known(tickers)}
         if not gone:
@@ -221,6 +262,9 @@ class BarMaker:
         kept = [number for number in range(len(self.tickers)) if number not in gone]
         for level in self.levels.values():
             level.renumber(kept, len(self.tickers))
+        self._drop_empty()
+        new = {old: number for number, old in enumerate(kept)}
+        self.left = {(new[old], period): left for (old, period), left in self.left.items() if old in new}
         self.states = [self.states[number] for number in kept]
         self.tickers = [self.tickers[number] for number in kept]
         self._number = {ticker: number for number, ticker in enumerate(self.tickers)}
@@ -228,6 +272,12 @@ class BarMaker:
     def _known(self, tickers: Collection[str]) -> list[tuple[int, TickerState]]:
         numbers = [self._number[ticker] for ticker in tickers if ticker in self._number]
         return [(number, self.states[number]) for number in numbers]
+
+    def _drop_empty(self) -> None:
+        self.levels = {period: level for period, level in self.levels.items() if level.begins != {}}
+
+    def _on_demand(self) -> list[tuple[int, Level]]:
+        return [(period, level) for period, level in self.levels.items() if level.begins is not None]
 
     def _source(self, period_seconds: int) -> int:
         return max(
@@ -240,6 +290,10 @@ class BarMaker:
             number = self._number[ticker] = len(self.tickers)
             self.tickers.append(ticker)
             self.states.append(TickerState(settled=self.retired.pop(ticker, NEVER)))
+            for period in self.wanted.get(ticker, ()):
+                begins = self.levels.setdefault(period, Level(period, begins={})).begins
+                if begins is not None:
+                    begins[number] = NEVER
         return number, self.states[number]
 
     def _fresh(self, trades: Trades) -> tuple[int, Trades] | None:
@@ -253,7 +307,7 @@ class BarMaker:
             fresh, forgotten = state.seen.add(trades.order)
         else:
             fresh, forgotten = _add_ranges(state.seen, trades.order, trades.last_order)
-        # A trade counts in the bars of all periods or of none; those of the shortest are let go of first.
+        # A trade counts in the bars of all periods or of none; those of the shortest period are forgotten first.
         in_time = trades.time >= open_containing(state.settled, self.periods[0])
         self.too_late += forgotten + int((fresh & ~in_time).sum())
         self.duplicates += int((~fresh).sum()) - forgotten
@@ -264,13 +318,14 @@ class BarMaker:
 
     def _touch(self, number: int, start: int, end: int) -> None:
         for level in self.levels.values():
-            level.touch(number, start, end)
+            level.touch(number, start, end, self.step)
 
     def _is_complete(self, level: Level, bars: Bars) -> NDArray[np.bool_]:
-        covered = np.array([level.covered(number, state.covered_from) for number, state in enumerate(self.states)])
-        complete = bars.open_time >= covered[bars.group]
+        numbers, at = np.unique(bars.group, return_inverse=True)
+        covered = np.array([level.covered(number, self.states[number].covered_from) for number in numbers.tolist()])
+        complete = bars.open_time >= covered[at]
         end = bars.open_time + bars.period_seconds * SECOND
-        for number in np.unique(bars.group).tolist():
+        for number in numbers.tolist():
             for start, stop in self.states[number].gaps:
                 complete &= ~((bars.group == number) & (bars.open_time < stop) & (end > start))
         return complete
@@ -281,7 +336,7 @@ def _divides(shorter: int, longer: int) -> bool:
 
 
 def _add_ranges(seen: SeenIds, first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
-    """As SeenIds.add for aggregates: one is new when all of its trades are; one that is new in part is not counted."""
+    """SeenIds.add for aggregates: one is new if all its trades are; a partially new one is not counted."""
     fresh = np.zeros(len(first), np.bool_)
     forgotten = 0
     for i, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):

@@ -1,7 +1,8 @@
-"""A BarMaker as bytes and back: what a restarted process goes on from.
+"""A BarMaker as bytes and back: the state from which a restarted process continues.
 
-One JSON text and the bytes of numpy arrays behind each other (no pickle): a state is written after every micro-batch,
-and files in an archive take longer than what is in them. Integers that do not fit 64 bits travel as decimal text.
+The format is one JSON text followed by the bytes of numpy arrays (no pickle). A state is written after every
+micro-batch, and an archive would spend more time on its files than on their contents. Integers beyond 64 bits are
+stored as decimal text.
 """
 
 import json
@@ -15,15 +16,21 @@ from numpy.typing import NDArray
 
 from bars.aggregate import Bars
 from bars.exact import Scaled
-from bars.level import Level
+from bars.level import Left, Level
 from bars.maker import BarMaker, TickerState
 from bars.seen import SeenIds
 
-__all__ = ["load", "pack", "save", "unpack"]
+__all__ = ["OtherVersion", "load", "pack", "save", "unpack"]
 
-_VERSION = 2
+_VERSION = 3
+#: A larger number is damage, not a version.
+_MOST_VERSIONS = 1_000
 _COLUMNS = [field.name for field in fields(Bars)[1:]]
 _HEAD = struct.Struct("<IQ")
+
+
+class OtherVersion(ValueError):
+    """A sound state, for the version that wrote it."""
 
 
 def pack(meta: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -35,10 +42,12 @@ def pack(meta: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """What `pack` was given; the arrays can be written to. Raises ValueError for the bytes of another version."""
+    """The arguments of `pack`; the arrays are writable. Raises OtherVersion, and any error for other bytes."""
     version, length = _HEAD.unpack_from(data)
+    if version > _MOST_VERSIONS:
+        raise ValueError("this is not a state")
     if version != _VERSION:
-        raise ValueError(f"this state has version {version}, and this program reads {_VERSION}")
+        raise OtherVersion(f"this state has version {version}, and this program reads {_VERSION}")
     at = _HEAD.size + length
     meta, shapes = json.loads(data[_HEAD.size : at])
     arrays = {}
@@ -63,8 +72,16 @@ def save(maker: BarMaker) -> bytes:
                 arrays[f"{period}/{name}"] = column.astype(np.str_) if column.dtype == object else column
             arrays[f"{period}/revision"] = level.revision
             arrays[f"{period}/is_changed"] = level.is_changed
-        anew = [[number, time, last] for (number, time), last in level.anew.items()]
-        levels[period] = {"scales": scales, "since": level.since, "seeded": level.seeded, "anew": anew}
+            arrays[f"{period}/born"] = level.born
+            arrays[f"{period}/changed"] = level.changed
+        anew = [[*key, *value] for key, value in level.anew.items()]
+        levels[period] = {
+            "scales": scales,
+            "since": level.since,
+            "seeded": level.seeded,
+            "anew": anew,
+            "begins": level.begins,
+        }
     none = np.empty(0, np.int64)
     arrays["seen/first"] = np.concatenate([none, *(state.seen.first for state in maker.states)])
     arrays["seen/last"] = np.concatenate([none, *(state.seen.last for state in maker.states)])
@@ -75,6 +92,9 @@ def save(maker: BarMaker) -> bytes:
         "too_late": maker.too_late,
         "retired": maker.retired,
         "levels": levels,
+        "wanted": {ticker: sorted(periods) for ticker, periods in maker.wanted.items()},
+        "left": [[*key, left.until, left.step, list(left.revisions.items())] for key, left in maker.left.items()],
+        "step": maker.step,
         "tickers": [
             {
                 "ticker": ticker,
@@ -93,7 +113,7 @@ def save(maker: BarMaker) -> bytes:
 
 
 def load(data: bytes) -> BarMaker:
-    """The maker that `save` wrote; raises ValueError for the bytes of another version."""
+    """The maker that `save` wrote; raises ValueError for bytes of another version."""
     meta, arrays = unpack(data)
     ends = np.cumsum([entry["intervals"] for entry in meta["tickers"]], dtype=np.int64)[:-1]
     seen = zip(np.split(arrays["seen/first"], ends), np.split(arrays["seen/last"], ends), strict=True)
@@ -103,8 +123,12 @@ def load(data: bytes) -> BarMaker:
         gaps = [(start, end) for start, end in entry["gaps"]]
         states.append(TickerState(ids, entry["clock"], entry["settled"], entry["covered_from"], gaps))
     levels = {int(period): _level(int(period), entry, arrays) for period, entry in meta["levels"].items()}
+    left = {
+        (number, period): Left(until, step, dict(revisions))
+        for number, period, until, step, revisions in meta.get("left", [])
+    }
     return BarMaker(
-        sorted(levels),
+        [period for period, level in levels.items() if level.begins is None],
         meta["lateness_ns"],
         meta["horizon_ns"],
         [entry["ticker"] for entry in meta["tickers"]],
@@ -113,21 +137,32 @@ def load(data: bytes) -> BarMaker:
         meta["duplicates"],
         meta["too_late"],
         meta["retired"],
+        # States from before periods were made per ticker lack this and the values below.
+        {ticker: frozenset(periods) for ticker, periods in meta.get("wanted", {}).items()},
+        left,
+        meta.get("step", 0),
     )
 
 
 def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Level:
     since, seeded = ({int(number): time for number, time in entry[name].items()} for name in ("since", "seeded"))
-    anew = {(number, time): last for number, time, last in entry.get("anew", [])}
+    # States from before bars had births, or `unknown`, lack them.
+    anew = {(number, time): (last, *(born or [0])) for number, time, last, *born in entry.get("anew", [])}
+    begins = entry.get("begins")
+    begins = None if begins is None else {int(number): time for number, time in begins.items()}
+    level = Level(period, since=since, seeded=seeded, anew=anew, begins=begins)
     if f"{period}/revision" not in arrays:
-        return Level(period, since=since, seeded=seeded, anew=anew)
+        return level
     columns: dict[str, Any] = {}
     rows = len(arrays[f"{period}/revision"])
     for name in _COLUMNS:
-        # States of before bars had `unknown` lack it.
         column = arrays.get(f"{period}/{name}", np.zeros(rows, np.uint8))
         if column.dtype.kind == "U":
             column = np.array([int(text) for text in column.tolist()], dtype=object)
         columns[name] = Scaled(column, entry["scales"][name]) if name in entry["scales"] else column
-    bars = Bars(period, **columns)
-    return Level(period, bars, arrays[f"{period}/revision"], arrays[f"{period}/is_changed"], since, seeded, anew)
+    level.bars = Bars(period, **columns)
+    level.revision, level.is_changed = arrays[f"{period}/revision"], arrays[f"{period}/is_changed"]
+    level.born, level.changed = (
+        arrays.get(f"{period}/{name}", np.zeros(rows, np.int64)) for name in ("born", "changed")
+    )
+    return level

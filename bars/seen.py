@@ -1,8 +1,8 @@
-"""Which trades of a ticker were counted already.
+"""The trades of a ticker that are already counted.
 
-Ids that are dense numbers need one interval however many there are; sparse ones need one each, and the oldest are
-forgotten beyond `limit`. What is forgotten is remembered as a floor: an id at or below it is neither new nor known, and
-the caller must not count it.
+Dense ids need one interval, however many there are; sparse ids need one each, and beyond `limit` the oldest are
+forgotten. A floor stands for the forgotten ones: an id at or below it is neither new nor known, and the caller must not
+count it.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class SeenIds:
     last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
-        """How many ids are held (the forgotten ones not counted)."""
+        """How many ids are held, excluding forgotten ones."""
         return int((self.last - self.first + 1).sum())
 
     def has_any(self, first: int, last: int) -> bool:
@@ -32,16 +32,16 @@ class SeenIds:
         return first <= self.floor or (at >= 0 and int(self.last[at]) >= first)
 
     def extend(self, first: int, last: int) -> bool:
-        """Add the dense run [first, last] that directly follows the newest id; False, and nothing done, for others."""
+        """Add the dense run [first, last] if it directly follows the newest id; else return False, without effect."""
         if not len(self.last) or first != self.last[-1] + 1 or last < first:
             return False
         self.last[-1] = last
         return True
 
     def add(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
-        """Add `ids`, in any order, repeated or not.
+        """Add `ids`, in any order, with or without repetitions.
 
-        Returns a mask of those that were new (of equal ones the first), and how many lay at or below the floor.
+        Returns a mask of the new ones (the first among equals), and how many were at or below the floor.
         """
         if len(ids) and (len(self.last) == 0 or ids[0] > self.last[-1]) and np.all(ids[1:] > ids[:-1]):
             fresh = ids > self.floor

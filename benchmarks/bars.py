@@ -1,7 +1,7 @@
-"""Latency of a live bar: from the trade that closes it on the bus to its record on topic `ohlc`.
+"""Latency of a live bar: from the publish of the trade that closes it to its record on topic `ohlc`.
 
 The floor is a bare micro-batch of the same source: from the publish of a trade to the end of one empty pass over it.
-Both queries run in one session, one after the other, warm; medians of many rounds.
+Both queries run warm in one session, one after the other; the results are medians of many rounds.
 """
 
 import argparse
@@ -22,23 +22,21 @@ from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from candlewright.supervisor.ports import free_port
+from candlewright.wire import tick_columns
 from core.log import configure_logging
 from core.settings import Settings
-from flink_replacement_spark.live_query import start_live_query
-from flink_replacement_spark.live_source import LiveSource
-from flink_replacement_spark.live_writer import LiveWriter
-from flink_replacement_spark.merger import SparkMerger
+from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.live.query import start_live_query
+from flink_replacement_spark.live.results import LiveHealth
+from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.server import prepare_topics
-from flink_replacement_spark.session import start_session
-from iceberg import create_tables, open_catalog
-from protobuf import tick_columns
 
 MINUTE_NS = 60_000_000_000
 TICKER = "BTC/USDT.BENCH"
 
 
 def run(rounds: int = 30) -> dict[str, Any]:
-    """`rows`: bars; `ratio`: median latency of a bar to that of a bare micro-batch (lower is better)."""
+    """`rows`: bars; `ratio`: median latency of a bar over that of a bare micro-batch (lower is better)."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="always") as redis:
         settings = Settings.model_validate(
             {
@@ -50,8 +48,6 @@ def run(rounds: int = 30) -> dict[str, Any]:
         bus = connect(settings.bus)
         prepare_topics(bus)
         bus.create_topic(bus_topics.OHLC)
-        catalog = open_catalog(settings)
-        create_tables(catalog)
         session = start_session(settings)
         session.dataSource.register(LiveSource)
         passed = threading.Event()
@@ -80,8 +76,7 @@ def run(rounds: int = 30) -> dict[str, Any]:
                 passed.wait(120)
                 floor.append(time.perf_counter() - begun)
             query.stop()
-            writer = LiveWriter(catalog, SparkMerger(session, catalog, redis.url), threading.Lock(), threading.Event())
-            query = start_live_query(session, settings, writer, f"file://{folder}/checkpoints/live")
+            query = start_live_query(session, settings, LiveHealth(), f"file://{folder}/checkpoints/live")
             seen = trades.wait_for_bar(0)
             latencies = []
             for _ in range(rounds + 3):
@@ -90,7 +85,7 @@ def run(rounds: int = 30) -> dict[str, Any]:
                 seen = trades.wait_for_bar(seen)
                 latencies.append(time.perf_counter() - begun)
             query.stop()
-            # The first rounds of each still warm up.
+            # The first rounds of each are warm-up.
             ours, bare = statistics.median(latencies[3:]), statistics.median(floor[3:])
             seconds = time.perf_counter() - started
             return {
@@ -109,7 +104,7 @@ def run(rounds: int = 30) -> dict[str, Any]:
 
 
 class _Trades:
-    """Each trade opens a new minute, and so closes the bar before it."""
+    """Each trade opens a new minute, and so closes the previous bar."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -126,7 +121,7 @@ class _Trades:
         self._bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=self._key, sequence=stamp)])
 
     def wait_for_bar(self, seen: int) -> int:
-        """Bars on the topic once there are more than `seen` and as many as trades closed."""
+        """Bars on the topic, once there are more than `seen` and as many as the trades closed."""
         while True:
             ends = [state.end for state in self._bus.state(bus_topics.OHLC)]
             if sum(ends) > seen and sum(ends) >= self._count - 1:

@@ -1,15 +1,15 @@
 """Jobs dispatched and completed per second, journalled on a real Redis, against a raw ROUTER/DEALER echo.
 
-Each job is a request of its own: read from the bus, leased, dispatched, completed by one worker process with 100 slots,
-its piece and its end published, its lease revoked. A round begins with the worker's first offers, while the broker has
+Each job is a separate request: read from the bus, leased, dispatched, completed by one worker process with 100 slots,
+its piece and its end published, its lease revoked. A round begins with the worker's first offers, when the broker has
 all requests, and ends when the last end is on the bus.
 
-The floor is what pyzmq alone does between two processes, a DEALER that keeps 100 messages under way and a ROUTER that
-sends each back. It moves two messages a job where the broker moves three.
+The floor is pyzmq alone between two processes, a DEALER that keeps 100 messages under way and a ROUTER that echoes
+them. It moves two messages per job, the broker three.
 
-Rounds of the floor and of the broker take turns, because a machine is not equally busy all the time; their processes
-stay, and wait for their next round. Rates are medians of the rounds, each from its first message to its last, and
-`ratio` is that of the two medians.
+Rounds of the floor and of the broker alternate, because the load of a machine varies; their processes stay alive
+between rounds. Rates are medians of the rounds, each from its first message to its last, and `ratio` is that of the two
+medians.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from bus import topics
 from bus.api import Record
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
 from core.log import configure_logging
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ TIMEOUT_SECONDS = 120.0
 def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]:
     """`rows`: jobs accepted, in all rounds; `result_rows`: requests that ended exactly once with the expected status.
 
-    `round_ratios`: of each round to the mean of the floors around it.
+    `round_ratios`: each round's ratio to the mean of the floors around it.
     """
     jobs_per_round = jobs // rounds
     jobs = jobs_per_round * rounds
@@ -103,7 +103,7 @@ def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used so far, which tells more on a busy machine than the time that passed."""
+    """CPU time that a process has used so far, which is more reliable than elapsed time on a busy machine."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     user, system = fields[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -148,15 +148,15 @@ def _outcomes(bus: RedisBus) -> Iterator[rec.HistoryOutcome]:
 
 
 def _round(bus: RedisBus, worker: subprocess.Popen[bytes], jobs: int, slots: int, done: int) -> float:
-    """Seconds for so many jobs; `done`: jobs of all rounds up to this one."""
+    """Seconds for this many jobs; `done`: jobs of all rounds up to this one."""
     if worker.stdin is None:
-        raise RuntimeError("the worker cannot be told to begin")
+        raise RuntimeError("the worker does not take commands")
     started = time.perf_counter()
     worker.stdin.write(f"{jobs} {slots}\n".encode())
     worker.stdin.flush()
     _wait_for_line(worker)
     until = time.monotonic() + TIMEOUT_SECONDS
-    # Two outcomes a job: its piece and its request.
+    # Two outcomes per job: its piece and its request.
     while sum(state.end for state in bus.state(topics.HISTORY_OUTCOMES)) < 2 * done:
         if time.monotonic() > until:
             raise TimeoutError("the jobs did not end")
@@ -176,7 +176,7 @@ def _ended_once(bus: RedisBus) -> int:
 
 
 def _work(address: str) -> None:
-    """An ingestor that finds every range validly empty, as quickly as it can; a line of its input is a round."""
+    """An ingestor that reports every range as validly empty, as fast as it can; each input line is a round."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.connect(address)
     print("connected", flush=True)
@@ -212,7 +212,7 @@ def _echo(address: str) -> None:
 
 
 class _Echo:
-    """A process that sends back what it gets, and the socket to it."""
+    """An echo process, and the socket to it."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -232,7 +232,7 @@ class _Echo:
         self._stack.close()
 
     def rate(self, messages: int, in_flight: int) -> float:
-        """Round trips a second of two frames, the second as large as a dispatch."""
+        """Round trips per second of two frames, the second as large as a dispatch."""
         socket = self._socket
         parts = [frames.VERSION, b"x" * 120]
         started = time.perf_counter()

@@ -1,8 +1,8 @@
 """Publish and read through the bus, against raw Redis commands of the same size on the same server.
 
-The floor of publishing is a plain pipelined `XADD key *` of the same key and value, as many a round trip as the bus
-puts into one call; the floor of reading is XRANGE with the same count. Both use redis-py as it comes. `wire_*` is a
-harder comparison that no client can reach: the same commands packed beforehand, the answers counted but not read.
+The floor of publishing is a plain pipelined `XADD key *` of the same key and value, with as many per round trip as the
+bus puts in one call; the floor of reading is XRANGE with the same count. Both use plain redis-py. `wire_*` is a harder
+comparison, out of reach of any client: the same commands prepared in advance, with answers counted but not parsed.
 """
 
 import argparse
@@ -28,9 +28,9 @@ Fsync = Literal["always", "everysec", "no"]
 
 
 def run(rows: int = 200_000, batch: int = 500, value_bytes: int = 120, fsync: Fsync = "always") -> dict[str, Any]:
-    """One round of publishing and reading `rows` records of `value_bytes`; `batch` records a call.
+    """One round of publishing and reading `rows` records of `value_bytes`, with `batch` records per call.
 
-    `ratio` is the smaller of the two ratios to the floors; `rows_per_second` is of both ways together.
+    `ratio` is the smaller of the two ratios to the floors; `rows_per_second` covers both directions together.
     """
     values = [b"%0*d" % (value_bytes, n) for n in range(rows)]
     keys = [b"TICKER%03d/USDT.BINANCE" % (n % 100) for n in range(rows)]
@@ -48,7 +48,7 @@ def run(rows: int = 200_000, batch: int = 500, value_bytes: int = 120, fsync: Fs
         wire_publish = _timed(lambda: [wire.exchange(commands, 2 * batch) for commands in packed])
         packed.clear()
         floor_publish = publish = 0.0
-        # Turn and turn about, so that a machine that is busy for a moment slows down both.
+        # Alternate, so that a momentary load slows down both.
         for start in range(0, rows, _TURN):
             raw, ours = _publish_both(client, bus, records[start : start + _TURN], batch)
             floor_publish += raw
@@ -59,7 +59,7 @@ def run(rows: int = 200_000, batch: int = 500, value_bytes: int = 120, fsync: Fs
         wire.close()
         client.close()
         bus.close()
-    assert [record[1] for record in found] == values, "what was read is not what was published"
+    assert [record[1] for record in found] == values, "the records read differ from those published"
     seconds = publish + read
     return {
         "rows": rows,
@@ -137,7 +137,7 @@ def _read_raw(client: redis.Redis, stream: str) -> list[Any]:
 
 
 class _Wire:
-    """A socket that counts answers by how they end, and parses nothing."""
+    """A socket that counts answers by their line ends, without parsing them."""
 
     def __init__(self, server: EmbeddedRedis) -> None:
         self._socket = socket.create_connection((server.host, server.port))
@@ -145,7 +145,7 @@ class _Wire:
         self.exchange(pack(("AUTH", password)), 1)
 
     def exchange(self, packed: bytes, lines: int) -> bytes:
-        """Sends, then receives until `lines` line ends have come; the last bytes received."""
+        """Sends, then receives until `lines` line ends have arrived; returns the last bytes received."""
         self._socket.sendall(packed)
         received = b""
         while lines > 0:

@@ -2,7 +2,7 @@
 
     python benchmarks/cep_match.py --input ticks.parquet [--batch-rows 100000] [--triggers 1 100 1000]
 
-The file has the columns ts_ns, symbol, price, size, side. One JSON line a measurement: {"name", "rows", "seconds",
+The file has the columns ts_ns, symbol, price, size, side. One JSON line per measurement: {"name", "rows", "seconds",
 "rows_per_second", "rows_per_cpu_second", "result_rows"}.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cep import evaluate
-from cep.release import ReleaseBuffer
-from cep.stream import StreamInput, TriggerStream, compile_stream
+from candlewright_cep import evaluate
+from candlewright_cep.streaming.release import ReleaseBuffer
+from candlewright_cep.streaming.stream import StreamInput, TriggerStream, compile_stream
 
 MEASURES = (
     "MEASURES FIRST(ts_ns) AS t0, LAST(ts_ns) AS t1, FIRST(price) AS first_price, LAST(D.price) AS bottom, "
@@ -37,7 +37,7 @@ def query(pattern: str, define: str, measures: str = MEASURES, partition: str = 
     )
 
 
-#: The V shape that engines without a greedy last variable can run too: a row that does not rise ends it.
+#: A V shape that engines without a greedy last variable can also run: a row that does not rise ends it.
 ENDED = (
     "MEASURES FIRST(ts_ns) AS t0, LAST(U.ts_ns) AS t1, FIRST(price) AS first_price, LAST(D.price) AS bottom, "
     "LAST(U.price) AS top"
@@ -95,7 +95,7 @@ def on_stream(sqls: list[str], table: pa.Table, batch_rows: int) -> Callable[[],
 
 
 def one_ticker_each(table: pa.Table, count: int, batch_rows: int) -> Callable[[], int]:
-    """`count` triggers that share the symbols among them: trigger i sees every count-th symbol."""
+    """`count` triggers that divide the symbols among themselves: trigger i sees every count-th symbol."""
     source = StreamInput(table.schema, ("ts_ns",), "symbol")
     names = sorted(table.column("symbol").unique().to_pylist())
     owner = {name: index % count for index, name in enumerate(names)}

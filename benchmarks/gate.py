@@ -1,4 +1,4 @@
-"""Where a query that is measured waits between two micro-batches."""
+"""The gate at which a measured query waits between two micro-batches."""
 
 import threading
 
@@ -6,8 +6,8 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """Closed at first: what calls `wait` after a micro-batch goes on once the gate is open. `reached`: something waits
-    or has waited since the gate was closed.
+    """Initially closed: a caller of `wait` after a micro-batch continues once the gate is open. `reached`: a caller
+    waits or has waited since the gate was closed.
     """
 
     def __init__(self, *, is_open: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""A gRPC gateway on a real Redis in turns with a server that does nothing: what its benchmarks have in common.
+"""The common part of the gateway benchmarks: a gRPC gateway on a real Redis, and a server that does nothing, in turns.
 
-Clients are processes of their own that keep so many calls under way. Rounds of floor and gateway take turns; rates are
-medians.
+Clients are separate processes that keep a fixed number of calls under way. Rounds of floor and gateway alternate; rates
+are medians.
 """
 
 import argparse
@@ -31,14 +31,14 @@ ROOT = Path(__file__).resolve().parent.parent
 TOPIC = GROUP = "bench"
 TIMEOUT_SECONDS = 60.0
 
-#: What a client does: address, method, messages, calls, bytes of a message, number of the first.
+#: A client's work: address, method, messages, calls, bytes of a message, number of the first.
 Client = Callable[[str, str, int, int, int, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`name`: of the gateway in the settings; `module`: whose command line is the client and the floor; `write`,
-    `read`: what the client's two methods are called, and in the result what each has done.
+    """`name`: the gateway's in the settings; `module`: its command line is the client and the floor; `write`, `read`:
+    the names of the client's two methods, and of their figures in the result.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Subject:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def compare(self, messages: int, calls: int, size: int, rounds: int) -> dict[str, Any]:
-        """`rows`: messages written, in all rounds; `result_rows`: messages that were read exactly once."""
+        """`rows`: messages written in all rounds; `result_rows`: messages read exactly once."""
         write, read = self.write, self.read
         rates: dict[str, list[float]] = {"floor": [], write: [], read: []}
         used = {"gateway": 0.0, "redis": 0.0, "floor": 0.0}
@@ -89,7 +89,7 @@ class Subject:
             "ratio": round(median[write] / median["floor"], 3),
             f"{read}_ratio": round(median[read] / median["floor"], 3),
             "calls": calls,
-            # Of the gateway and Redis for a message written and read; of the floor for one call.
+            # CPU time of the gateway and Redis per message written and read; of the floor per call.
             "cpu_microseconds": {part: round(seconds / total * 1e6, 1) for part, seconds in used.items()},
         }
 
@@ -117,7 +117,7 @@ class Subject:
         raise TimeoutError("the gateway did not start")
 
     def _timed(self, address: str, method: str, *sizes: int) -> tuple[float, list[int]]:
-        """Seconds between the first call and the last answer, and the numbers of the messages that came."""
+        """Seconds from the first call to the last answer, and the numbers of the received messages."""
         command = [sys.executable, "-m", self.module, "--client", address, method, *map(str, sizes)]
         done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_SECONDS * 2)
         seconds, found = json.loads(done.stdout)
@@ -146,7 +146,7 @@ class Subject:
 
 
 async def timed_work(channel: grpc.aio.Channel, work: Sequence[Awaitable[None]], found: list[int]) -> None:
-    """Do all of `work` at the same time, and tell the benchmark how long that took and what was `found`."""
+    """Do all of `work` at the same time, and report to the benchmark how long it took and what was `found`."""
     await channel.channel_ready()
     started = time.perf_counter()
     await asyncio.gather(*work)

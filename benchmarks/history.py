@@ -1,10 +1,10 @@
 """One-minute candles from the sandbox exchange through the whole platform into Iceberg, against stock ccxt alone.
 
-The clock runs from the submission to the HistoryReady notification, which comes after the commit. The floor is stock
-ccxt's `fetch_ohlcv` in a plain loop over the same pages of an equal, equally cold sandbox: it only fetches and parses.
-Rate limits are off on both sides. Beside it: the latency of a request of 1,000 candles, next to the time of a bare
-Iceberg commit of 1,000 rows by the same Spark, and the rate of a small request, which shows what a candle costs apart
-from what a request costs.
+Timing runs from the submission to the HistoryReady notification, which follows the commit. The floor is stock ccxt's
+`fetch_ohlcv` in a plain loop over the same pages of an equal, equally cold sandbox: it only fetches and parses. Rate
+limits are off on both sides. Also measured: the latency of a request of 1,000 candles, compared with a bare Iceberg
+commit of 1,000 rows by the same Spark, and the rate of a small request, which separates the cost of a candle from the
+cost of a request.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any
 import ccxt.async_support
 
 from candlewright.client import Client, Outcome, connect
-from candlewright.client.spark_connect import open_session
+from candlewright.client.history.spark_connect import open_session
 from candlewright.supervisor.private import PrivatePlatform
 
 TICKER, SYMBOL, PERIOD_SECONDS = "BTC/USDT.BINANCE", "BTC/USDT", 60
@@ -38,7 +38,7 @@ SEED = "5"
 
 
 def run(rows: int = 1_000_000, ingestors: int = 1) -> dict[str, Any]:
-    """`rows`: candles asked for; `result_rows`: rows that Spark SQL finds in the table afterwards."""
+    """`rows`: requested candles; `result_rows`: rows that Spark SQL finds in the table afterwards."""
     with _sandbox() as url:
         floor_seconds = asyncio.run(_fetch_with_ccxt(url, rows))
     with tempfile.TemporaryDirectory(prefix="candlewright-bench-") as folder:
@@ -87,7 +87,7 @@ def _sandbox() -> Iterator[str]:
 
 
 async def _fetch_with_ccxt(url: str, rows: int) -> float:
-    """Seconds of the plain loop: one page after the other, each starting where the last one ended."""
+    """Seconds of the plain loop: page by page, each starting where the last one ended."""
     exchange = ccxt.async_support.binance(
         {
             "enableRateLimit": False,

@@ -1,6 +1,6 @@
-"""What the history writer adds to Spark and Iceberg: latency of 1,000 candles and cost per candle, without exchanges.
+"""The history writer's cost on top of Spark and Iceberg: latency of 1,000 candles, and cost per candle; no exchanges.
 
-Pages and outcomes are put on a real Redis as ingestors and broker would. The clock runs from the last outcome on the
+Pages and outcomes are put on a real Redis as ingestors and broker would do. Timing runs from the last outcome on the
 bus to the final notification. The floor is a bare micro-batch of the same source (publish to an emptied batch) plus a
 bare pyiceberg append of 1,000 rows, both warm, in the same session.
 """
@@ -26,13 +26,13 @@ from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from core.log import configure_logging
 from core.settings import Settings
-from flink_replacement_spark.pages import candles, decode_page
+from flink_replacement_spark.history.pages import candles, decode_page
 from flink_replacement_spark.server import Driver
 from iceberg import OHLC, append, load_table, open_catalog
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as records
 
 MINUTE = 60_000_000_000
@@ -42,7 +42,7 @@ FLOOR_TOPIC = "floor"
 
 
 def run(sizes: Sequence[int] = (10_000, 100_000, 1_000_000), rounds: int = 15, piece: int = 10_000) -> dict[str, Any]:
-    """`latency_ratio`: 1,000 candles to the floor; `cost_ratio`: cost per candle, largest to smallest size."""
+    """`latency_ratio`: 1,000 candles over the floor; `cost_ratio`: cost per candle, largest size over smallest."""
     with _driver() as (driver, settings):
         bus = connect(settings.bus)
         request = _Requests(bus)
@@ -98,7 +98,7 @@ class _Requests:
         self._count = 0
 
     def seconds(self, rows: int, piece_rows: int) -> float:
-        """From the last outcome on the bus to the final; raises RuntimeError when that is not the right one."""
+        """From the last outcome on the bus to the final; raises RuntimeError if the final is wrong."""
         self._count += 1
         name, ticker = f"request-{self._count}", f"T{self._count}/USDT.BINANCE"
         key = ticker.encode()
@@ -167,7 +167,7 @@ def make_page(job_id: str, ticker: str, first: int, rows: int) -> bytes:
 
 
 def _bare_micro_batch(driver: Driver, settings: Settings, bus: Bus, rounds: int) -> float:
-    """Median seconds from a publish to the end of a batch that only reads it."""
+    """Median seconds from a publish to the end of a batch that only reads the record."""
     done: queue.Queue[int] = queue.Queue()
 
     def read(frame: DataFrame, batch_id: int) -> None:

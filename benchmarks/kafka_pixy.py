@@ -1,8 +1,8 @@
-"""Messages a second through the Kafka-Pixy gateway on a real Redis, against a gRPC server that does nothing.
+"""Messages per second through the Kafka-Pixy gateway on a real Redis, against a gRPC server that does nothing.
 
-A client process keeps so many calls under way: first it produces messages, each answered once it is durable, then it
-consumes them, each acknowledged before its answer is sent. The floor is the same client, calls and message sizes with
-a server of the same library that answers at once.
+A client process keeps a fixed number of calls under way. First it produces messages, each answered once durable; then
+it consumes them, each acknowledged before its answer is sent. The floor uses the same client, calls and message sizes
+with a server of the same library that answers immediately.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ SUBJECT = Subject(
 
 
 def run(messages: int = 4_000, calls: int = 200, size: int = 100, rounds: int = 3) -> dict[str, Any]:
-    """`rows`: messages produced, in all rounds; `result_rows`: messages that were consumed exactly once."""
+    """`rows`: messages produced in all rounds; `result_rows`: messages consumed exactly once."""
     return SUBJECT.compare(messages, calls, size, rounds)
 
 

@@ -1,8 +1,8 @@
-"""Points a second through the function `ohlc` over its pipes, against a function that sends each point back.
+"""Points per second through the function `ohlc` over its pipes, against a function that echoes each point.
 
-Both are processes of their own behind the same frames, one life each: init, all points as a daemon sends them, and a
-snapshot, with whose answer the clock stops: everything before it has been answered then. Rounds take turns; rates are
-medians.
+Both are separate processes that use the same frames and go through one session each: init, all points as a daemon sends
+them, and a snapshot. The answer to the snapshot stops the clock, because everything before it has been answered by
+then. Rounds alternate; rates are medians.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _COMMANDS = {
 
 
 class _Echo:
-    """The floor: frames in and out, and nothing between them."""
+    """The floor: frames in and out, without any work."""
 
     counts: Mapping[str, int] = {}
 
@@ -56,20 +56,20 @@ class _Echo:
         return b""
 
     def restore(self, state: bytes | None) -> None:
-        """There is no state."""
+        """It has no state."""
 
     def close(self) -> None:
-        """It holds nothing."""
+        """It has no state to restore."""
 
 
-#: It is asked with the options of `ohlc`.
+#: It gets the options of `ohlc`.
 _ECHO = FunctionKind("echo", {"period": (ValueType.DURATION,)}, lambda options, *, is_batch: _Echo())
 
 
 def run(points: int = 100_000, groups: int = 4, per_second: int = 20, rounds: int = 3) -> dict[str, Any]:
-    """`rows`: points through `ohlc`, in all rounds; `result_rows`: bars that came back, each a minute of a group.
+    """`rows`: points through `ohlc` in all rounds; `result_rows`: bars returned, one per minute and group.
 
-    `per_second`: points of a group in a second of their own time.
+    `per_second`: points of a group in a second of event time.
     """
     option = OptionValue(type=ValueType.DURATION, durationValue=_PERIOD_SECONDS * _SECOND)
     init, snapshot = Request(), Request()
@@ -94,7 +94,7 @@ def run(points: int = 100_000, groups: int = 4, per_second: int = 20, rounds: in
         "floor_rows_per_second": round(rate["floor"]),
         "floor_result_rows": results["floor"],
         "ratio": round(rate["ohlc"] / rate["floor"], 3),
-        # Of the function alone, its start without.
+        # CPU time of the function alone, without its start.
         "cpu_microseconds": {name: round(statistics.median(own) / points * 1e6, 2) for name, own in used.items()},
     }
 
@@ -111,7 +111,7 @@ def _trades(points: int, groups: int, per_second: int) -> Iterator[Request]:
 
 
 def _one_life(command: Sequence[str], init: Request, frames: bytes) -> tuple[float, float, int]:
-    """Seconds and processor seconds from the first point to the answer behind the last, and how many points came."""
+    """Seconds and CPU seconds from the first point to the answer after the last, and the number of received points."""
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
@@ -133,7 +133,7 @@ def _one_life(command: Sequence[str], init: Request, frames: bytes) -> tuple[flo
             send(udf_frames.encode(init))
             answer = reader.next()
             if answer is None or not answer.init.success:
-                raise RuntimeError(f"{command[-1]} does not begin: {answer}")
+                raise RuntimeError(f"{command[-1]} does not start: {answer}")
             before, started = _cpu_seconds(process.pid), time.perf_counter()
             sender = threading.Thread(target=send, args=(frames,))
             sender.start()
@@ -143,7 +143,7 @@ def _one_life(command: Sequence[str], init: Request, frames: bytes) -> tuple[flo
             taken, after = time.perf_counter() - started, _cpu_seconds(process.pid)
             sender.join()
             if answer is None:
-                raise RuntimeError(f"{command[-1]} ended before its time")
+                raise RuntimeError(f"{command[-1]} ended early")
             return taken, after - before, found
         finally:
             process.kill()
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--output", choices=["json"], default="json")
     parser.add_argument("--points", type=int, default=100_000, help="of a round")
     parser.add_argument("--groups", type=int, default=4)
-    parser.add_argument("--per-second", type=int, default=20, help="points of a group in a second of their own time")
+    parser.add_argument("--per-second", type=int, default=20, help="points of a group in a second of event time")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--echo", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()

@@ -1,11 +1,11 @@
-"""The floor of the live query's benchmarks: the same read in the same tasks, and one empty pass over what was read."""
+"""The floor of the live query's benchmarks: the same read in the same tasks, with one empty pass over the records."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from flink_replacement_spark.live_source import records_of
-from protobuf import tick_columns
+from candlewright.wire import tick_columns
+from flink_replacement_spark.live.source import records_of
 
 __all__ = ["RESULT_SCHEMA", "pass_over"]
 
@@ -13,7 +13,7 @@ RESULT_SCHEMA = "trades bigint, marks bigint"
 
 
 def pass_over(url: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` over source `live`: reads trades as Arrow batches, marks as they are, and counts."""
+    """A function for `mapInArrow` over source `live`: reads trades as Arrow batches, marks unparsed, and counts."""
 
     def run(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = list(ranges)

@@ -1,10 +1,10 @@
-"""A row pattern over ticks, from the bus through the streaming query of triggers into events and their table.
+"""A row pattern over ticks, from the bus through the streaming query of triggers to events and their table.
 
-The trigger (a V shape, over all tickers) is registered and runs before the input is published, and has seen other
-tickers; the query is then held between two micro-batches until all ticks are on the bus, and the clock starts when it
-may go on. It stops when the last event is in the table; `seconds_to_topic` is when all were on the topic, from where
-subscribers get them. The floor is the same streaming read with one empty pass over Arrow batches. A clock of the
-exchange stands behind the ticks, as an ingestor publishes it, so that the last ones wait for nothing. All matches are
+The trigger (a V shape, over all tickers) is registered, running and warmed up with other tickers before the input is
+published. The query is then paused between two micro-batches until all ticks are on the bus. Timing starts when it
+resumes, and stops when the last event is in the table; `seconds_to_topic` is when all events were on the topic, from
+which subscribers get them. The floor is the same streaming read with one empty pass over Arrow batches. The ticks are
+followed by a clock of the exchange, as an ingestor publishes it, so that the last ones do not wait. All matches are
 compared with those that the library finds in the input.
 """
 
@@ -36,12 +36,14 @@ from benchmarks.trigger_stage import (
 from bus import Bus
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
-from cep import evaluate
+from candlewright_cep import evaluate
 from core.log import configure_logging
+from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.server import prepare_topics
-from flink_replacement_spark.session import start_session
-from flink_replacement_spark.trigger_source import TriggerSource
-from flink_replacement_spark.trigger_table import EventTable
+from flink_replacement_spark.tables.follower import Follower
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, EventTable
+from flink_replacement_spark.triggers.source import TriggerSource
 from iceberg import TRIGGER_EVENTS, create_tables, load_table, open_catalog
 from protobuf import records_pb2 as records
 
@@ -77,7 +79,8 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
         floor = start_floor(session, settings, bus, f"file://{folder}/checkpoints/floor")
         stack.callback(floor.stop)
         stopping = threading.Event()
-        events = _EventTable(EventTable(bus, catalog, threading.Lock(), stopping, published), stopping)
+        store = EventTable(catalog, TableLocks()).store
+        events = _EventTable(Follower(bus, FOLLOWED_EVENTS, store, stopping, published), stopping)
         stack.callback(events.stop)
         publish_apart(redis.url, input_file, WARM, min(rows, WARM_ROWS))
         for held in (triggers, floor):
@@ -117,7 +120,7 @@ def expected_rows(input_file: Path) -> pa.Table:
 
 
 def wrong_rows(input_file: Path, found: pa.Table) -> int:
-    """How many of `found` (columns and order of OUT) differ in any column, are missing or too many."""
+    """How many of `found` (columns and order of OUT) differ in any column, are missing or superfluous."""
     expected = expected_rows(input_file)
     if expected.num_rows != found.num_rows:
         return max(1, abs(int(expected.num_rows) - int(found.num_rows)))
@@ -128,9 +131,9 @@ def wrong_rows(input_file: Path, found: pa.Table) -> int:
 
 
 class _EventTable:
-    """The thread that brings events into the table, as the platform runs it."""
+    """The thread that copies events to the table, as the platform runs it."""
 
-    def __init__(self, table: EventTable, stopping: threading.Event) -> None:
+    def __init__(self, table: Follower, stopping: threading.Event) -> None:
         self._table = table
         self._stopping = stopping
         self._thread = threading.Thread(target=table.run, name="event-table", daemon=True)
@@ -138,7 +141,7 @@ class _EventTable:
 
     def wait_for_all(self, bus: Bus) -> None:
         count = events_on_topic(bus)
-        wait_until(lambda: self._table.stored >= count, "the events did not come into the table")
+        wait_until(lambda: self._table.stored_records >= count, "the events did not reach the table")
 
     def stop(self) -> None:
         self._stopping.set()

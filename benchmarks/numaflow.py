@@ -1,8 +1,8 @@
-"""Records a second read and acknowledged through the Numaflow source on a real Redis, against an empty source.
+"""Records per second read and acknowledged through the Numaflow source on a real Redis, against an empty source.
 
-A client process plays numa: it reads a batch, acknowledges it, reads the next. The floor is the same client, streams
-and message sizes with a server of the same library that makes its records up and acknowledges at once. `--acks
-single`: one offset a request, as in the published dialect.
+A client process plays numa: it reads a batch, acknowledges it, reads the next. The floor uses the same client, streams
+and message sizes with a server of the same library that invents its records and acknowledges immediately. `--acks
+single`: one offset per request, as in the published dialect.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _LIMITS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_messag
 def run(
     messages: int = 5_000, batch: int = 500, size: int = 100, rounds: int = 3, acks: str = "list"
 ) -> dict[str, Any]:
-    """`rows`: records on the topic, in all rounds; `result_rows`: those that came exactly once. Rates are medians."""
+    """`rows`: records on the topic in all rounds; `result_rows`: those received exactly once. Rates are medians."""
     rates: dict[str, list[float]] = {"floor": [], "gateway": []}
     used = {"gateway": 0.0, "redis": 0.0, "floor": 0.0}
     seen: list[int] = []
@@ -105,7 +105,7 @@ def _until_they_listen(sockets: dict[str, Path]) -> None:
 
 
 def _timed(socket: Path, messages: int, batch: int, acks: str) -> tuple[float, list[int]]:
-    """Seconds from the first read to the last acknowledgement, and the numbers of the records that came."""
+    """Seconds from the first read to the last acknowledgement, and the numbers of the received records."""
     command = [sys.executable, "-m", "benchmarks.numaflow", "--client", str(socket), str(messages), str(batch), acks]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_SECONDS * 2)
     seconds, found = json.loads(done.stdout)

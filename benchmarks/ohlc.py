@@ -1,15 +1,15 @@
-"""Ticks from the bus through the streaming query into one-minute bars, on the topic and in the table.
+"""Ticks from the bus through the streaming query to one-minute bars, on the topic and in the table.
 
-All ticks are on the bus before the clock starts; it stops when the last bar is in the table. The floor is the same
-streaming read with one empty pass over the Arrow batches. Both queries have carried out one micro-batch, over other
-tickers, before they are timed: what is measured is a running platform, not its start. `ratio` is that of their rates,
-`cpu_ratio` that of the processor time of all their processes, which does not depend on what else the machine does. The
-bars are compared with bars that are computed from the input directly, in all columns.
+All ticks are on the bus before timing starts; it stops when the last bar is in the table. The floor is the same
+streaming read with one empty pass over the Arrow batches. Both queries have run one micro-batch over other tickers
+before they are timed, so the benchmark measures a running platform, not its start. `ratio` is that of their rates,
+`cpu_ratio` that of the CPU time of all their processes, which is independent of other load on the machine. All columns
+of the bars are compared with bars computed directly from the input.
 
-With `--sizes` the first so many rows of the input are run, each number on a platform of its own and with a line of its
-own, to see that neither the processor time of a row nor the memory of a part grows with the rows. `peak_mib` is that of
-anonymous memory, looked at four times a second; pages that forked workers share are counted once. Redis holds the
-input and the bars on their topic, and does grow.
+`--sizes` runs the first N rows of the input for each given N, on a separate platform and with a separate result line,
+to show that neither the CPU time of a row nor the memory of a part grows with the rows. `peak_mib` is the peak of
+anonymous memory, sampled four times a second; pages shared by forked workers count once. Redis holds the input and the
+bars on their topic, and does grow.
 """
 
 import argparse
@@ -46,23 +46,25 @@ from candlewright.supervisor.ports import free_port
 from candlewright.supervisor.processes import MEMORY
 from core.log import configure_logging
 from core.settings import Settings
-from flink_replacement_spark.live_query import start_live_query
-from flink_replacement_spark.live_results import LiveResults
-from flink_replacement_spark.live_source import LiveSource
-from flink_replacement_spark.live_writer import LiveWriter
-from flink_replacement_spark.merger import SparkMerger
+from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.history.merger import SparkMerger
+from flink_replacement_spark.live.query import start_live_query
+from flink_replacement_spark.live.results import LiveCounts, LiveHealth
+from flink_replacement_spark.live.source import LiveSource
+from flink_replacement_spark.live.tables import FOLLOWED_BARS, BarTable
 from flink_replacement_spark.server import prepare_topics
-from flink_replacement_spark.session import start_session
+from flink_replacement_spark.tables.follower import Follower
+from flink_replacement_spark.tables.locks import TableLocks
 from iceberg import OHLC, create_tables, load_table, open_catalog
 
-#: Published and made to bars before anything is timed.
+#: Published and turned into bars before anything is timed.
 WARM_ROWS = 100_000
 TIMEOUT_SECONDS = 1_800.0
 
 
 def run(input_file: Path, rows_file: Path | None = None, first: int | None = None) -> dict[str, Any]:
     """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars. `first`: how
-    many of the input's rows, all by default.
+    many of the input's rows to use, all by default.
     """
     rows = min(pq.read_metadata(input_file).num_rows, first or sys.maxsize)
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="no") as redis:
@@ -85,16 +87,27 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
             publish_apart(redis.url, input_file, "WARM.", WARM_ROWS)
             floor = _Paused(gates[0], _start_floor(session, settings, gates[0], f"{checkpoint}/floor"))
             merger = SparkMerger(session, catalog, redis.url)
-            writer = _PausingWriter(catalog, merger, threading.Lock(), threading.Event())
-            writer.gate = gates[1]
-            live = _Paused(gates[1], start_live_query(session, settings, writer, f"{checkpoint}/live"))
-            warm_batches = writer.health.batches
+            health = _PausingHealth()
+            health.gate = gates[1]
+            live = _Paused(gates[1], start_live_query(session, settings, health, f"{checkpoint}/live"))
+            warm_batches = health.batches
+            stopping = threading.Event()
+            table = Follower(bus, FOLLOWED_BARS, BarTable(catalog, merger, TableLocks()).store, stopping)
+            while table.step():
+                pass
+            thread = threading.Thread(target=table.run, daemon=True)
             publish_apart(redis.url, input_file, "", rows)
             _rewrite_log(redis.url)
             with ProcessTree() as floor_tree:
                 floor_seconds = floor.timed(bus)
             with ProcessTree() as tree:
-                seconds = live.timed(bus)
+                started = time.perf_counter()
+                thread.start()
+                live.timed(bus)
+                stopping.set()
+                thread.join(TIMEOUT_SECONDS)
+                table.flush()
+                seconds = time.perf_counter() - started
             bars = load_table(catalog, OHLC).scan().to_arrow()
             bars = bars.filter(pc.invert(pc.starts_with(bars["ticker"], "WARM.")))
             bars = bars.filter(pc.equal(bars["period_seconds"], 60))
@@ -116,8 +129,8 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
                     part: round(1e6 * used / rows, 3) for part, used in sorted(tree.cpu_seconds.items())
                 },
                 "peak_mib": {part: peak >> 20 for part, peak in sorted(tree.peak_bytes.items())},
-                "batches": writer.health.batches - warm_batches,
-                "duplicates": writer.health.duplicates,
+                "batches": health.batches - warm_batches,
+                "duplicates": health.duplicates,
             }
         finally:
             for gate in gates:
@@ -127,7 +140,7 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
 
 
 class _Paused:
-    """A query that has carried out a first micro-batch, over the warm rows, and waits before the next."""
+    """A query that has run a first micro-batch over the warm-up rows, and waits before the next."""
 
     def __init__(self, gate: "_CountedGate", query: StreamingQuery) -> None:
         self._gate = gate
@@ -137,10 +150,10 @@ class _Paused:
             if (error := query.exception()) is not None:
                 raise error
             if time.monotonic() > deadline:
-                raise TimeoutError("the query did not begin in time")
+                raise TimeoutError("the query did not start in time")
 
     def timed(self, bus: Bus) -> float:
-        """Seconds from letting the query go on until it has read everything and its results are visible."""
+        """Seconds from resuming the query until it has read everything and its results are visible."""
         started = time.perf_counter()
         self._gate.open()
         _wait_for(self._query, bus, self._gate.passed)
@@ -149,17 +162,17 @@ class _Paused:
         return seconds
 
 
-class _PausingWriter(LiveWriter):
+class _PausingHealth(LiveHealth):
     gate: "_CountedGate | None" = None
 
-    def write(self, query_id: str, batch_id: int, results: LiveResults) -> None:
-        super().write(query_id, batch_id, results)
+    def add(self, counts: LiveCounts) -> None:
+        super().add(counts)
         if self.gate is not None:
             self.gate.wait()
 
 
 class _CountedGate(Gate):
-    """`passed` is set by each micro-batch that goes through."""
+    """`passed` is set by each micro-batch that passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +188,7 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoint: str) -> StreamingQuery:
-    """The same read as the live query's, its batches passed over."""
+    """The same read as the live query's, with an empty pass over its batches."""
 
     def pass_over(frame: DataFrame, _: int) -> None:
         frame.mapInArrow(live_floor.pass_over(settings.bus.url), live_floor.RESULT_SCHEMA).toArrow()
@@ -186,7 +199,7 @@ def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoi
 
 
 def _rewrite_log(url: str) -> None:
-    """A large input makes Redis write its log anew sooner or later, in a process of its own: here before the clock."""
+    """A large input makes Redis rewrite its log at some point, in a separate process: do it before timing starts."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     with redis_client.Redis.from_url(url) as client:
         with suppress(redis_client.ResponseError):
@@ -196,13 +209,13 @@ def _rewrite_log(url: str) -> None:
             if not found["aof_rewrite_in_progress"] and not found["aof_rewrite_scheduled"]:
                 return
             time.sleep(0.1)
-    raise TimeoutError("Redis did not write its log anew in time")
+    raise TimeoutError("Redis did not rewrite its log in time")
 
 
 def _wait_for(query: StreamingQuery, bus: Bus, passed: threading.Event) -> None:
-    """Until a finished micro-batch of `query` ends where the topics end: its results are visible then.
+    """Wait until a finished micro-batch of `query` ends where the topics end: its results are then visible.
 
-    Spark is asked after a micro-batch only: asking costs it as much as planning does.
+    Spark is queried only after a micro-batch, because a query costs it as much as planning.
     """
     topics = (bus_topics.TICKS, bus_topics.TICK_MARKS)
     ends = {topic: {str(p): state.end for p, state in enumerate(bus.state(topic))} for topic in topics}
@@ -216,8 +229,11 @@ def _wait_for(query: StreamingQuery, bus: Bus, passed: threading.Event) -> None:
         while True:
             progress = query.lastProgress
             batch_id = None if progress is None else progress["batchId"]
-            if progress is not None and literal_eval(str(progress["sources"][0]["endOffset"])) == ends:
-                return
+            if progress is not None:
+                # Offsets name the lives of the store as well.
+                offsets = literal_eval(str(progress["sources"][0]["endOffset"]))
+                if all(offsets.get(topic) == end for topic, end in ends.items()):
+                    return
             if batch_id != known or not has_passed or passed.is_set():
                 known = batch_id
                 break
@@ -240,11 +256,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", type=Path, required=True, help="parquet: ts_ns, symbol, price, size, side")
     parser.add_argument("--rows", type=Path, help="write the bars to this parquet file")
-    parser.add_argument("--first", type=int, help="of how many of the input's rows; by default all")
-    parser.add_argument("--sizes", type=int, nargs="+", help="one run each of the first so many rows")
+    parser.add_argument("--first", type=int, help="use only this many of the input's rows (default: all)")
+    parser.add_argument("--sizes", type=int, nargs="+", help="one run for each of these numbers of rows")
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
-    # A process each: neither Spark's memory nor this one's goes back to where it was. It allocates as a part does.
+    # One process per run: Spark's memory and this process's do not shrink again. It allocates like a part.
     os.environ.update({**MEMORY, **os.environ})
     for first in arguments.sizes or [arguments.first]:
         run_apart = multiprocessing.get_context("spawn").Process(

@@ -1,4 +1,4 @@
-"""One-minute bars computed from the input directly, by Arrow alone, to compare a benchmark's bars with."""
+"""One-minute bars computed directly from the input with Arrow, as the reference for a benchmark's bars."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ _UNITS = 1_000_000
 
 
 def expected_bars(input_file: Path, rows: int | None = None) -> pa.Table:
-    """Columns of OUT (`symbol`, `open_time` in ns, prices, `volume`, `trade_count`), in order of symbol and time.
+    """Columns of OUT (`symbol`, `open_time` in ns, prices, `volume`, `trade_count`), ordered by symbol and time.
 
-    `rows`: of the first so many trades. The input's trades have distinct times; a volume is a sum of whole units,
+    `rows`: use only the first `rows` trades. The input's trades have distinct times; a volume is a sum of whole units,
     divided once.
     """
     ticks: pa.Table = pq.read_table(input_file, columns=["ts_ns", "symbol", "price", "size"]).slice(0, rows)
@@ -34,7 +34,7 @@ def expected_bars(input_file: Path, rows: int | None = None) -> pa.Table:
 
 
 def wrong_rows(input_file: Path, bars: pa.Table, rows: int | None = None) -> int:
-    """How many of `bars` (columns and order of `expected_bars`) differ in any column, are missing or too many."""
+    """How many of `bars` (columns and order of `expected_bars`) differ in any column, are missing or superfluous."""
     expected = expected_bars(input_file, rows)
     if expected.num_rows != bars.num_rows:
         return max(1, abs(int(expected.num_rows) - int(bars.num_rows)))

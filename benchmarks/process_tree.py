@@ -1,9 +1,9 @@
-"""What the processes of a benchmark use: peaks of memory and processor time, by part, from /proc.
+"""Resource use of a benchmark's processes: peaks of memory and CPU time, by part, from /proc.
 
-Memory is anonymous memory: what processes allocated, not what they map of files. Python workers are forked from one
-that has loaded what they need, and share those pages: of each page they are given their shares (PSS), so that the sum
-counts it once. Reading shares takes milliseconds a process: of one whose resident memory stayed as it was they are not
-read again, and the other parts have no forks, and need it not.
+Memory is anonymous memory: allocations, without mapped files. Python workers are forked from a process with their
+modules loaded, and share its pages; each is charged its share of a page (PSS), so that the sum counts the page once.
+Reading PSS takes milliseconds per process, so it is skipped for workers whose resident memory has not changed, and for
+the other parts, which have no forks.
 """
 
 import os
@@ -26,8 +26,8 @@ _ANONYMOUS = re.compile(r"^(?:RssAnon|Pss_Anon):\s+(\d+) kB$", re.MULTILINE)
 class ProcessTree:
     """This process (`driver`) and its descendants: `jvm`, `redis`, and `workers`, which stand for all others.
 
-    Within `with`, `peak_bytes` keeps the largest anonymous memory of each part, and `cpu_seconds` gives what each has
-    used since, without what looking took.
+    Within `with`, `peak_bytes` is the largest anonymous memory of each part, and `cpu_seconds` the CPU time that each
+    has used since, excluding the cost of measuring.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class ProcessTree:
         self._cpu_at_start: dict[tuple[str, int], float] = {}
         self._cpu: dict[tuple[str, int], float] = {}
         self._own_cpu_seconds = 0.0
-        #: By process: resident pages, and the anonymous bytes that they were found with.
+        #: By process: resident pages, and the anonymous bytes measured with them.
         self._found: dict[int, tuple[int, int]] = {}
 
     @property
@@ -97,7 +97,7 @@ def _anonymous_bytes(pid: int, *, is_forked: bool) -> int:
 
 
 def _processes() -> list[tuple[int, tuple[int, str, float, int]]]:
-    """(pid, (parent, name, processor seconds, resident pages)) of all that are there."""
+    """(pid, (parent, name, CPU seconds, resident pages)) of all processes."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

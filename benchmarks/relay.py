@@ -1,10 +1,10 @@
 """Final notifications per second from a real Redis to four subscriber processes, against a raw XPUB.
 
-The relay runs as a process of its own. It is stopped (SIGSTOP) while the notifications are put on the bus, and the
-clock runs from its continuation to the last delivery, so that only the relay's way is measured: read from the bus, find
-each request's client, index the final, publish it on both of its topics. The floor is an XPUB in a Python loop that
-sends the same payload on one topic to the same subscribers. Redis does not wait for its disk: nothing is written while
-the clock runs.
+The relay runs as a separate process. It is stopped (SIGSTOP) while the notifications are put on the bus. Timing runs
+from its continuation to the last delivery, so that only the relay's work is measured: read from the bus, find each
+request's client, index the final, publish it on both of its topics. The floor is an XPUB in a Python loop that sends
+the same payload on one topic to the same subscribers. Redis does not wait for its disk, as nothing is written during
+the timing.
 """
 
 import argparse
@@ -28,10 +28,10 @@ from bus import topics
 from bus.api import Record
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.frames import VERSION, encode, encode_body
 from core.log import configure_logging
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from protobuf.frames import VERSION, encode, encode_body
 
 ROOT = Path(__file__).resolve().parent.parent
 START = 1_704_067_200 * 1_000_000_000
@@ -43,10 +43,10 @@ _SUBSCRIBED = re.compile(rb"^candlewright_relay_subscribed_total (\S+)$", re.MUL
 
 
 def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: int = 3) -> dict[str, Any]:
-    """`rows`: notifications published; `result_rows`: deliveries to the subscriber processes; of one round.
+    """`rows`: notifications published in one round; `result_rows`: its deliveries to the subscriber processes.
 
-    Rounds of the floor and of the relay take turns, and the fastest of each counts: other work on the machine slows
-    a round down, nothing speeds one up.
+    Rounds of the floor and of the relay alternate, and the fastest of each counts: other load on the machine only
+    slows a round down.
     """
     floors, found = [], []
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -78,7 +78,7 @@ def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: 
 def _relay_round(
     bus: RedisBus, relay: "subprocess.Popen[bytes]", address: str, port_file: Path, rows: int, subscribers: int
 ) -> tuple[float, int]:
-    """Seconds from the first read to the last delivery, and the deliveries; raises when one was lost."""
+    """Seconds from the first read to the last delivery, and the deliveries; raises if one is lost."""
     _wait_for_metric(port_file, _OPEN_TOPICS, 0)
     before = _metric(port_file, _SUBSCRIBED) or 0
     with ExitStack() as stack:
@@ -124,7 +124,7 @@ def _request(number: int) -> ing.SubmitHistoricalRequest:
 
 
 def _register(bus: RedisBus, rows: int) -> None:
-    """What the relay does when it accepts a request."""
+    """The relay's work when it accepts a request."""
     bus.create_topic(topics.REQUESTS, 1)
     for number in range(rows):
         request = _request(number)
@@ -174,11 +174,11 @@ def _wait_for_metric(port_file: Path, pattern: "re.Pattern[bytes]", value: float
         if _metric(port_file, pattern) == value:
             return
         time.sleep(0.02)
-    raise TimeoutError("the relay did not get its subscribers")
+    raise TimeoutError("the subscribers did not reach the relay")
 
 
 def _submit_rate(address: str, submits: int) -> float:
-    """Requests accepted per second on one connection that has 100 under way."""
+    """Requests accepted per second on one connection with 100 under way."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         socket.rcvtimeo = int(TIMEOUT_SECONDS * 1_000)
@@ -239,7 +239,7 @@ def _subscriber(address: str, rows: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def _collect(readers: "list[subprocess.Popen[bytes]]") -> tuple[int, float]:
-    """Messages that all readers received, and when the last of them had."""
+    """The number of messages that all readers received, and the time of the last one."""
     received, ended = 0, 0.0
     for reader in readers:
         assert reader.stdout is not None
@@ -250,10 +250,10 @@ def _collect(readers: "list[subprocess.Popen[bytes]]") -> tuple[int, float]:
 
 
 def _subscribe(address: str, rows: int) -> None:
-    """Count messages and say when the last one came; a lost one shows as a count that is too small."""
+    """Count messages and report when the last one arrived; a lost one shows as a count that is too small."""
     received, ended = 0, 0.0
     with zmq.Context() as context, context.socket(zmq.SUB) as socket:
-        # Every client's topic by prefix; it is no client's own, so that nothing of an earlier round is replayed.
+        # The prefix of every client's topic; as it belongs to no client, nothing of an earlier round is replayed.
         socket.subscribe("RESPONSE:client-")
         socket.rcvtimeo = int(TIMEOUT_SECONDS * 1_000)
         socket.connect(address)

@@ -1,8 +1,8 @@
-"""Messages a second through the RocketMQ gateway on a real Redis, against a gRPC server that does nothing.
+"""Messages per second through the RocketMQ gateway on a real Redis, against a gRPC server that does nothing.
 
-A client process keeps so many calls under way: first it sends messages, each answered once it is durable, then it
-receives them, 32 a call, and acknowledges each by a call of its own. The floor is the same client and calls with a
-server of the same library that answers a send at once. Plaintext, so that it is not TLS that is measured.
+A client process keeps a fixed number of calls under way. First it sends messages, each answered once durable; then it
+receives them, 32 per call, and acknowledges each in a separate call. The floor uses the same client and calls with a
+server of the same library that answers a send immediately. Connections are plaintext, so that TLS is not measured.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SUBJECT = Subject(
 
 
 def run(messages: int = 4_000, calls: int = 200, size: int = 100, rounds: int = 3) -> dict[str, Any]:
-    """`rows`: messages sent, in all rounds; `result_rows`: messages that were received exactly once."""
+    """`rows`: messages sent in all rounds; `result_rows`: messages received exactly once."""
     return SUBJECT.compare(messages, calls, size, rounds)
 
 

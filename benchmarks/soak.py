@@ -1,8 +1,8 @@
-"""Does the platform grow with the requests that it serves? Memory and open files, sampled under steady load.
+"""Does the platform grow with the requests it serves? Memory and open files, sampled under steady load.
 
-Each minute of load is many small historical requests for fresh ranges, and the tables are maintained nine times:
-sorting takes memory that has to be given back. The slope is a least-squares line through the samples after the first
-third of the time, in which caches fill and the JVM compiles.
+Each minute of load consists of many small historical requests for fresh ranges. The tables are maintained nine times,
+because sorting takes memory that must be returned. The slope is a least-squares line through the samples after the
+first third of the time, in which caches fill and the JVM compiles.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def run(minutes: float = 10.0) -> dict[str, Any]:
 
 
 def slope(samples: Sequence[tuple[float, float]]) -> float:
-    """Per second, through the last two thirds of the samples; 0 where these are too few."""
+    """Per second, through the last two thirds of the samples; 0 if there are too few."""
     settled = samples[len(samples) // 3 :]
     if len(settled) < 2:
         return 0.0
@@ -99,7 +99,7 @@ def slope(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def _last(samples: Sequence[tuple[float, float]]) -> float:
-    """The median of the last tenth: maintenance takes memory for half a minute."""
+    """The median of the last tenth, because maintenance takes memory for half a minute."""
     return float(np.median([value for _, value in samples[-max(1, len(samples) // 10) :]]))
 
 

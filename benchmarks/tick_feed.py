@@ -1,4 +1,4 @@
-"""A file of ticks onto the bus, as an ingestor leaves them: a batch for each ticker, marks, and a clock at the end."""
+"""Publishes a file of ticks as an ingestor would: a batch per ticker, marks, and a clock at the end."""
 
 import multiprocessing
 from pathlib import Path
@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
+from candlewright.wire import tick_columns
 from protobuf import records_pb2 as records
-from protobuf import tick_columns
 
 __all__ = ["MAX_BYTES", "publish_apart"]
 
-#: The input lies on the bus as a whole.
+#: The whole input is on the bus.
 MAX_BYTES = 16 << 30
 #: Rows of the input that travel together: a TickBatch holds those of one ticker.
 WINDOW = 50_000
@@ -25,7 +25,7 @@ MINUTE_NS = 60_000_000_000
 
 
 def publish_apart(url: str, input_file: Path, prefix: str, rows: int) -> None:
-    """`_publish` in a process of its own, so that the input takes no memory of the driver's."""
+    """`_publish` in a separate process, so that the input takes no memory of the driver."""
     publisher = multiprocessing.get_context("spawn").Process(target=_publish, args=(url, input_file, prefix, rows))
     publisher.start()
     publisher.join()
@@ -34,7 +34,7 @@ def publish_apart(url: str, input_file: Path, prefix: str, rows: int) -> None:
 
 
 def _publish(url: str, input_file: Path, prefix: str, rows: int) -> None:
-    """The first `rows` in the order of the input, and marks that close every bar at the end."""
+    """The first `rows` in input order, followed by marks that close every bar."""
     bus = RedisBus(url, max_bytes=MAX_BYTES)
     counts: dict[str, int] = {}
     newest_ns = 0

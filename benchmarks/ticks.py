@@ -1,10 +1,10 @@
 """Live trades from a websocket frame to the topic `ticks` and one ZeroMQ hop, against the bare path.
 
-Latency: a loopback exchange sends a frame at a steady pace; the clock runs from the send to the arrival of the trade at
-a ZeroMQ subscriber of a reader of the bus. The bare path is stock ccxt.pro's `watch_trades`, one write and one read of
+Latency: a loopback exchange sends a frame at a steady pace; timing runs from the send to the arrival of the trade at a
+ZeroMQ subscriber of a reader of the bus. The bare path is stock ccxt.pro's `watch_trades`, one write and one read of
 the same Redis, and the same hop. Rate: the exchange sends as fast as it is read; stock is `watch_trades` in a loop,
-which loses what its cache drops: only what it delivered counts. The pace must leave the bare path idle in between, or
-its queue is what is measured: each of its writes waits for the disk.
+which loses what its cache drops, and only delivered trades count. The pace must leave the bare path idle between
+frames, or its queue is measured instead, because each of its writes waits for the disk.
 """
 
 import argparse
@@ -30,17 +30,17 @@ from bus import Bus
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from bus.topics import TICKS
+from candlewright.wire import tick_columns
 from core.log import configure_logging
 from core.settings import BusSettings
-from ingestor import exchange
-from ingestor.budget import Budget
-from ingestor.client import VenueClient
 from ingestor.events import Job, Kind
+from ingestor.exchange import stock as exchange
+from ingestor.exchange.budget import Budget
+from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
 from ingestor.realtime.service import RealtimeService
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
-from protobuf import tick_columns
 
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTC/USDT"
 FIRST_ID = 1_000
@@ -48,7 +48,7 @@ CONFIG = IngestorConfig("", ("BINANCE",), 0, 4, 5.0, 15.0, 15.0, 5.0, 0.7, False
 
 
 def run(rows: int = 60_000, latency_rows: int = 1_000, pace: float = 100.0) -> dict[str, Any]:
-    """`rows`: trades sent at full speed; `latency_rows`: trades sent at `pace` a second."""
+    """`rows`: trades sent at full speed; `latency_rows`: trades sent at `pace` per second."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis") as server:
         bare = _measured("bare", server.url, latency_rows, pace)
         ours = _measured("ours", server.url, latency_rows, pace)
@@ -73,7 +73,7 @@ def run(rows: int = 60_000, latency_rows: int = 1_000, pace: float = 100.0) -> d
 
 
 def _measured(what: str, redis_url: str, rows: int, pace: float) -> dict[str, Any]:
-    """One measurement in processes of its own: the exchange, and the side under test."""
+    """One measurement in separate processes: the exchange, and the side under test."""
     with _exchange(rows, pace) as url:
         command = [sys.executable, "-m", "benchmarks.ticks", "--side", what, "--url", url, "--redis", redis_url]
         done = subprocess.run([*command, "--rows", str(rows)], stdout=subprocess.PIPE, check=True, text=True)
@@ -130,7 +130,7 @@ class _Hop:
         self.done.set()
 
     def summary(self) -> dict[str, float]:
-        # The first ones pay for what is imported and connected on the way.
+        # The first ones include the cost of imports and connections.
         values = sorted(self.latencies[len(self.latencies) // 10 :])
         return {
             "median_ms": round(statistics.median(values) / 1e6, 3),
@@ -183,7 +183,7 @@ async def _ours(url: str, redis_url: str, rows: int, hop: _Hop) -> None:
 
 
 def _forward(bus: Bus, offsets: dict[int, int], hop: _Hop) -> None:
-    """What the relay does: wait for records of the bus, send them on."""
+    """The relay's work: wait for bus records, forward them."""
     while not hop.done.is_set():
         for topic, partition in bus.wait({(TICKS, p): offset for p, offset in offsets.items()}, 0.2):
             for record in bus.read(topic, partition, offsets[partition]):

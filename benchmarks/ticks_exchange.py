@@ -1,6 +1,6 @@
-"""A loopback exchange for `benchmarks.ticks` that does nothing but send trades, each stamped with when it was sent.
+"""A loopback exchange for `benchmarks.ticks` that only sends trades, each stamped with its send time.
 
-The stamp (ns since the epoch) stands in the size, as decimal text that a double holds to some hundred nanoseconds.
+The stamp (ns since the epoch) is in the size, as decimal text that a double holds to some hundred nanoseconds.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _SYMBOL = {
 
 
 class Exchange:
-    """Sends `rows` trades to its only subscriber; `pace` a second, or without a pause when 0."""
+    """Sends `rows` trades to its only subscriber, `pace` per second, or without a pause if 0."""
 
     def __init__(self, rows: int, pace: float) -> None:
         self._rows = rows
@@ -44,7 +44,7 @@ class Exchange:
         answers: dict[str, Any] = {
             "exchangeInfo": {"timezone": "UTC", "serverTime": _now(), "rateLimits": [], "symbols": [_SYMBOL]},
             "time": {"serverTime": _now()},
-            # One trade of before, so that the sides need not ask how the market began.
+            # One earlier trade, so that the sides need not query how the market began.
             "trades": [
                 {"id": FIRST_ID - 1, "price": "61837.63", "qty": "1", "time": _now() - 600_000, "isBuyerMaker": True}
             ],
@@ -67,7 +67,7 @@ class Exchange:
         return socket
 
     async def _send(self, socket: web.WebSocketResponse) -> None:
-        # Both sides look at history first; what follows is the same for both.
+        # Both sides read history first; everything after that is the same for both.
         await asyncio.sleep(3.0)
         started = time.perf_counter()
         for number in range(self._rows):

@@ -1,12 +1,12 @@
-"""What registered triggers cost beside each other in one bus partition: no bus, no Spark, one core.
+"""The cost of registered triggers side by side in one bus partition: no bus, no Spark, one core.
 
     python -m benchmarks.trigger_engine [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000]
         [--settings shared distinct everywhere live] [--batch-rows 50000]
 
-Ticks of `symbols` random walks come in micro-batches as serialised TickBatches; the state is saved after each.
-Settings: `shared` - one text, each trigger over one ticker; `distinct` - each trigger another text (its own constants,
-three kinds of trigger), each over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000 distinct
-triggers in micro-batches of 100 ticks. One JSON line a measurement:
+Ticks of `symbols` random walks arrive in micro-batches as serialised TickBatches; the state is saved after each.
+Settings: `shared` - one text, each trigger over one ticker; `distinct` - each trigger has a different text (its own
+constants, three kinds of trigger), over one ticker; `everywhere` - distinct texts over all tickers; `live` - 10,000
+distinct triggers in micro-batches of 100 ticks. One JSON line per measurement:
 {"name", "rows", "seconds", "rows_per_second", "rows_per_cpu_second", "result_rows", "ratio" (of CPU time to the first
 count), "batch_milliseconds", "save_milliseconds" (CPU, of a micro-batch), "state_bytes", "changed_bytes" (the parts of
 the state that a micro-batch has changed), ...}.
@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from candlewright.wire.tick_columns import TickColumns, encode
 from protobuf import records_pb2 as records
-from protobuf.tick_columns import TickColumns, encode
 from triggers.partition import TriggerPartition
 
 V_SHAPE = (
@@ -61,7 +61,7 @@ class Ticks:
             self.price[own] = price[-1]
             first = int(self.counts[own]) + 1
             self.counts[own] += count
-            # Ids of one width, as the ids of neighbouring trades have on exchanges.
+            # Ids of one width, as neighbouring trades have on exchanges.
             ids = np.char.mod("%d", np.arange(first, first + count) + 10**9).astype("S10")
             time_ns = np.sort(times[picked[start:end]]) * 1_000_000
             side = random.integers(1, 3, count).astype(np.uint8)
@@ -87,7 +87,7 @@ def registrations(setting: str, count: int, names: Sequence[str]) -> Iterator[by
 
 
 def _distinct(number: int) -> tuple[str, dict[str, str]]:
-    """Texts of which no two are equal; a third each are conditions, patterns and windows."""
+    """Distinct texts; a third each are conditions, patterns and windows."""
     kind = number % 3
     if kind == 0:
         return f"price > {1900 + number * 0.01:.2f} AND size >= :min_size", {"min_size": f"{5 + number % 50 / 10}"}
@@ -117,7 +117,7 @@ def run(name: str, setting: str, count: int, options: argparse.Namespace, batch_
     refused = [report for report in output.reports if report.state != "active"]
     if refused:
         sys.exit(f"refused: {refused[0]}")
-    # What a first batch compiles and caches is no part of the steady cost.
+    # A first batch compiles and caches, which is not part of the steady cost.
     partition.process(ticks.batch(batch_rows))
     partition.save()
     seconds, cpu, saving, size, changed, events, done, batches = 0.0, 0.0, 0.0, 0, 0, 0, 0, 0
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--symbols", type=int, default=1_000)
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 100, 1_000, 10_000])
     parser.add_argument("--batch-rows", type=int, default=50_000)
-    parser.add_argument("--batches", type=int, default=0, help="stop each measurement after so many micro-batches")
+    parser.add_argument("--batches", type=int, default=0, help="stop each measurement after this many micro-batches")
     parser.add_argument(
         "--settings", nargs="*", default=["shared", "distinct", "everywhere", "live"],
         choices=["shared", "distinct", "everywhere", "live"],

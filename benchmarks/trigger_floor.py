@@ -1,20 +1,20 @@
-"""The floor of the trigger query's benchmarks: the same read in the same tasks, and one empty pass over what was read.
+"""The floor of the trigger query's benchmarks: the same read in the same tasks, with one empty pass over the records.
 
-Apart from `trigger_stage`, which needs tables and Spark: what a task loads stays in the worker that is measured next.
+It is separate from `trigger_stage`, which needs tables and Spark: a task's imports stay in the worker measured next.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from flink_replacement_spark.bus_source import read_range, worker_bus
-from flink_replacement_spark.trigger_source import Span, TriggerPlan
+from flink_replacement_spark.engine.bus_source import read_range, worker_bus
+from flink_replacement_spark.triggers.source import Span, TriggerPlan
 
 __all__ = ["batches_of", "pass_over", "plans_of"]
 
 
 def pass_over(url: str, partitions: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`; the joint owner, which has no trigger here, reads nothing there either."""
+    """A function for `mapInArrow`; the joint owner has no trigger here, and reads nothing, as in the real query."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for plan in plans_of(batches):

@@ -2,14 +2,13 @@
 
     python -m benchmarks.trigger_latency [--rows 100] [--pause 0.2]
 
-The way of an event: a tick on the bus, the streaming query of triggers (`price > 0`, registered through the relay,
-which is a process of its own), the topic `trigger_events`, the relay, a subscriber. The bare micro-batch is a query
-with the same source, the same tasks and reads and a state that is kept in the same way, but no trigger, no event and
-no relay: its clock runs from the publish to the driver's having the task's result. Both wait for the disk as the
-platform does by default. The queries take turns, one held while the other is measured; a tick is published when the
-last one has been answered and a pause has passed, so that no queue is measured. `--rows`: timed ticks of each; in the
-answer `rows` are all ticks, each of which is an event in the end (`result_rows`). An event is published before its
-micro-batch keeps its state and ends, so that the ratio may be below 1.
+The path of an event: a tick on the bus, the streaming query of triggers (`price > 0`, registered through the relay,
+which is a separate process), the topic `trigger_events`, the relay, a subscriber. The bare micro-batch is a query with
+the same source, tasks, reads and state handling, but no trigger, event or relay: its timing runs from the publish until
+the driver has the task's result. Both wait for the disk, as the platform does by default. The queries alternate, one
+paused while the other is measured. Each tick is published after the last one's answer plus a pause, so that no queue is
+measured. `--rows`: timed ticks of each; in the result `rows` are all ticks, each of which becomes an event
+(`result_rows`). An event is published before its micro-batch saves its state and ends, so the ratio may be below 1.
 """
 
 import argparse
@@ -38,28 +37,28 @@ from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from candlewright.client import connect as connect_client
+from candlewright.wire import tick_columns
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
 from core.log import configure_logging
 from core.settings import Settings
-from flink_replacement_spark.bus_source import worker_bus
-from flink_replacement_spark.live_state import StateStore
+from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.live.state import StateStore
 from flink_replacement_spark.server import prepare_topics
-from flink_replacement_spark.session import start_session
-from flink_replacement_spark.trigger_source import TriggerSource
-from protobuf import tick_columns
-from protobuf.ingestor_pb2 import CEPTriggerEvent, FieldValue
+from flink_replacement_spark.triggers.source import TriggerSource
 
 SQL = "SELECT price FROM ticks WHERE price > 0"
 TRIGGER_ID = "latency"
 TICKER = "BENCH/USDT.SIM"
 TIMEOUT_SECONDS = 120.0
-#: Ticks before those that are timed, each time a query's turn comes.
+#: Warm-up ticks at the start of each query's turn.
 WARM_ROWS = 5
 TURNS = 4
 _STATE = "bare_state"
 
 
 def run(rows: int = 100, pause_seconds: float = 0.2) -> dict[str, Any]:
-    """`rows`: timed ticks of each query. Milliseconds; `ratio`: of the medians, `p99_ratio` of the 99th percentiles."""
+    """`rows`: timed ticks of each query. Times in milliseconds; `ratio` is of the medians, `p99_ratio` of the p99s."""
     ours: list[float] = []
     bare: list[float] = []
     with ExitStack() as stack:
@@ -104,7 +103,7 @@ def run(rows: int = 100, pause_seconds: float = 0.2) -> dict[str, Any]:
 
 
 class _Feed:
-    """Ticks of one ticker, a second of event time apart; the price of each is its number."""
+    """Ticks of one ticker, one second of event time apart; each tick's price is its number."""
 
     def __init__(self, bus: Bus) -> None:
         self.newest = 0
@@ -123,7 +122,7 @@ class _Feed:
 
 
 class _Subscriber:
-    """Registers the trigger through a relay of its own and hears its events."""
+    """Registers the trigger through its own relay and receives its events."""
 
     def __init__(self, stack: ExitStack, bus_url: str, folder: Path) -> None:
         requests, notifications = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
@@ -137,7 +136,7 @@ class _Subscriber:
         self._socket.connect(notifications)
 
     def wait_for(self, number: int) -> None:
-        """Events before that of tick `number` are passed over. Raises zmq.Again when it does not come."""
+        """Skips events before that of tick `number`. Raises zmq.Again if it does not arrive."""
         while self._next_price() < number:
             pass
 
@@ -148,7 +147,7 @@ class _Subscriber:
 
 
 class _Answers:
-    """What the bare query's micro-batches have read so far."""
+    """The number of ticks that the bare query's micro-batches have read so far."""
 
     def __init__(self) -> None:
         self._read: SimpleQueue[int] = SimpleQueue()
@@ -159,7 +158,7 @@ class _Answers:
             self._read.put(records_read)
 
     def wait_for(self, number: int) -> None:
-        """Until `number` ticks were read. Raises queue.Empty when they do not come."""
+        """Wait until `number` ticks have been read. Raises queue.Empty if they do not arrive."""
         while self._total < number:
             self._total += self._read.get(timeout=TIMEOUT_SECONDS)
 
@@ -167,13 +166,13 @@ class _Answers:
 def _turn(
     query: HeldQuery, bus: Bus, feed: _Feed, wait_for: Callable[[int], None], count: int, pause_seconds: float
 ) -> list[float]:
-    """Milliseconds of `count` ticks, each from before its publish to its answer."""
+    """Milliseconds for each of `count` ticks, from before its publish to its answer."""
     pauses = random.Random(7)
     query.gate.open()
     query.read_all(bus)
     found = []
     for place in range(WARM_ROWS + count):
-        # At any moment of the second whose end moves the clock of both queries.
+        # At a random moment of the second at whose end both queries' clocks advance.
         time.sleep(pause_seconds * (0.5 + pauses.random()))
         started = time.perf_counter()
         wait_for(feed.publish())
@@ -199,7 +198,7 @@ def _start_bare(session: SparkSession, settings: Settings, bus: Bus, checkpoint:
 def _work(
     url: str, query_id: str, batch_id: int, partitions: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Per partition: state in, records read, state out where there were any; the number of ticks."""
+    """Per partition: state in, records read, state out if there were any; returns the number of ticks."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         bus = worker_bus(url)

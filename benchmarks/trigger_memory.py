@@ -1,13 +1,13 @@
-"""Memory and state of a pattern with WITHIN over a long run, and what a live partial match costs: no bus, no Spark.
+"""Memory and state of a pattern with WITHIN over a long run, and the cost of a live partial match: no bus, no Spark.
 
     python -m benchmarks.trigger_memory [--rows 50000000] [--batch-rows 50000]
 
-Ticks of 100 random walks come as serialised TickBatches to the triggers of one bus partition. After each micro-batch
-the state is written and read back, as by a worker that takes over. The run is cut into tenths: `resident_mib` and
-`state_bytes` have an entry for the end of each, `growth` is the resident memory at the end by that after the first.
-`state_bytes_per_live`: the state by the partial matches that live at the end. `partial_match`: bytes of one more live
-partial match, of 1 and of 11 rows behind its first, in memory and in the state, with thousands of them. `seconds`: of
-the processor, for evaluating, writing and reading back; making the ticks is left out.
+Ticks of 100 random walks arrive as serialised TickBatches at the triggers of one bus partition. After each micro-batch
+the state is written and read back, as if another worker took over. The run is divided into tenths: `resident_mib` and
+`state_bytes` have an entry for the end of each; `growth` is the resident memory at the end over that after the first.
+`state_bytes_per_live`: the state divided by the partial matches live at the end. `partial_match`: bytes of an
+additional live partial match, with 1 and with 11 rows after its first, in memory and in the state, measured with
+thousands of them. `seconds`: CPU time for evaluating, writing and reading back, without making the ticks.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.trigger_engine import V_SHAPE, Ticks
-from cep.match_stream import MatchStream
-from cep.stream import TriggerStream
-from cep.stream_operators import MatchStage
+from candlewright.wire.tick_columns import TickColumns, encode
+from candlewright_cep.streaming.match_stream import MatchStream
+from candlewright_cep.streaming.operators import MatchStage
+from candlewright_cep.streaming.stream import TriggerStream
 from protobuf import records_pb2 as records
-from protobuf.tick_columns import TickColumns, encode
 from triggers.partition import TriggerPartition
 
 WITHIN = (
@@ -40,7 +40,7 @@ _STEPS = 10
 
 
 def run(rows: int = 50_000_000, batch_rows: int = 50_000, partial_matches: int = 5_000) -> dict[str, Any]:
-    """`partial_matches`: how many live at once where the bytes of one are measured."""
+    """`partial_matches`: how many are live at once when the bytes of one are measured."""
     per_match = {str(length): partial_match(partial_matches, length) for length in (1, 11)}
     ticks = Ticks(SYMBOLS)
     partition = _registered(WITHIN)
@@ -53,7 +53,7 @@ def run(rows: int = 50_000_000, batch_rows: int = 50_000, partial_matches: int =
             values = ticks.batch(count)
             started = time.process_time()
             events += len(partition.process(values).fired)
-            # What each micro-batch of the query may do, whichever worker it meets.
+            # Any worker may run the query's next micro-batch, so it writes and reads the state.
             state = partition.segments()
             partition = TriggerPartition.of(state)
             seconds += time.process_time() - started
@@ -78,7 +78,7 @@ def run(rows: int = 50_000_000, batch_rows: int = 50_000, partial_matches: int =
 
 
 def partial_match(count: int, length: int) -> dict[str, int]:
-    """Bytes of a live partial match of `length` rows behind its first, with one in each of `count` tickers."""
+    """Bytes of a live partial match with `length` rows after its first, with one in each of `count` tickers."""
     tracemalloc.start()
     partition = _registered(V_SHAPE % "")
     place = np.arange(length + 1)
@@ -117,7 +117,7 @@ def _live(streams: Sequence[MatchStream]) -> int:
 
 
 def _size_of(streams: Sequence[MatchStream]) -> int:
-    """Bytes that go away with these streams' partitions."""
+    """Bytes freed with these streams' partitions."""
     before = tracemalloc.get_traced_memory()[0]
     for stream in streams:
         stream.partitions.clear()

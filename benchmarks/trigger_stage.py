@@ -1,4 +1,4 @@
-"""The real trigger query over a bus of its own, held between two micro-batches until all is there to be timed."""
+"""The real trigger query over its own bus, paused between two micro-batches until the input is ready for timing."""
 
 import threading
 import time
@@ -19,8 +19,8 @@ from bus import Bus, Record
 from bus import topics as bus_topics
 from candlewright.supervisor.ports import free_port
 from core.settings import Settings
-from flink_replacement_spark.trigger_query import TriggerHealth, start_trigger_query
-from flink_replacement_spark.trigger_source import SOURCE
+from flink_replacement_spark.triggers.query import TriggerHealth, start_trigger_query
+from flink_replacement_spark.triggers.source import SOURCE
 from protobuf import records_pb2 as records
 
 __all__ = [
@@ -40,7 +40,7 @@ _READ = (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TICK_MARKS, bus_topics.TR
 
 
 def settings_of(folder: Path, bus_url: str) -> Settings:
-    """Two cores, everything below `folder`."""
+    """Two cores, with all files below `folder`."""
     return Settings.model_validate(
         {
             "data_dir": folder,
@@ -52,7 +52,7 @@ def settings_of(folder: Path, bus_url: str) -> Settings:
 
 @dataclass
 class GatedHealth(TriggerHealth):
-    """What the trigger query reports to after each micro-batch."""
+    """The object to which the trigger query reports after each micro-batch."""
 
     gate: Gate | None = None
 
@@ -75,12 +75,12 @@ class HeldQuery:
         wait_until(lambda: self._has_read(ends), "the query did not read everything")
 
     def hold(self) -> None:
-        """Returns when the query waits between two micro-batches; the wall clock moves it there without any news."""
+        """Returns once the query waits between two micro-batches; the wall clock moves it there without new records."""
         self.gate.close()
-        wait_until(self._is_held, "the query did not come to its gate")
+        wait_until(self._is_held, "the query did not reach its gate")
 
     def timed(self, bus: Bus) -> float:
-        """Seconds from letting the query go on until it has read everything."""
+        """Seconds from resuming the query until it has read everything."""
         started = time.perf_counter()
         self.gate.open()
         self.read_all(bus)
@@ -110,14 +110,14 @@ class HeldQuery:
 def start_triggers(
     session: SparkSession, settings: Settings, bus: Bus, checkpoint: str, published: threading.Event | None = None
 ) -> HeldQuery:
-    """The platform's query, its gate open."""
+    """The platform's query, with its gate open."""
     gate = Gate(is_open=True)
     health, partitions = GatedHealth(gate=gate), bus.partitions(bus_topics.TICKS)
     return HeldQuery(gate, start_trigger_query(session, settings, health, checkpoint, partitions, published))
 
 
 def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:
-    """The same source and the same reads in as many tasks, and one empty pass over what was read; its gate open."""
+    """The same source, and the same reads in as many tasks, with one empty pass over the records; its gate is open."""
     gate = Gate(is_open=True)
     partitions = bus.partitions(bus_topics.TICKS)
     work = pass_over(settings.bus.url, partitions)
@@ -136,7 +136,7 @@ def start_over_plans(
     run_batch: Callable[[DataFrame, int], None],
     checkpoint: str,
 ) -> StreamingQuery:
-    """A query over what the platform's one is planned, for as many tasks as that has."""
+    """A query over the same plan as the platform's, with as many tasks."""
     tasks = min(partitions + 1, session.sparkContext.defaultParallelism)
     options = {"url": settings.bus.url, "reader": "floor", "tasks": str(tasks)}
     source = session.readStream.format(SOURCE).options(**options).load()
@@ -144,7 +144,7 @@ def start_over_plans(
 
 
 def register(bus: Bus, registrations: Sequence[records.TriggerRegistration]) -> None:
-    """What the relay leaves on the bus for sound triggers; returns when all partitions run them."""
+    """Publish what the relay does for valid triggers; returns when all partitions run them."""
     controls = [records.TriggerControl(register=each) for each in registrations]
     placed = bus.publish(bus_topics.TRIGGER_CONTROLS, [Record(c.SerializeToString(), partition=0) for c in controls])
     entries = {
@@ -171,7 +171,7 @@ def wait_until(is_so: Callable[[], bool], complaint: str) -> None:
 
 
 def _carried_out(bus: Bus, offset: int) -> set[int]:
-    """Owners that have passed the control at `offset`. Raises RuntimeError when one suspended a trigger."""
+    """Owners that have passed the control at `offset`. Raises RuntimeError if one suspended a trigger."""
     first = bus.state(bus_topics.TRIGGER_PROGRESS)[0].first
     found = bus.read(bus_topics.TRIGGER_PROGRESS, 0, first, max_records=100_000)
     said = [records.TriggerProgress.FromString(record.value) for record in found]

@@ -1,13 +1,13 @@
-"""What registered triggers cost beside each other, end to end: ticks on the bus, the query, events on their topic.
+"""The cost of registered triggers side by side, end to end: ticks on the bus, the query, events on their topic.
 
     python -m benchmarks.triggers [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000] [--setting distinct]
 
-For each count a bus of its own, on which the triggers run and have seen ticks of all symbols; then the query is held
-between two micro-batches until `rows` ticks are there, the same for each count, and the clock runs from its going on
-to the end of the micro-batch that has read the last one: all events are on their topic then. The fastest of `rounds`
+Each count has its own bus, on which the triggers run and have seen ticks of all symbols. The query is then paused
+between two micro-batches until `rows` ticks are published, the same for each count. Timing runs from its continuation
+to the end of the micro-batch that has read the last tick: all events are then on their topic. The fastest of `rounds`
 counts. Settings, as in `trigger_engine`: `shared` - one text, each trigger over one ticker; `distinct` - each trigger
-another text (conditions, patterns, windows), each over one ticker. `ratio` is the time with 1,000 triggers by that
-with one (else of the largest count by the smallest), `cpu_ratio` the same of the processor time of all processes. The
+has a different text (conditions, patterns, windows), over one ticker. `ratio` is the time with 1,000 triggers over that
+with one (else of the largest count over the smallest), `cpu_ratio` the same for the CPU time of all processes. The
 floor is the same read with one empty pass, on the bus of the first count.
 """
 
@@ -30,16 +30,16 @@ from bus import topics as bus_topics
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
 from core.log import configure_logging
+from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.server import prepare_topics
-from flink_replacement_spark.session import start_session
-from flink_replacement_spark.trigger_source import TriggerSource
+from flink_replacement_spark.triggers.source import TriggerSource
 from protobuf import records_pb2 as records
 from triggers.rows import ticker_of
 
 COUNTS = (1, 100, 1_000, 10_000)
-#: Rows that are made together: a TickBatch holds those of one symbol.
+#: Rows made together: a TickBatch holds those of one symbol.
 WINDOW = 50_000
-#: The ratio is asked of these counts.
+#: The ratio compares these counts.
 _FEW, _MANY = 1, 1_000
 
 
@@ -122,7 +122,7 @@ def _cost(
 
 
 def publish(bus: Bus, ticks: Ticks, rows: int) -> None:
-    """The next `rows` ticks, and behind them a clock of the exchange for each symbol, so that none waits for more."""
+    """The next `rows` ticks, followed by a clock of the exchange for each symbol, so that no tick waits for another."""
     for done in range(0, rows, WINDOW):
         values = ticks.batch(min(WINDOW, rows - done))
         bus.publish(bus_topics.TICKS, [Record(value, key=(ticker_of(value) or "").encode()) for value in values])
@@ -136,7 +136,7 @@ def publish(bus: Bus, ticks: Ticks, rows: int) -> None:
 
 
 def _timed(triggers: HeldQuery, bus: Bus) -> tuple[float, float]:
-    """Seconds, and seconds of processor time."""
+    """Seconds, and seconds of CPU time."""
     with ProcessTree() as tree:
         seconds = triggers.timed(bus)
     return seconds, sum(tree.cpu_seconds.values())

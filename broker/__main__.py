@@ -5,10 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
-from broker.retention import Retention
+from broker.journal.retention import Retention
 from broker.server import BrokerServer
 from bus.connect import connect
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
+from core.background import exit_on_failure
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
@@ -20,9 +21,10 @@ SWITCH_SECONDS = 0.0005
 def main() -> int:
     settings = load_settings()
     configure_logging("broker", settings.log.level)
+    exit_on_failure()
     sys.setswitchinterval(SWITCH_SECONDS)
     bus = connect(settings.bus)
-    broker = BrokerServer(settings.broker, bus, Retention.of(settings))
+    broker = BrokerServer(settings.broker, bus, Retention.of(settings), settings.ticks.max_ahead_ns)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")

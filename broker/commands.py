@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.events import Candle, Connection, Final, LeaseNote, PieceResult, Range, RealtimeAccepted, Wants
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 
 
 @dataclass(slots=True)
@@ -79,6 +79,7 @@ class PublishPieceDone:
     start: int
     end: int
     result: PieceResult
+    is_proven: bool = False
 
 
 @dataclass(slots=True)
@@ -94,6 +95,19 @@ class PublishRequestDone:
     expected: int
     holes: tuple[Range, ...]
     client_id: str
+    closed_until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskProof:
+    """Ask the driver what of these ranges need not be fetched; the wait for it ends at `deadline` (wall clock)."""
+
+    request_id: str
+    ticker: str
+    period_seconds: int
+    ranges: tuple[Range, ...]
+    limit: int | None
+    deadline: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +120,13 @@ class PublishSnapshot:
 class PublishTicks(NamedTuple):
     job_id: str
     batch: cw.TickBatch
+
+
+class PutTicksAside(NamedTuple):
+    """They are too far ahead of our clock."""
+
+    batch: cw.TickBatch
+    reason: str
 
 
 class PublishClock(NamedTuple):
@@ -146,6 +167,7 @@ class PutState:
     expected_candles: int = 0
     ticker: str = ""
     failure: str = ""
+    closed_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +185,14 @@ class PutVenue:
     """Say on the bus that a venue which only foreign ingestors know is served."""
 
     venue: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutServed:
+    """Say on the bus for which venues slots are offered, by kind."""
+
+    historical: tuple[str, ...]
+    realtime: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +232,10 @@ Command = (
     | PublishPages
     | PublishPieceDone
     | PublishRequestDone
+    | AskProof
     | PublishSnapshot
     | PublishTicks
+    | PutTicksAside
     | PublishClock
     | PublishMark
     | SaveRealtime
@@ -212,6 +244,7 @@ Command = (
     | DropState
     | LookUpVenue
     | PutVenue
+    | PutServed
     | SendControl
     | SendHeartbeats
     | Refuse

@@ -3,23 +3,38 @@
 from collections.abc import Callable
 
 from broker.commands import CancelWork, Command, Note, Revoke, StopWork
-from broker.matching import Matching
-from broker.requests import Job, RealtimeRequest, Request
+from broker.slots.matching import Matching
+from broker.slots.room import HistoryRoom
+from broker.work import Job, RealtimeRequest, Request
 from core.settings import BrokerSettings
 
 
 class Desk:
-    """`at` is monotonic seconds and `wall_ns` the wall clock, both of the last tick."""
+    """`at` is monotonic seconds and `wall_ns` the wall clock, both of the last tick. `history_partitions`: of the
+    topic `history`, 0 where that is not known. `history_bytes`: what it may hold, 0 = anything.
+    """
 
-    def __init__(self, settings: BrokerSettings, new_job_id: Callable[[], str], at: float, wall_ns: int) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        new_job_id: Callable[[], str],
+        at: float,
+        wall_ns: int,
+        history_partitions: int = 0,
+        history_bytes: int = 0,
+    ) -> None:
         self.settings = settings
         #: For every job; an attribute of the settings takes twice the time.
         self.lease_seconds = settings.lease_seconds
         self.new_job_id = new_job_id
         self.at = at
         self.wall_ns = wall_ns
+        self.history_partitions = history_partitions
         self.out: list[Command] = []
-        self.matching = Matching()
+        #: A driver answers what the table proves.
+        self.has_prover = False
+        self.room = HistoryRoom(history_bytes, history_partitions)
+        self.matching = Matching(self.room.fits)
         self.slots = self.matching.slots
         #: Every request that has not ended; those of one ticker's realtime job share one object.
         self.requests: dict[str, Request] = {}
@@ -46,6 +61,7 @@ class Desk:
         """From here on nothing that speaks for `job` changes anything."""
         del self.jobs[job.job_id]
         job.piece.job = None
+        self.room.release(job, self.at)
         if job.collected is not None:
             self.collected_rows -= len(job.collected.candles)
 
@@ -65,5 +81,4 @@ class Desk:
                         self.out.append(StopWork(job.connection, job.job_id))
                     self.revoke_job(job)
             request.outstanding.clear()
-        if request.is_queued:
-            self.matching.withdraw(request)
+        self.matching.end(request)

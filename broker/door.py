@@ -26,18 +26,19 @@ from broker.events import (
     SnapshotReceived,
     TicksReceived,
 )
-from core.errors import BadFrame
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BadFrame
+from candlewright.wire.grid import SECOND, other_unit
 from core.failures import Failure
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
-from venues.grid import SECOND, other_unit
+from protobuf import far_ahead
 
 MAX_VENUES_PER_SLOT = 64
 #: Characters of an ingestor's words that reach a client.
 MAX_TEXT = 1_000
-#: Clocks differ by seconds. A trade ends the bars before it, and for an hour a bar can still be revised.
-MAX_AHEAD_NS = 3_600 * SECOND
+#: See `ticks.max_ahead_seconds`.
+MAX_AHEAD_NS = 5 * SECOND
 
 _READY = bytes((frames.type_id_of(ing.WorkerReady),))
 _DISPATCH = bytes((frames.DISPATCH,))
@@ -55,8 +56,10 @@ _KINDS = {
 }
 
 
-def event_of(connection: Connection, parts: Sequence[bytes], at: float, wall_ns: int) -> Event:
-    """The event that a message of an ingestor is."""
+def event_of(
+    connection: Connection, parts: Sequence[bytes], at: float, wall_ns: int, max_ahead_ns: int = MAX_AHEAD_NS
+) -> Event:
+    """The event that a message of an ingestor is. Raises BadFrame."""
     if len(parts) == 2 and parts[0] == frames.VERSION:
         body = parts[1]
         if body[:1] == _READY:
@@ -68,7 +71,8 @@ def event_of(connection: Connection, parts: Sequence[bytes], at: float, wall_ns:
             if job_id.isalnum():
                 return JobCompleted(connection, job_id.decode(), at)
     message = frames.decode(parts, frames.INGESTOR_TO_BROKER)
-    return _EVENTS[type(message)](connection, message, at, wall_ns)
+    event = _EVENTS[type(message)](connection, message, at, wall_ns)
+    return _without_far(event, wall_ns, max_ahead_ns) if isinstance(event, TicksReceived) else event
 
 
 @lru_cache(maxsize=1_024)
@@ -121,7 +125,14 @@ def _history_end(connection: Connection, message: cw.HistoryEnd, at: float, wall
     if bool(message.rows) != bool(spans):
         raise BadFrame("INVALID", f"{message.rows} rows in {len(spans)} spans")
     result = PieceResult(
-        message.partition, spans, message.rows, message.expected, holes, message.exchange_time, message.reason
+        message.partition,
+        spans,
+        message.rows,
+        message.expected,
+        holes,
+        message.exchange_time,
+        message.reason,
+        message.closed_until,
     )
     return HistoryEnded(connection, message.job_id, result, at)
 
@@ -198,15 +209,39 @@ def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_n
         raise BadFrame("INVALID", "a price or size is not finite")
     if min(message.size) < 0:
         raise BadFrame("INVALID", "a size is negative")
-    newest, oldest = max(message.timestamp), min(message.timestamp)
-    if (unit := other_unit(oldest)) is not None:
+    if (unit := other_unit(oldest := min(message.timestamp))) is not None:
         raise BadFrame("INVALID", f"the time {oldest} looks like {unit}; times are nanoseconds since 1970, UTC")
-    if newest > wall_ns + MAX_AHEAD_NS:
-        raise BadFrame("INVALID", f"the time {newest} is more than an hour from now: it would end all bars before it")
     if not all(message.trade_id):
         raise BadFrame("INVALID", "a tick without a trade_id cannot be told from another")
-    message.ClearField("first_sequence")
+    for field in ("first_sequence", "exchange_ahead"):
+        message.ClearField(field)
     return TicksReceived(connection, message, at)
+
+
+def _without_far(event: TicksReceived, wall_ns: int, max_ahead_ns: int) -> TicksReceived:
+    """Nobody says what the clock of a foreign ingestor's exchange shows: ours counts."""
+    batch = event.batch
+    allowed = far_ahead.newest_allowed(wall_ns, 0, None, max_ahead_ns)
+    newest = max(batch.timestamp)
+    if newest <= allowed:
+        return event
+    far = [row for row, time in enumerate(batch.timestamp) if time > allowed]
+    sound = [row for row, time in enumerate(batch.timestamp) if time <= allowed]
+    reason = far_ahead.reason_of(batch.ticker, newest, allowed, max_ahead_ns)
+    return event._replace(batch=_rows(batch, sound), far=_rows(batch, far), reason=reason)
+
+
+def _rows(batch: cw.TickBatch, rows: Sequence[int]) -> cw.TickBatch:
+    return cw.TickBatch(
+        ticker=batch.ticker,
+        timestamp=[batch.timestamp[row] for row in rows],
+        price=[batch.price[row] for row in rows],
+        size=[batch.size[row] for row in rows],
+        side=[batch.side[row] for row in rows],
+        trade_id=[batch.trade_id[row] for row in rows],
+        received_at=[batch.received_at[row] for row in rows],
+        clock_ahead=batch.clock_ahead if batch.HasField("clock_ahead") else None,
+    )
 
 
 _EVENTS: dict[type[Message], Callable[[Connection, Any, float, int], Event]] = {

@@ -5,13 +5,14 @@ A connection is the ROUTER's identity of a peer, which the state only compares. 
 that are made for every job are not frozen, because that makes them four times as dear.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 
 Connection = bytes
 Range = tuple[int, int]
@@ -56,7 +57,10 @@ class Wants(NamedTuple):
 
 @dataclass(slots=True)
 class PieceResult:
-    """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included."""
+    """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included.
+
+    `closed_until`: where candles begin that were not proven closed when they were asked for; 0 = nowhere in the piece.
+    """
 
     partition: int
     spans: tuple[tuple[int, int], ...]
@@ -65,6 +69,7 @@ class PieceResult:
     holes: tuple[Range, ...]
     exchange_time: int = 0
     reason: str = ""
+    closed_until: int = 0
 
 
 EMPTY_RESULT = PieceResult(0, (), 0, 0, ())
@@ -75,6 +80,16 @@ class AcceptedPiece:
     """A piece that an earlier run of the broker accepted, as its journal tells."""
 
     number: int
+    start: int
+    end: int
+    rows: int
+    expected: int
+    holes: tuple[Range, ...]
+
+
+class ProvenRange(NamedTuple):
+    """The table has all `rows` candles of this range; of the `expected` ones the others are holes of the venue."""
+
     start: int
     end: int
     rows: int
@@ -112,6 +127,9 @@ class HistoricalAccepted:
     offset: int
     accepted: tuple[AcceptedPiece, ...] = ()
     is_decided: bool = False
+    refresh: bool = False
+    sender: str = ""
+    connection: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +140,8 @@ class SnapshotAccepted:
     client_id: str
     deadline_ns: int
     offset: int
+    sender: str = ""
+    connection: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +177,14 @@ class ControlAsked:
 @dataclass(frozen=True, slots=True)
 class FinalSeen:
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProofFound:
+    """What of a request need not be fetched, by the driver's word."""
+
+    request_id: str
+    ranges: tuple[ProvenRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +264,13 @@ class SnapshotReceived:
 
 
 class TicksReceived(NamedTuple):
+    """`far`: those of them that are too far ahead of our clock, with the reason; they are not in `batch`."""
+
     connection: Connection
     batch: cw.TickBatch
     at: float
+    far: cw.TickBatch | None = None
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -311,6 +343,28 @@ class ClockTicked:
     leases_wait: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryMeasured:
+    """Bytes and ends of the topic `history` at `at` (monotonic), and how far its writer is in `history_outcomes`.
+
+    `has_prover`: a driver says that it answers what the table proves.
+    """
+
+    size: int
+    ends: Mapping[int, int]
+    written: Mapping[int, int]
+    at: float
+    has_prover: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesWritten:
+    """The outcomes of so many further pieces are on the bus; `ends` of `history_outcomes`, by partition."""
+
+    pieces: int
+    ends: Mapping[int, int]
+
+
 Event = (
     HistoricalAccepted
     | SnapshotAccepted
@@ -319,6 +373,7 @@ Event = (
     | CancelAsked
     | ControlAsked
     | FinalSeen
+    | ProofFound
     | VenueLearned
     | LeaseFound
     | SlotOffered
@@ -336,5 +391,7 @@ Event = (
     | SnapshotPublished
     | PublishRefused
     | MarksRefused
+    | HistoryMeasured
+    | OutcomesWritten
     | ClockTicked
 )

@@ -20,10 +20,13 @@ _NOTES = {
     "candlewright_broker_job_rejected_total": "jobs that an ingestor did not take or lost",
     "candlewright_broker_job_retried_total": "pieces queued again",
     "candlewright_broker_job_taken_over_total": "adopted jobs that an ingestor named again",
+    "candlewright_broker_job_without_room_total": "jobs taken back because their pages found no room on the bus",
     "candlewright_broker_late_frame_total": "frames dropped because they came after their job was called complete",
     "candlewright_broker_lease_lost_total": "jobs whose ingestor fell silent",
     "candlewright_broker_piece_poisoned_total": "pieces given up after too many failures",
+    "candlewright_broker_proof_unanswered_total": "requests fetched whole as no answer came in time",
     "candlewright_broker_record_skipped_total": "records of the bus that cannot be read",
+    "candlewright_broker_ticks_put_aside_total": "frames with ticks too far ahead of our clock, which were put aside",
     "candlewright_broker_ticks_without_job_total": "frames of ticks dropped because their ticker has no job",
 }
 
@@ -40,8 +43,24 @@ REFUSED = metrics.Counter(
     ["code"],
     registry=metrics.REGISTRY,
 )
+UNASKED = metrics.Counter(
+    f"{_PREFIX}_proof_unasked_total",
+    "requests fetched whole because no driver was there to say what of them is proven",
+    registry=metrics.REGISTRY,
+)
+PROVEN_CANDLES = metrics.Counter(
+    f"{_PREFIX}_proven_candles_total",
+    "candles that were not fetched because the table proves them",
+    registry=metrics.REGISTRY,
+)
 MISSED_FINALS = metrics.Counter(
     f"{_PREFIX}_missed_finals_total", "final notifications trimmed before they were read", registry=metrics.REGISTRY
+)
+DEAD_LETTERS = metrics.Gauge(
+    "candlewright_broker_dead_letters",
+    "records that a part could not digest and put aside, ever, over restarts",
+    ["part", "topic"],
+    registry=metrics.REGISTRY,
 )
 REFUSED_PUBLISHES = metrics.Counter(
     f"{_PREFIX}_publishes_refused_total", "results that the bus did not take", registry=metrics.REGISTRY

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from broker.events import Range
-from venues import grid
+from candlewright.wire import grid
 
 
 def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:

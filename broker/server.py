@@ -7,29 +7,30 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import zmq
 
 from broker import door
-from broker.batch import Gatherer, Leases, Outgoing, Results
 from broker.commands import Command, Note, Refuse, SendHeartbeats
-from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event
-from broker.feed import RECHECK_SECONDS, Feed, RecordsLost
-from broker.instruments import ENDED, NOTES, REFUSED, SIZES
-from broker.journal import Mark, replay
-from broker.lane import SOON_SECONDS, Lane
-from broker.retention import Retention, Trimmer
+from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event, OutcomesWritten
+from broker.instruments import ENDED, NOTES, PROVEN_CANDLES, REFUSED, SIZES, UNASKED
+from broker.journal.batch import Gatherer, Leases, Outgoing, Results
+from broker.journal.feed import RECHECK_SECONDS, Feed, LetGo
+from broker.journal.journal import Mark, replay
+from broker.journal.lane import SOON_SECONDS, Lane
+from broker.journal.records import progress_value
+from broker.journal.retention import Retention, Trimmer
+from broker.journal.writer import BusWriter, OutcomeLog
 from broker.state import BrokerState
-from broker.writer import BusWriter, OutcomeLog
-from bus import topics
+from bus import dead_letters, topics
 from bus.api import Bus
-from core.errors import BadFrame, BusError, ConfigurationError
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire.errors import BadFrame, BusError, ConfigurationError, RecordsLost
 from core.http import Status
 from core.log import get_logger
 from core.settings import BrokerSettings
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
 
 #: Frames read in one round, so that no flood keeps the bus and the clock waiting.
 MAX_FRAMES_PER_ROUND = 1_000
@@ -41,8 +42,14 @@ MAX_WAITING_COMMANDS = 50_000
 ENOUGH_RESULTS = 200
 #: Unfinished requests held in memory; the rest waits on the bus.
 MAX_REQUESTS = 200_000
+#: What an outcome weighs on the bus, roughly; and what part of the bound of `history_outcomes` they may take that only
+#: a restart of this process would need.
+OUTCOME_BYTES = 256
+PINNED_PART = 8
 TICK_SECONDS = 0.1
 HOLD_SECONDS = 1.0
+#: Between two updates of the holds while pages wait for room.
+SHORT_HOLD_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
 _JOB_IDS_AT_ONCE = 1_024
 #: As plain integers, which pyzmq takes twice as quickly as its enumerations.
@@ -50,6 +57,10 @@ _NOW = int(zmq.NOBLOCK)
 _NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 log = get_logger()
+
+
+def _later(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+    return {partition: max(offset, other.get(partition, 0)) for partition, offset in one.items()}
 
 
 class Waker:
@@ -93,8 +104,15 @@ def job_ids() -> Iterator[str]:
 class BrokerServer:
     """Serves until `stop`. `address` is where ingestors connect, known once `start` returned."""
 
-    def __init__(self, settings: BrokerSettings, bus: Bus, retention: Retention | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        bus: Bus,
+        retention: Retention | None = None,
+        max_ahead_ns: int = door.MAX_AHEAD_NS,
+    ) -> None:
         self._settings = settings
+        self._max_ahead_ns = max_ahead_ns
         self._bus = bus
         self._retention = retention or Retention()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -109,6 +127,8 @@ class BrokerServer:
         self._is_serving = False
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
+        #: Requests whose accepted pieces are in the table of progress.
+        self._saved: set[str] = set()
         self.address = ""
 
     # ---- life
@@ -117,10 +137,14 @@ class BrokerServer:
         """Replay the journal, then open the door. Raises BusUnavailable, ConfigurationError."""
         at = time.monotonic()
         replayed = replay(self._bus, at)
-        self.state = BrokerState(self._settings, job_ids().__next__, at, time.time_ns())
+        partitions = self._bus.partitions(topics.HISTORY)
+        self.state = BrokerState(
+            self._settings, job_ids().__next__, at, time.time_ns(), partitions, self._retention.max_bytes
+        )
+        self.state.room.restore(replayed.unwritten, replayed.outcome_ends)
         self._next_offset = replayed.next_offset
         self._marks.append(replayed.mark)
-        self._handle(replayed.events)
+        self._handle([replayed.measured, *replayed.events])
         outcomes = OutcomeLog(self._bus, replayed.outcome_ends)
         self._bind()
         self._outcomes = outcomes
@@ -238,7 +262,7 @@ class BrokerServer:
         refused: list[tuple[Connection, BadFrame]] = []
         for connection, parts in self._received():
             try:
-                events.append(door.event_of(connection, parts, at, wall_ns))
+                events.append(door.event_of(connection, parts, at, wall_ns, self._max_ahead_ns))
             except BadFrame as error:
                 refused.append((connection, error))
         self._handle(events)
@@ -272,9 +296,9 @@ class BrokerServer:
 
     def _take_portions(self) -> None:
         while (portion := self._feed.take()) is not None:
-            if portion.events or self._marks[-1].history != portion.history_ends:
-                self._mark(Mark(self._next_offset, dict(self._outcomes.ends), portion.history_ends))
-            self._handle(portion.events)
+            if portion.events or self._marks[-1].outcomes != self._outcomes.ends:
+                self._mark(Mark(self._next_offset, dict(self._outcomes.ends)))
+            self._handle([portion.measured, *portion.events])
             self._next_offset = portion.next_offset
         self._feed.is_full = len(self.state.requests) >= MAX_REQUESTS
 
@@ -292,6 +316,8 @@ class BrokerServer:
         results = self._results.done(ready)
         if results is not None:
             self._gathered.release(results.finished)
+            if results.pieces:
+                self._handle([OutcomesWritten(results.pieces, dict(self._outcomes.ends))])
             self._handle(results.events)
 
     def _tick(self, now: float) -> None:
@@ -299,12 +325,16 @@ class BrokerServer:
         self._ticked_at = now
         self._handle([ClockTicked(now, time.time_ns(), leases_wait)])
         state = self.state
-        if now - self._held_at >= HOLD_SECONDS:
+        if now - self._held_at >= (SHORT_HOLD_SECONDS if state.room.is_short else HOLD_SECONDS):
             self._held_at = now
             self._hold()
             for status, count in self._gathered.ended.items():
                 ENDED.labels(status.value).inc(count)
             self._gathered.ended.clear()
+            lifecycle = state.lifecycle
+            UNASKED.inc(lifecycle.unasked)
+            PROVEN_CANDLES.inc(lifecycle.proven_candles)
+            lifecycle.unasked = lifecycle.proven_candles = 0
             self._last_sizes = self.sizes()
             for what, size in self._last_sizes.items():
                 SIZES.labels(what).set(size)
@@ -367,13 +397,27 @@ class BrokerServer:
         while len(self._marks) > 1 and self._marks[1].offset <= needed:
             self._marks.popleft()
         mark = self._marks[0]
-        self._gathered.hold(
-            {
-                topics.REQUESTS: {0: self._next_offset if oldest is None else oldest},
-                topics.HISTORY_OUTCOMES: mark.outcomes,
-                topics.HISTORY: mark.history,
-            }
-        )
+        self._gathered.hold({topics.REQUESTS: {0: self._next_offset if oldest is None else oldest}})
+        self._let_go(mark)
+
+    def _let_go(self, mark: Mark) -> None:
+        """Also of outcomes that an unfinished request would need after a restart, once they are many: its pieces are
+        saved then. What the history writer has not written yet is kept in any case.
+        """
+        state, progress = self.state, {}
+        ends = state.room.outcome_ends
+        pinned = sum(ends.values()) - sum(mark.outcomes.values())
+        if pinned * OUTCOME_BYTES > self._retention.max_bytes // PINNED_PART:
+            progress = {name: progress_value(pieces) for name, pieces in state.lifecycle.confirmed().items()}
+            self._saved |= set(progress)
+            self._marks = deque(Mark(each.offset, _later(each.outcomes, ends)) for each in self._marks)
+            mark = self._marks[0]
+        ended = [name for name in self._saved if name not in state.requests and name not in state.decided]
+        self._saved.difference_update(ended)
+        written = state.room.written
+        outcomes = {p: min(offset, written.get(p, 0)) for p, offset in mark.outcomes.items()}
+        holds = {topics.HISTORY_OUTCOMES: outcomes, topics.HISTORY: state.room.needed()}
+        self._feed.let_go(LetGo(holds, progress, ended, state.room.is_short))
 
     # ---- what it says of itself
 
@@ -388,6 +432,7 @@ class BrokerServer:
             "queued": state.matching.queued(),
             "parked": state.matching.parked(),
             "backlog": self._gathered.size,
+            **state.room.sizes(),
         }
 
     def status(self) -> Status:
@@ -395,4 +440,15 @@ class BrokerServer:
         if not self._is_serving:
             return Status("broker", False)
         problems = tuple(filter(None, (self._leases.complaint(), self._results.complaint(), self._feed.problem)))
-        return Status("broker", True, problems, {"address": self.address, **self._last_sizes})
+        aside = self._feed.put_aside
+        details = {
+            "address": self.address,
+            **self._last_sizes,
+            "dead_letters": [
+                {"part": tally.newest.part, "topic": tally.newest.topic, "count": tally.count}
+                | {"newest_at": tally.newest.at, "newest_reason": tally.newest.reason}
+                for tally in aside
+            ],
+        }
+        warnings = (*dead_letters.alarms(aside, time.time_ns()), *self._feed.lost)
+        return Status("broker", True, problems, details, warnings)

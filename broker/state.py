@@ -14,12 +14,8 @@ They share the desk (desk.py). A room calls those above it in `BrokerState.__ini
 
 from collections.abc import Callable, Iterable
 
-from broker import progress
 from broker.commands import Command, SendControl, SendHeartbeats
-from broker.deliveries import Deliveries
 from broker.desk import Desk
-from broker.dispatching import Dispatching
-from broker.endings import Endings
 from broker.events import (
     CancelAsked,
     CandlesReceived,
@@ -32,13 +28,16 @@ from broker.events import (
     HeartbeatHeard,
     HistoricalAccepted,
     HistoryEnded,
+    HistoryMeasured,
     JobCompleted,
     JobFailed,
     JobProgressed,
     JobRejected,
     LeaseFound,
     MarksRefused,
+    OutcomesWritten,
     PagesPublished,
+    ProofFound,
     PublishRefused,
     RealtimeAccepted,
     SlotOffered,
@@ -49,11 +48,15 @@ from broker.events import (
     VenueLearned,
     WantedFound,
 )
-from broker.holding import Holding
-from broker.lifecycle import Lifecycle
-from broker.realtime import Realtime
-from broker.requests import RealtimeRequest
-from broker.venue_book import VenueBook
+from broker.journal import progress
+from broker.requests.deliveries import Deliveries
+from broker.requests.endings import Endings
+from broker.requests.holding import Holding
+from broker.requests.lifecycle import Lifecycle
+from broker.requests.realtime import Realtime
+from broker.slots.dispatching import Dispatching
+from broker.slots.venue_book import VenueBook
+from broker.work import RealtimeRequest
 from core.settings import BrokerSettings
 
 #: Progress is shown this often.
@@ -61,12 +64,23 @@ SHOW_SECONDS = 0.5
 
 
 class BrokerState:
-    """`new_job_id` gives ids that never repeat; `at` and `wall_ns` are the time of the start."""
+    """`new_job_id` gives ids that never repeat; `at` and `wall_ns` are the time of the start. `history_partitions`,
+    `history_bytes`: see `Desk`.
+    """
 
-    def __init__(self, settings: BrokerSettings, new_job_id: Callable[[], str], at: float, wall_ns: int) -> None:
-        desk = self._desk = Desk(settings, new_job_id, at, wall_ns)
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        new_job_id: Callable[[], str],
+        at: float,
+        wall_ns: int,
+        history_partitions: int = 0,
+        history_bytes: int = 0,
+    ) -> None:
+        desk = self._desk = Desk(settings, new_job_id, at, wall_ns, history_partitions, history_bytes)
+        self.room = desk.room
         venues = self._venues = VenueBook(desk)
-        dispatching = Dispatching(desk, venues)
+        dispatching = self._dispatching = Dispatching(desk, venues)
         lifecycle = self.lifecycle = Lifecycle(desk, venues, dispatching)
         realtime = self._realtime = Realtime(desk, dispatching, lifecycle)
         holding = self._holding = Holding(desk, dispatching, realtime)
@@ -90,6 +104,7 @@ class BrokerState:
             CancelAsked: self._on_cancel,
             ControlAsked: self._on_control,
             FinalSeen: lifecycle.on_final,
+            ProofFound: lifecycle.on_proof,
             VenueLearned: dispatching.on_venue,
             LeaseFound: holding.on_lease_found,
             SlotOffered: dispatching.on_slot,
@@ -107,6 +122,8 @@ class BrokerState:
             SnapshotPublished: endings.on_snapshot_published,
             PublishRefused: endings.on_publish_refused,
             MarksRefused: realtime.on_marks_refused,
+            HistoryMeasured: self._on_measured,
+            OutcomesWritten: desk.room.on_outcomes,
             ClockTicked: self._on_clock,
         }
 
@@ -131,6 +148,14 @@ class BrokerState:
         else:
             self.lifecycle.finish(request, Final.ERROR, "cancelled")
 
+    def _on_measured(self, event: HistoryMeasured) -> None:
+        room = self.room
+        room.on_measured(event)
+        self._desk.has_prover = event.has_prover
+        if (stuck := room.stuck_job(event.at)) is not None:
+            self._endings.take_back(stuck)
+        self._dispatching.retry_waiting()
+
     def _on_control(self, event: ControlAsked) -> None:
         for connection in self.slots.peers:
             self._desk.say(SendControl(connection, event.control))
@@ -146,6 +171,7 @@ class BrokerState:
             self._holding.forgive_pause(pause)
         self._endings.expire_leases()
         self.lifecycle.expire()
+        self.lifecycle.stop_asking()
         self._endings.retry_delayed()
         if event.at - self._beaten_at >= self._beat_seconds:
             self._beaten_at = event.at
@@ -155,4 +181,5 @@ class BrokerState:
             progress.show(desk)
             self._realtime.tell_again()
             self._realtime.tell_time()
+            self._venues.tell_served()
         self._venues.refresh()

@@ -3,6 +3,7 @@
 from bus.api import (
     Bus,
     GroupRecord,
+    Lives,
     Once,
     PartitionState,
     Position,
@@ -16,6 +17,7 @@ from bus.api import (
 __all__ = [
     "Bus",
     "GroupRecord",
+    "Lives",
     "Once",
     "PartitionState",
     "Position",

@@ -1,20 +1,22 @@
 """The bus: a partitioned log with dense offsets, consumer groups, small keyed tables, and leases that fence writers.
 
-`RedisBus` (bus.redis_bus) is the real one, `MemoryBus` (bus.memory_bus) the same for tests and single processes. One
-contract test runs on both. A bus object may be shared by threads.
+`RedisBus` (bus.redis_bus) implements it. A bus object may be shared by threads.
 
 A topic is made by its first record or group; its number of partitions is fixed then. Offsets are dense from 0 in each
 (topic, partition). Everything that a call has returned from is durable as far as `bus.fsync` says.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from bus.lives import Lives
 
 __all__ = [
     "NOBODY",
     "Bus",
     "GroupRecord",
+    "Lives",
     "Once",
     "PartitionState",
     "Pending",
@@ -99,11 +101,12 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Offsets first to end-1 are kept; `size_bytes` is an estimate of what they hold."""
+    """Offsets first to end-1 are kept; `size_bytes` is an estimate of what they hold; `lives`: see bus.lives."""
 
     first: int
     end: int
     size_bytes: int
+    lives: str = field(default="", compare=False)
 
 
 class Pending(Protocol):
@@ -144,7 +147,9 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 class Bus(Protocol):
-    """All methods raise BusUnavailable when the store cannot be reached in time."""
+    """All methods raise BusUnavailable when the store cannot be reached in time, or takes no writes for now
+    (BusRefusing).
+    """
 
     # ---- log
     def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
@@ -156,10 +161,20 @@ class Bus(Protocol):
         ...
 
     def publish_as(
-        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        writer: str,
+        number: int,
+        lease: str | None = None,
+        is_contiguous: bool = False,
     ) -> list[Position]:
         """`publish` that may be repeated, also by another process: call `number` of `writer` appends once, and its
         repetitions, with the same records, return the first positions. Raises BusError for a number below the last.
+
+        `is_contiguous`: the writer numbers its calls from 1 without a gap, also over topics: raises CallsLost (nothing
+        written) where the store has lost the one before.
         """
         ...
 
@@ -191,11 +206,19 @@ class Bus(Protocol):
         ...
 
     def read(
-        self, topic: str, partition: int, offset: int, *, max_records: int = 1_000, max_bytes: int = 16 << 20
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_records: int = 1_000,
+        max_bytes: int = 16 << 20,
+        lives: Lives | None = None,
     ) -> list[StoredRecord]:
         """Records from `offset` on, at least one if there is any; an empty list at the end.
 
-        Raises OffsetOutOfRange when `offset` was trimmed.
+        Raises OffsetOutOfRange when `offset` was trimmed; with `lives`, which is what the reader of these positions
+        knows, RecordsLost when the store has lost records before `offset`.
         """
         ...
 
@@ -213,8 +236,13 @@ class Bus(Protocol):
         """`last_sequence` of each name, in one call; not of one moment."""
         ...
 
-    def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
-        """Block until a record exists at or past one of the offsets given; the partitions that have one."""
+    def wait(
+        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+    ) -> set[TopicPartition]:
+        """Block until a record exists at or past one of the offsets given; the partitions that have one.
+
+        With `lives` it raises RecordsLost as `read` does, at its start and its end.
+        """
         ...
 
     def partitions(self, topic: str) -> int:
@@ -247,7 +275,7 @@ class Bus(Protocol):
     def holds(self, topic: str, reader: str) -> dict[int, int]: ...
 
     def trim(self, topic: str, *, keep_seconds: float, keep_bytes: int | None = None) -> int:
-        """Drop records older than `keep_seconds` (or over `keep_bytes`), never one that a hold or a group's unread or
+        """Drop records at least `keep_seconds` old (or over `keep_bytes`), never one that a hold or a group's unread or
         unacknowledged record needs; returns how many went.
         """
         ...
@@ -330,6 +358,12 @@ class Bus(Protocol):
     # ---- keyed tables: the newest value a key, for small shared facts
     def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None: ...
 
+    def put_new(self, table: str, key: str, value: bytes) -> bytes:
+        """Store `value` unless `key` is taken, in one atomic step; returns what is stored then. For keys that never
+        expire.
+        """
+        ...
+
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]: ...
 
     def items(self, table: str) -> dict[str, bytes]: ...
@@ -349,6 +383,14 @@ class Bus(Protocol):
 
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
         """Lower what is left to `capacity - used` where the exchange counted more than we did."""
+        ...
+
+    def count_evicted(self) -> None:
+        """Bring the counter of what went before its time up to date, for the one process that reports it."""
+        ...
+
+    def refusal(self) -> str:
+        """Why the store takes no writes just now, in a sentence that names the cause; empty when it does."""
         ...
 
     def close(self) -> None: ...

@@ -5,7 +5,7 @@ from itertools import repeat
 
 from bus.api import Position, Record, SequenceStamp
 from bus.routing import encode_headers
-from core.errors import BusError
+from candlewright.wire.errors import BusError
 
 #: Redis takes no more arguments in one command.
 _MAX_ARGUMENTS = 1_000_000

@@ -1,12 +1,11 @@
 """From settings to a bus."""
 
 from bus.api import Bus
-from bus.memory_bus import MemoryBus
-from bus.memory_messaging import MemoryMessaging
+from bus.limits import Limits
 from bus.messaging import Messaging
 from bus.redis_bus import RedisBus
 from bus.redis_messaging import RedisMessaging
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import BusSettings
 
 
@@ -25,6 +24,7 @@ def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
             settings.max_bytes,
             group_expiry_seconds=settings.group_expiry_hours * 3_600,
             retry_seconds=retry_seconds,
+            limits=Limits(settings.max_names, settings.max_topics, settings.max_groups, settings.max_rows),
         )
     except ValueError as error:
         raise ConfigurationError(f"bus.url: {error}") from error
@@ -34,7 +34,4 @@ def messaging_of(bus: Bus) -> Messaging:
     """What message queues need, in the store of `bus`. Raises ConfigurationError for a bus of another kind."""
     if isinstance(bus, RedisBus):
         return RedisMessaging(bus)
-    if isinstance(bus, MemoryBus):
-        bus.messaging = bus.messaging or MemoryMessaging(bus)
-        return bus.messaging
     raise ConfigurationError(f"no message queues on a {type(bus).__name__}")

@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from core.errors import BusError, BusUnavailable
+from candlewright.wire.errors import BusError, BusUnavailable
 from core.log import get_logger
 
 log = get_logger()

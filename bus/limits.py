@@ -1,10 +1,29 @@
 """Bounds of the bus, and the counters of what they cost."""
 
+from dataclasses import dataclass
+
 from core.log import get_logger
 from core.metrics import REGISTRY, Counter
 
 DEFAULT_MAX_BYTES = 1 << 30
 DEFAULT_GROUP_EXPIRY_SECONDS = 168 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of what lies beside the records of topics; docs/operations.md lists all.
+
+    `names`: of a registry of `publish_once` and `publish_new`; the oldest go, but of `requests`, where new ones are
+    refused. `topics`, `groups` (of a topic): further ones are refused. `rows`: of a table whose rows expire; those go
+    that would expire first. `sequence_seconds`: a sequence that nobody used for so long begins at 1 again.
+    """
+
+    names: int = 1_000_000
+    topics: int = 10_000
+    groups: int = 1_000
+    rows: int = 250_000
+    sequence_seconds: int = 30 * 86_400
+
 
 TRIMMED = Counter(
     "candlewright_bus_trimmed_records_total", "Records dropped by retention", ["topic"], registry=REGISTRY
@@ -16,6 +35,18 @@ REFUSED = Counter(
     "candlewright_bus_refused_publishes_total", "Publishes refused by back-pressure", ["topic"], registry=REGISTRY
 )
 RETRIES = Counter("candlewright_bus_retries_total", "Calls repeated after a connection error", registry=REGISTRY)
+REFUSALS = Counter(
+    "candlewright_bus_refusals_total",
+    "Calls that the server refused for now, by its code: OOM, NOREPLICAS, MISCONF, READONLY and others",
+    ["code"],
+    registry=REGISTRY,
+)
+EVICTED = Counter(
+    "candlewright_bus_evicted_total",
+    "Names of registries and rows of tables that went before their time, because there were too many",
+    ["of"],
+    registry=REGISTRY,
+)
 LOST_PENDING = Counter(
     "candlewright_bus_lost_pending_total",
     "Pending records of a group that no longer exist",

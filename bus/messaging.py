@@ -1,8 +1,8 @@
 """What message queues need beside a log: deliveries that are hidden for a time of their own, messages for later,
 messages whose sender has not decided yet, and mail to clients that may ask any of several servers.
 
-`RedisMessaging` and `MemoryMessaging` stand beside the buses of the same names; `bus.connect.messaging_of` finds the
-one of a bus. Groups are those of the bus: what is delivered here is pending there, and protected from retention.
+`bus.redis_messaging` implements it; `bus.connect.messaging_of` makes one for a bus. Groups are those of the bus: what
+is delivered here is pending there, and protected from retention.
 """
 
 import enum

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from core.errors import BusUnavailable
+from candlewright.wire.errors import BusUnavailable
 
 _READ_BYTES = 1 << 16
 

@@ -14,18 +14,24 @@ from bus.api import NOBODY, GroupRecord, Once, PartitionState, Position, Record,
 from bus.limits import (
     DEFAULT_GROUP_EXPIRY_SECONDS,
     DEFAULT_MAX_BYTES,
+    EVICTED,
     REFUSED,
+    Limits,
     count_trimmed,
     group_expired,
     pending_lost,
     trim_goal,
 )
+from bus.lives import Lives
+from bus.lost import report
 from bus.pending import PendingAppend, PendingNumbers
 from bus.replies import dense, stored
 from bus.routing import Router
 from bus.store import Argument, Store, pack, pack_script
-from core.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
+from bus.topics import ENDING, REFUSING_REGISTRIES
+from candlewright.wire.errors import BusError, BusFull, BusLimit, CallsLost, LeaseLost, OffsetOutOfRange, RecordsLost
 
+_LIMITS = Limits()
 _TRIM_CHUNK = 2_000
 _UNPACK_CHUNK = 2_000
 #: Asked for at once.
@@ -56,8 +62,11 @@ class RedisBus:
         group_expiry_seconds: float = DEFAULT_GROUP_EXPIRY_SECONDS,
         retry_seconds: float = 15.0,
         timeout_seconds: float = 10.0,
+        limits: Limits = _LIMITS,
     ) -> None:
         self.url = url
+        self._limits = limits
+        self._evicted: dict[str, int] = {}
         self._store = Store(url, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
         self._partitions = partitions
         self._max_bytes = max_bytes
@@ -78,11 +87,21 @@ class RedisBus:
         return positions
 
     def publish_as(
-        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        writer: str,
+        number: int,
+        lease: str | None = None,
+        is_contiguous: bool = False,
     ) -> list[Position]:
         if not records:
             return []
-        positions: list[Position] = self._append(topic, records, lease=lease, once=(), call=(f"as:{writer}", number))
+        call = f"as:{writer}", number
+        positions: list[Position] = self._append(
+            topic, records, lease=lease, once=(), call=call, is_contiguous=is_contiguous
+        )
         return positions
 
     def begin_publish_as(
@@ -102,7 +121,7 @@ class RedisBus:
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
     ) -> Once:
         once = (_once_key(registry, name), content, _milliseconds(keep_seconds))
-        found = self._append(topic, [record], lease=None, once=once)
+        found = self._append(topic, [record], lease=None, once=once, registry=registry)
         if isinstance(found, bytes):
             return Once(False, found, None)
         return Once(True, content, found[0])
@@ -116,7 +135,8 @@ class RedisBus:
         while firsts:
             keys = [_once_key(registry, name).encode() for name in firsts]
             once = ("*" + " ".join(str(len(key)) for key in keys), b"".join(keys), _milliseconds(keep_seconds))
-            found = self._append(topic, [records[place] for place in firsts.values()], lease=None, once=once)
+            chosen = [records[place] for place in firsts.values()]
+            found = self._append(topic, chosen, lease=None, once=once, registry=registry)
             if not isinstance(found, Known):
                 break
             # Nothing was written.
@@ -132,7 +152,14 @@ class RedisBus:
         return found
 
     def read(
-        self, topic: str, partition: int, offset: int, *, max_records: int = 1_000, max_bytes: int = 16 << 20
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_records: int = 1_000,
+        max_bytes: int = 16 << 20,
+        lives: Lives | None = None,
     ) -> list[StoredRecord]:
         self._check_partition(topic, partition)
         found: list[StoredRecord] = []
@@ -144,10 +171,12 @@ class RedisBus:
             entries, bounds = self._store.calls(
                 [
                     ("XRANGE", _log(topic, partition), f"{at}-0", "+", "COUNT", count),
-                    ("HMGET", f"cw:topic:{topic}", f"{partition}:first", f"{partition}:end"),
+                    ("HMGET", f"cw:topic:{topic}", *(f"{partition}:{name}" for name in ("first", "end", "lives"))),
                 ]
             )
             first, end = int(bounds[0] or 0), int(bounds[1] or 0)
+            if lives is not None:
+                self._check_lives(lives, (topic, partition), at, bounds[2], end)
             if not first <= at <= end:
                 if found:
                     break
@@ -189,14 +218,16 @@ class RedisBus:
         found = self._store.calls([("HGET", f"cw:seq:{name}", "last") for name in names])
         return [int(number or 0) for number in found]
 
-    def wait(self, after: Mapping[TopicPartition, int], timeout_seconds: float) -> set[TopicPartition]:
+    def wait(
+        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+    ) -> set[TopicPartition]:
         deadline = time.monotonic() + timeout_seconds
         if not after:
             threading.Event().wait(max(0.0, timeout_seconds))
             return set()
         for topic, partition in after:
             self._check_partition(topic, partition)
-        ready = self._ready(after)
+        ready = self._ready(after, lives)
         streams = [_log(topic, partition) for topic, partition in after]
         ids = [f"{offset}-0" for offset in after.values()]
         # Shorter than the socket's timeout, so that a server which hangs is told from one with nothing to say.
@@ -204,7 +235,7 @@ class RedisBus:
         while not ready and (left := deadline - time.monotonic()) > 0:
             block = max(1, math.ceil(min(left, longest) * 1_000))
             if self._store.call("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids):
-                ready = self._ready(after)
+                ready = self._ready(after, lives)
         return ready
 
     def partitions(self, topic: str) -> int:
@@ -219,7 +250,10 @@ class RedisBus:
         count = self._partitions if partitions is None else partitions
         if not topic or count < 1:
             raise BusError(f"a topic needs a name and a partition, not {topic!r} and {count}")
-        self._counts[topic] = made = int(self._store.run("create_topic", topic, count))
+        made = int(self._store.run("create_topic", topic, count, self._limits.topics))
+        if made < 0:
+            raise BusLimit("topics", -made, self._limits.topics)
+        self._counts[topic] = made
         return made
 
     def topics(self) -> list[str]:
@@ -229,15 +263,19 @@ class RedisBus:
         count = self.partitions(topic)
         if not count:
             raise BusError(f"no topic {topic}")
-        names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size")]
-        values = [int(value or 0) for value in self._store.call("HMGET", f"cw:topic:{topic}", *names)]
-        return [PartitionState(*values[at : at + 3]) for at in range(0, len(values), 3)]
+        names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size", "lives")]
+        values = self._store.call("HMGET", f"cw:topic:{topic}", *names)
+        found = []
+        for at in range(0, len(values), 4):
+            first, end, size = (int(value or 0) for value in values[at : at + 3])
+            found.append(PartitionState(first, end, size, (values[at + 3] or b"").decode()))
+        return found
 
     # ---- retention
     def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
         if positions:
             pairs = [argument for p, offset in positions.items() for argument in (f"{p}:{reader}", offset)]
-            self._store.call("HSET", f"cw:holds:{topic}", *pairs)
+            self._store.run("hold", topic, *pairs)
 
     def release(self, topic: str, reader: str) -> None:
         held = self.holds(topic, reader)
@@ -275,11 +313,17 @@ class RedisBus:
     # ---- consumer groups
     def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
         count = self.partitions(topic) or self._partitions
-        while (made := int(self._store.run("create_group", topic, count, group, int(at_end)))) < 0:
+        limits = self._limits.topics, self._limits.groups
+        while isinstance(made := self._store.run("create_group", topic, count, group, int(at_end), *limits), int):
+            if made > 0:
+                self._counts[topic] = made
+                return
             for partition in range(-made):
                 while self._store.run("unpack", topic, partition, _UNPACK_CHUNK):
                     pass
-        self._counts[topic] = made
+        if made[0] == b"T":
+            raise BusLimit("topics", made[1], self._limits.topics)
+        raise BusLimit(f"groups of topic {topic}", made[1], self._limits.groups)
 
     def delete_group(self, topic: str, group: str) -> bool:
         self._touched.pop((topic, group), None)
@@ -381,7 +425,12 @@ class RedisBus:
     def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None:
         if values:
             keep = "" if keep_seconds is None else _milliseconds(keep_seconds)
-            self._store.run("table_put", table, keep, *(part for pair in values.items() for part in pair))
+            rows = self._limits.rows
+            self._store.run("table_put", table, keep, rows, *(part for pair in values.items() for part in pair))
+
+    def put_new(self, table: str, key: str, value: bytes) -> bytes:
+        name = f"cw:table:{table}"
+        return bytes(self._store.calls([("HSETNX", name, key, value), ("HGET", name, key)])[1])
 
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
         if not keys:
@@ -406,6 +455,15 @@ class RedisBus:
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
         self._store.run("budget", budget, "correct", repr(used), repr(capacity))
 
+    def count_evicted(self) -> None:
+        for name, total in _pairs(self._store.call("HGETALL", "cw:evicted")):
+            of, count = name.decode(), int(total)
+            EVICTED.labels(of).inc(max(0, count - self._evicted.get(of, 0)))
+            self._evicted[of] = count
+
+    def refusal(self) -> str:
+        return self._store.refusal()
+
     def close(self) -> None:
         self._store.close()
 
@@ -418,6 +476,8 @@ class RedisBus:
         lease: str | None,
         once: Sequence[bytes | str],
         call: tuple[str, int] | None = None,
+        registry: str = "",
+        is_contiguous: bool = False,
     ) -> Any:
         """Positions, or the content (bytes) that `publish_once` found, or the places of the names that `publish_new`
         did. `call`: a writer and its call's number that outlive this process.
@@ -431,8 +491,9 @@ class RedisBus:
         while True:
             chosen = self._router.route(topic, records, count)
             arguments, packed = self._arguments(
-                topic, records, chosen, count, (writer, number), keep_seconds, lease=lease, once=once
-            )
+                topic, records, chosen, count, (writer, number), keep_seconds,
+                lease=lease, once=once, is_refusing=registry in REFUSING_REGISTRIES, is_contiguous=is_contiguous,
+            )  # fmt: skip
             reply = self._store.run_packed("publish", arguments, packed)
             match reply[0]:
                 case b"P":
@@ -444,6 +505,12 @@ class RedisBus:
                     raise LeaseLost(str(lease))
                 case b"S":
                     raise BusError(f"a publish to {topic} came after a later one of the same writer")
+                case b"G":
+                    raise CallsLost(writer.removeprefix("as:"), number, int(reply[1]))
+                case b"T":
+                    raise BusLimit("topics", int(reply[1]), self._limits.topics)
+                case b"M":
+                    raise BusLimit(f"names of {registry}", int(reply[1]), self._limits.names)
                 case b"K":
                     return reply[1]
                 case b"D":
@@ -466,10 +533,21 @@ class RedisBus:
         *,
         lease: str | None = None,
         once: Sequence[bytes | str] = (),
+        is_refusing: bool = False,
+        is_contiguous: bool = False,
     ) -> tuple[int, bytes]:
         """Of `lua/publish.lua`."""
         head = (topic, partitions, self._max_bytes, "" if lease is None else f"={lease}", *call)
-        return appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds))
+        limits = self._limits
+        bounds = (
+            int(topic in ENDING),
+            limits.topics,
+            limits.sequence_seconds,
+            limits.names,
+            int(is_refusing),
+            int(is_contiguous),
+        )
+        return appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds, *bounds))
 
     def _next_call(self) -> tuple[str, int]:
         """A name for this thread and a number for this call, by which Redis knows a repetition."""
@@ -520,17 +598,31 @@ class RedisBus:
             raise BusError(f"topic {topic} has no group {group}")
         return self._store.calls([("XPENDING", _log(topic, p), group) for p in range(count)])
 
-    def _ready(self, after: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+    def _ready(self, after: Mapping[TopicPartition, int], lives: Lives | None) -> set[TopicPartition]:
         wanted: dict[str, list[int]] = {}
         for topic, partition in after:
             wanted.setdefault(topic, []).append(partition)
-        replies = self._store.calls([("HMGET", f"cw:topic:{t}", *(f"{p}:end" for p in ps)) for t, ps in wanted.items()])
-        return {
-            (topic, partition)
-            for (topic, partitions), ends in zip(wanted.items(), replies, strict=True)
-            for partition, end in zip(partitions, ends, strict=True)
-            if int(end or 0) > after[topic, partition]
-        }
+        names = ("end",) if lives is None else ("end", "lives")
+        commands = [
+            ("HMGET", f"cw:topic:{topic}", *(f"{p}:{name}" for name in names for p in partitions))
+            for topic, partitions in wanted.items()
+        ]
+        ready = set()
+        for (topic, partitions), found in zip(wanted.items(), self._store.calls(commands), strict=True):
+            for at, partition in enumerate(partitions):
+                place, end = (topic, partition), int(found[at] or 0)
+                if lives is not None:
+                    self._check_lives(lives, place, after[place], found[len(partitions) + at], end)
+                if end > after[place]:
+                    ready.add(place)
+        return ready
+
+    def _check_lives(self, lives: Lives, place: TopicPartition, offset: int, history: bytes | None, end: int) -> None:
+        try:
+            lives.check(place, offset, (history or b"").decode(), end)
+        except RecordsLost as error:
+            report(self, error)
+            raise
 
     def _check_partition(self, topic: str, partition: int) -> None:
         count = self.partitions(topic)

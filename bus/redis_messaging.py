@@ -7,7 +7,7 @@ from bus.messaging import MAX_BYTES, ORDERED_LOOK, Claim, Delivery, Half, Receiv
 from bus.redis_bus import RedisBus
 from bus.replies import stored
 from bus.store import Argument, Store
-from core.errors import BusError, BusFull
+from candlewright.wire.errors import BusError, BusFull
 
 _MAX_LETTERS = 100
 #: How long a call is known that may be repeated.

@@ -1,4 +1,4 @@
-"""Which partition a record goes to, and what it weighs."""
+"""Which partition a record goes to, and the encoding of its headers."""
 
 import itertools
 import json
@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 
-from bus.api import Record, StoredRecord, partition_of
-from core.errors import BusError
+from bus.api import Record, partition_of
+from candlewright.wire.errors import BusError
 
-#: What one record costs beside its own bytes, roughly (id, time, list heads).
-OVERHEAD_BYTES = 32
 _MAX_COUNTERS = 10_000
 
 _cached_partition_of = lru_cache(maxsize=1 << 16)(partition_of)
@@ -62,19 +60,6 @@ def _anywhere() -> "itertools.count[int]":
     return itertools.count(random.randrange(1 << 16))
 
 
-def record_bytes(record: StoredRecord) -> int:
-    """What a record weighs against the limits."""
-    return OVERHEAD_BYTES + len(record.value) + len(record.key or b"") + len(encode_headers(record.headers))
-
-
 def encode_headers(headers: Mapping[str, str]) -> bytes:
     """JSON text, empty where there are none."""
     return json.dumps(dict(headers)).encode() if headers else b""
-
-
-def shares(max_records: int, partitions: int) -> list[int]:
-    """Split `max_records` evenly; the first ones get the rest."""
-    if not partitions:
-        return []
-    each, rest = divmod(max_records, partitions)
-    return [each + (index < rest) for index in range(partitions)]

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import secrets
 import socket
 import ssl
 import threading
@@ -17,10 +18,10 @@ import redis
 from redis.connection import AbstractConnection, Connection, parse_url
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from bus.limits import RETRIES
+from bus.limits import REFUSALS, RETRIES
 from bus.pending import PendingCall
 from bus.replies import ReplyParser
-from core.errors import BusError, BusUnavailable
+from candlewright.wire.errors import BusError, BusRefusing, BusUnavailable
 from core.log import get_logger
 
 log = get_logger()
@@ -31,8 +32,30 @@ _AT_ONCE_BYTES = 1 << 18
 Argument = bytes | str | int
 Result = TypeVar("Result")
 
-#: Error replies of a server that will serve again: it loads its data, is busy, or cannot write its log now.
-_PASSING = ("BUSY ", "LOADING ", "MASTERDOWN ", "MISCONF ", "READONLY ", "TRYAGAIN ")
+#: Error replies of a server that will serve again, and what is the matter with it.
+_REFUSALS = {
+    "BUSY": "Redis is busy with a script",
+    "CLUSTERDOWN": "the Redis cluster is down",
+    "LOADING": "Redis is loading its data",
+    "MASTERDOWN": "Redis has lost its primary",
+    "MISCONF": "Redis cannot write its log to the disk",
+    "NOREPLICAS": "Redis has fewer replicas in step than min-replicas-to-write",
+    "OOM": "Redis has reached maxmemory",
+    "READONLY": "Redis is a replica that takes no writes",
+    "TRYAGAIN": "Redis is moving its keys",
+    "UNKILLABLE": "Redis is busy with a script",
+}
+#: Those of redis-py's classes that leave the code out of their text.
+_CODES: dict[type[redis.RedisError], str] = {
+    redis.BusyLoadingError: "LOADING",
+    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
+    redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.OutOfMemoryError: "OOM",
+    redis.ReadOnlyError: "READONLY",
+    redis.exceptions.TryAgainError: "TRYAGAIN",
+}
+#: At the start of an error, or, where a script of Redis 6.2 met it, after a dash.
+_CODE = re.compile(rf"(?:^|\s-)({'|'.join(_REFUSALS)})\b")
 
 
 #: A line `--@ name` of a script stands for the file `_name.lua`, which several scripts share.
@@ -65,6 +88,13 @@ def pack(arguments: Sequence[Argument]) -> bytes:
     return b"".join(parts)
 
 
+_LOOK = pack(("INFO", "server")) + pack(("GET", "cw:life"))
+
+
+def _begin_life() -> bytes:
+    return pack(("EVAL", script("life").source, 0, secrets.token_hex(6)))
+
+
 def pack_script(name: str, count: int, arguments: bytes) -> bytes:
     """The run of a script that the server knows, with `count` arguments in wire format already."""
     return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n0\r\n%b" % (count + 3, script(name).sha, arguments)
@@ -73,8 +103,10 @@ def pack_script(name: str, count: int, arguments: bytes) -> bytes:
 class Store:
     """Runs commands, each call on a connection of its own; safe for threads and after a fork.
 
-    A call that meets a broken connection, or a server that is starting, is repeated for `retry_seconds`; then it
-    raises BusUnavailable. So every command given here must be harmless when it runs twice.
+    A call that meets a broken connection, or a server that refuses for now, is repeated for `retry_seconds`; then it
+    raises BusUnavailable or BusRefusing. So every command given here must be harmless when it runs twice.
+
+    At maxmemory (and so on) a script is refused whole or runs whole: Redis looks at a script's first write alone.
     """
 
     def __init__(self, url: str, *, retry_seconds: float, timeout_seconds: float) -> None:
@@ -86,6 +118,7 @@ class Store:
             socket_timeout=timeout_seconds,
             socket_connect_timeout=min(5.0, timeout_seconds),
             socket_keepalive=True,
+            redis_connect_func=self._greet,
         )
         if issubclass(self._connection_class, redis.UnixDomainSocketConnection):
             del self._options["socket_keepalive"]
@@ -94,6 +127,7 @@ class Store:
         self._pid = os.getpid()
         self._idle: list[AbstractConnection] = []
         self._all: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
+        self._ungreeted: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -159,6 +193,16 @@ class Store:
         pending.start(wire.fileno(), self.timeout_seconds, give_back)
         return True
 
+    def refusal(self) -> str:
+        """Why the server takes no writes just now, or an empty string. Raises BusError, BusUnavailable."""
+        try:
+            _checked(self._exchange(pack(("SET", "cw:probe", "")), 1)[0])
+        except redis.RedisError as error:
+            if code := _refusal(error):
+                return str(BusRefusing(code, _REFUSALS[code]))
+            raise (BusUnavailable if _is_passing(error) else BusError)(f"the bus does not answer: {error}") from error
+        return ""
+
     def repeat(self, attempt: Callable[[], Result]) -> Result:
         try:
             try:
@@ -166,7 +210,8 @@ class Store:
             except redis.RedisError as error:
                 if not _is_passing(error):
                     raise
-                self._drop_idle()
+                if not _refusal(error):
+                    self._drop_idle()
             retrying = Retrying(
                 stop=stop_after_delay(self._retry_seconds),
                 wait=wait_random_exponential(multiplier=0.05, max=1.0),
@@ -176,6 +221,8 @@ class Store:
             )
             return retrying(attempt)
         except redis.RedisError as error:
+            if code := _refusal(error):
+                raise BusRefusing(code, _REFUSALS[code]) from error
             if _is_passing(error):
                 raise BusUnavailable(f"the bus does not answer: {error}") from error
             raise BusError(f"the bus refused: {error}") from error
@@ -200,8 +247,32 @@ class Store:
         except BaseException:
             connection.disconnect()  # type: ignore[no-untyped-call]
             raise
+        if connection in self._ungreeted:
+            self._ungreeted.discard(connection)
+            connection.disconnect()  # type: ignore[no-untyped-call]
         self._idle.append(connection)
+        if self._is_closed:
+            # Closed meanwhile: this call may have connected anew.
+            self._drop_idle()
         return received
+
+    def _greet(self, connection: AbstractConnection) -> None:
+        """What a new connection begins with: an earlier one cannot have met this run of the server."""
+        connection.on_connect()  # type: ignore[no-untyped-call]
+        connection.send_packed_command([_LOOK], check_health=False)  # type: ignore[no-untyped-call]
+        information, life = connection.read_response(), connection.read_response()  # type: ignore[no-untyped-call]
+        run = re.search(rb"run_id:(\w+)", information)
+        # The first 12 letters are the life.
+        if run is None or (life is not None and life[12:] == run[1]):
+            return
+        connection.send_packed_command([_begin_life()], check_health=False)  # type: ignore[no-untyped-call]
+        try:
+            connection.read_response()  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            if not _refusal(error):
+                raise
+            # It takes no writes for now, so no records either: this connection is used once.
+            self._ungreeted.add(connection)
 
     def _take(self) -> AbstractConnection:
         if self._is_closed:
@@ -209,7 +280,7 @@ class Store:
         if self._pid != os.getpid():
             # The sockets belong to the parent.
             self._pid, self._idle, self._all = os.getpid(), [], weakref.WeakSet()
-            self._lock = threading.Lock()
+            self._lock, self._ungreeted = threading.Lock(), weakref.WeakSet()
         try:
             return self._idle.pop()
         except IndexError:
@@ -236,12 +307,24 @@ def _checked(reply: Any) -> Any:
 def _is_passing(error: BaseException) -> bool:
     if isinstance(error, redis.AuthenticationError):
         return False
-    if isinstance(error, redis.ConnectionError | redis.TimeoutError | redis.ReadOnlyError):
-        return True
-    return isinstance(error, redis.ResponseError) and str(error).startswith(_PASSING)
+    return isinstance(error, redis.ConnectionError | redis.TimeoutError) or bool(_refusal(error))
+
+
+def _refusal(error: BaseException | None) -> str:
+    """The code with which a server that is there refuses for now, or an empty string."""
+    if error is None:
+        return ""
+    if isinstance(error, redis.ResponseError) and (found := _CODE.search(str(error))):
+        return found[1]
+    return _CODES.get(type(error), "")  # type: ignore[arg-type]
 
 
 def _count_retry(state: RetryCallState) -> None:
-    RETRIES.inc()
+    error = state.outcome.exception() if state.outcome else None
+    if code := _refusal(error):
+        REFUSALS.labels(code).inc()
+    else:
+        RETRIES.inc()
     if state.attempt_number == 1:
-        log.warning("bus_connection_lost", error=str(state.outcome and state.outcome.exception()), at=time.time())
+        event = "bus_refuses" if code else "bus_connection_lost"
+        log.warning(event, error=str(error), at=time.time())

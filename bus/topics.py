@@ -10,22 +10,48 @@ NOTIFICATIONS = "notifications"  # HistoryReadyNotification, key = request id
 REQUESTS = "requests"  # Request, key = request id, one partition
 HISTORY = "history"  # HistoryPage, partition of the ticker
 HISTORY_OUTCOMES = "history_outcomes"  # HistoryOutcome, partition of the ticker
+PROOF_QUESTIONS = "proof_questions"  # ProofQuestion, key = request id, one partition
+PROOFS = "proofs"  # Proof, key = request id, one partition
 SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
 TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
+TICK_ROWS = "tick_rows"  # what the live query stores: see flink_replacement_spark.live.tick_rows; partitions of TICKS
 TRIGGER_CONTROLS = "trigger_controls"  # TriggerControl, key = trigger id, one partition
 TRIGGER_PROGRESS = "trigger_progress"  # TriggerProgress, one partition
+DEAD_LETTERS = "dead_letters"  # DeadLetter, key = topic of the record, one partition; see bus.dead_letters
+
+#: What becomes of records that were taken before. A store at its limit of memory takes it, or it would never have room.
+ENDING = frozenset({OHLC, TICK_ROWS, TRIGGER_EVENTS, NOTIFICATIONS, HISTORY_OUTCOMES, TRIGGER_PROGRESS, DEAD_LETTERS})
 
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
 REGISTRY_FINALS = "finals"  # request id -> HistoryReadyNotification
+REGISTRY_DEAD_LETTERS = "dead_letters"  # part, place and content of a record that was put aside a short while ago
+
+#: Where a name must not be forgotten before its time: too many are refused. Elsewhere the oldest goes.
+REFUSING_REGISTRIES = frozenset({REGISTRY_REQUESTS})
 
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
+TABLE_SERVED = "served_venues"  # SERVED_KEY -> ServedVenues, kept fresh by the broker
+TABLE_QUIET_RANGES = "quiet_ranges"  # ticker -> QuietRanges, found by ingestors
 TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
+TABLE_BROKER_PROGRESS = "broker_progress"  # request id -> accepted pieces whose outcomes the broker no longer holds
+TABLE_HISTORY_WRITTEN = "history_written"  # partition of HISTORY_OUTCOMES -> end of what the history writer has written
+TABLE_PROVER = "prover"  # PROVER_KEY -> b"", kept fresh by the driver while it answers PROOF_QUESTIONS
 TABLE_TRIGGERS = "triggers"  # trigger id -> TriggerEntry, written by the relay
 TABLE_JOINT_TRIGGERS = "joint_triggers"  # ids of triggers that take rows of several bus partitions together
+TABLE_TRIGGER_COSTS = "trigger_costs"  # partition of the trigger query -> TriggerCosts, written by it
 TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, what the requests for it add up to, written by the broker
+TABLE_REALTIME = "broker_realtime"  # request id -> DataRequest of a realtime request that runs, written by the broker
 TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
+TABLE_DEAD_LETTERS = "dead_letters"  # part and topic -> the newest DeadLetter of them, without its record
+TABLE_LOST_RECORDS = "lost_records"  # topic -> what a reader had read of it that the store lost, for a day; bus.lost
+TABLE_PLATFORM = "platform"  # facts about everything on this bus: `origin` (core.origin)
+
+#: The one key of TABLE_SERVED.
+SERVED_KEY = "slots"
+#: The one key of TABLE_PROVER.
+PROVER_KEY = "driver"
 
 #: A realtime request that a relay makes for the subscribers of a topic has the id `subscription:{topic}:{uuid}`.
 SUBSCRIPTION_PREFIX = "subscription:"
@@ -34,5 +60,9 @@ SUBSCRIPTION_PREFIX = "subscription:"
 READER_BROKER = "broker"
 READER_HISTORY_WRITER = "history-writer"
 READER_BAR_MAKER = "bar-maker"
+READER_BAR_STATE = "bar-state"
 READER_TRIGGERS = "triggers"
 READER_TRIGGER_TABLE = "trigger-table"
+READER_REVISION_TABLE = "revision-table"
+READER_BAR_TABLE = "bar-table"
+READER_TICK_TABLE = "tick-table"

@@ -7,7 +7,7 @@ import warnings
 def main() -> None:
     """Run one command. Exit code: 0 done, 1 the platform said no (message on stderr), 2 wrong usage."""
     from candlewright.cli.app import app
-    from core.errors import CandlewrightError
+    from candlewright.wire.errors import CandlewrightError
 
     warnings.formatwarning = lambda message, *_, **__: f"candlewright: warning: {message}\n"
     try:

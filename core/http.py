@@ -4,25 +4,28 @@ A daemon thread answers, so that a busy main loop is still seen; whether that lo
 """
 
 import json
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from core import metrics
+from core.background import problems, start_thread, warnings
 from core.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a part says of itself; `problems` are sentences, empty when healthy."""
+    """What a part says of itself. `problems` are sentences, empty when healthy; a part that has one for long is started
+    again. `warnings` are what a person should look at, and what a new start would not mend.
+    """
 
     part: str
     is_ready: bool
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -31,6 +34,7 @@ class Status:
             "ready": self.is_ready,
             "healthy": not self.problems,
             "problems": list(self.problems),
+            "warnings": list(self.warnings),
             **self.details,
         }
 
@@ -57,13 +61,23 @@ class StatusServer:
             temporary = port_file.with_suffix(".new")
             temporary.write_text(str(self.port))
             temporary.replace(port_file)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="status-http", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("status-http", self._server.serve_forever)
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _with_background(status: Status) -> Status:
+    """A part whose background work fails says so, whatever else it says of itself."""
+    ended = problems()
+    return replace(
+        status,
+        is_ready=status.is_ready and not ended,
+        problems=(*status.problems, *ended),
+        warnings=(*status.warnings, *warnings()),
+    )
 
 
 def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
@@ -83,7 +97,7 @@ def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) 
             if path not in ("/health", "/ready", "/status"):
                 self._answer(404, "text/plain", b"try /health, /ready, /metrics or /status\n")
                 return
-            current = status()
+            current = _with_background(status())
             is_good = {"/health": not current.problems, "/ready": current.is_ready, "/status": True}[path]
             body = json.dumps(current.to_json(), default=str).encode() + b"\n"
             self._answer(200 if is_good else 503, "application/json", body)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from candlewright.wire.errors import ConfigurationError
 from core import settings_environment
 from core.binds import HostPort, ZeroMQBind
-from core.errors import ConfigurationError
+from core.origin import Origin
 from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
 from core.settings_group import Group
 from core.spark_connect import TOKEN, connect_url
@@ -48,6 +49,8 @@ class BrokerSettings(Group):
     max_attempts: int = Field(3, ge=1)
     max_connections: int = Field(1_000, ge=1)
     max_slots: int = Field(100_000, ge=1)
+    #: A request waits this long to hear what the table proves of it before all of it is fetched; 0 = fetch at once.
+    proof_seconds: float = Field(5.0, ge=0)
 
 
 class RelaySettings(Group):
@@ -81,6 +84,8 @@ class IngestorSettings(Group):
     rate_limit: bool = True
     #: Share of the minutes whose live bars are compared with the exchange's own candles.
     bar_check_share: float = Field(0.02, ge=0, le=1)
+    #: A live ticker that is silent for less than this is never asked about.
+    silence_floor_seconds: float = Field(2.0, gt=0)
     #: Name of the address that requests leave by: ingestors of one name share one rate budget an exchange.
     egress: str = "default"
     numaflow: Mapping[str, NumaflowSourceSettings] = {}
@@ -96,11 +101,19 @@ class ExchangeSettings(Group):
 
 
 class BusSettings(Group):
+    """`max_bytes`: of a topic; `max_topics`, `max_groups` (of a topic), `max_names` (of a registry), `max_rows` (of a
+    table whose rows expire): docs/operations.md says what becomes of more.
+    """
+
     url: str = ""
     partitions: int = Field(4, ge=1, le=1_024)
     fsync: Literal["always", "everysec", "no"] = "always"
     group_expiry_hours: float = Field(168.0, gt=0)
     max_bytes: int = Field(1 << 30, ge=1 << 20)
+    max_topics: int = Field(10_000, ge=100)
+    max_groups: int = Field(1_000, ge=1)
+    max_names: int = Field(1_000_000, ge=1_000)
+    max_rows: int = Field(250_000, ge=1_000)
 
 
 class SparkSettings(Group):
@@ -131,6 +144,18 @@ class IcebergSettings(Group):
     maintenance_minutes: float = Field(30.0, ge=0)
 
 
+class TicksSettings(Group):
+    """`max_ahead_seconds`: how far ahead of the exchange's clock a trade's time may be. What is further ahead is put
+    aside, since it would end every bar before it.
+    """
+
+    max_ahead_seconds: float = Field(5.0, gt=0)
+
+    @property
+    def max_ahead_ns(self) -> int:
+        return round(self.max_ahead_seconds * 1e9)
+
+
 class BarsSettings(Group):
     """`lateness_seconds`: how long a bar waits for trades after its end by the exchange's clock; `revision_seconds`:
     how long after that a late trade still corrects it.
@@ -143,13 +168,15 @@ class BarsSettings(Group):
 class TriggersSettings(Group):
     """`watermark_delay_seconds`: how far behind the newest trade of its ticker a trade may be; `idle_seconds`: quiet
     time by the wall clock after which a ticker's partition closes, 0 = never; `max_rows_per_key`: rows that one trigger
-    keeps of one ticker before it gives its oldest partial matches up; `activation_timeout_seconds`: how long a client
+    keeps of one ticker before it gives its oldest partial matches up; `max_partitions`: those of its PARTITION BY that
+    one trigger keeps at a time, past which it is suspended; `activation_timeout_seconds`: how long a client
     waits at most to hear that its trigger runs, or does no more.
     """
 
     watermark_delay_seconds: float = Field(0.0, ge=0)
     idle_seconds: float = Field(0.0, ge=0)
     max_rows_per_key: int = Field(1_000_000, ge=4)
+    max_partitions: int = Field(50_000, ge=1)
     max_triggers: int = Field(100_000, ge=1)
     activation_timeout_seconds: float = Field(30.0, gt=0)
 
@@ -174,6 +201,8 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Path("data")
+    #: What kind of data this start adds; by default the sandbox's with `up --sandbox`, else that of exchanges.
+    origin: Origin | None = None
     broker: BrokerSettings = BrokerSettings()
     relay: RelaySettings = RelaySettings()
     client: ClientSettings = ClientSettings()
@@ -182,6 +211,7 @@ class Settings(BaseSettings):
     bus: BusSettings = BusSettings()
     spark: SparkSettings = SparkSettings()
     iceberg: IcebergSettings = IcebergSettings()
+    ticks: TicksSettings = TicksSettings()
     bars: BarsSettings = BarsSettings()
     triggers: TriggersSettings = TriggersSettings()
     gateways: GatewaysSettings = GatewaysSettings()

@@ -1,9 +1,9 @@
-"""A foreign ingestor: serves candles of a small deterministic function, with pyzmq and protobuf alone.
+"""An external ingestor: serves candles from a small deterministic function, using only pyzmq and protobuf.
 
     python examples/ingestor.py [tcp://127.0.0.1:5567] [VENUE] [SLOTS]
 
 It offers SLOTS slots for historical jobs of VENUE, answers each job with DataResponse frames and WorkComplete, and
-offers the slot again. When it hears nothing for 15 seconds it opens a new socket and starts over.
+offers the slot again. If the broker is silent for 15 seconds, it opens a new socket and starts over.
 """
 
 import math
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import zmq
 
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 
 VERSION = b"\x01"
 DATA_RESPONSE, WORKER_READY, WORK_COMPLETE, WORK_HEARTBEAT, DISPATCH, ERROR = 0x03, 0x20, 0x21, 0x22, 0x24, 0x40
@@ -24,7 +24,7 @@ ROWS_PER_FRAME = 1_000
 
 
 def candle(ticker: str, open_time: int, period_seconds: int) -> cw.OHLCV:
-    """The same candle for the same arguments, always."""
+    """Always the same candle for the same arguments."""
     first = 100 + 10 * math.sin(open_time / SECOND / 3_600)
     last = 100 + 10 * math.sin((open_time / SECOND + period_seconds) / 3_600)
     return cw.OHLCV(
@@ -42,7 +42,7 @@ def candle(ticker: str, open_time: int, period_seconds: int) -> cw.OHLCV:
 
 
 def candles(job: ing.DataRequest) -> Iterator[cw.OHLCV]:
-    """All closed candles with start <= open time < end, the first `limit` where a limit is set."""
+    """All closed candles with start <= open time < end, or only the first `limit` if a limit is set."""
     asked = job.historical
     period = asked.period_seconds * SECOND
     monday = 4 * 86_400 * SECOND if asked.period_seconds % 604_800 == 0 else 0
@@ -55,7 +55,7 @@ def candles(job: ing.DataRequest) -> Iterator[cw.OHLCV]:
 
 
 def serve(address: str, venue: str, slots: int) -> None:
-    """One connection's life: returns when the broker was silent for too long."""
+    """Serve one connection; returns if the broker is silent for too long."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
     socket.connect(address)
@@ -71,7 +71,7 @@ def serve(address: str, venue: str, slots: int) -> None:
         if body[0] == ERROR:
             print("the broker says:", cw.Error.FromString(body[1:]).text, file=sys.stderr)
         if body[0] != DISPATCH:
-            continue  # heartbeats; a stop comes too late for jobs that are done in one go
+            continue  # heartbeats, and stops, which arrive too late for jobs that finish in one step
         job = ing.DataRequest.FromString(body[1:])
         rows = [row.SerializeToString() for row in candles(job)]
         for index in range(0, len(rows), ROWS_PER_FRAME):

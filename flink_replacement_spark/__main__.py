@@ -6,17 +6,19 @@ import sys
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
+from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
+from flink_replacement_spark.engine.watched import gist_of
 from flink_replacement_spark.server import PART, Driver, serve_status
-from flink_replacement_spark.watched import gist_of
 
 
 def main() -> int:
     try:
         settings = load_settings()
         configure_logging(PART, settings.log.level)
+        exit_on_failure()
         driver = Driver(settings)
         status = serve_status(driver, settings.http.bind, os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE"))
         for number in (signal.SIGTERM, signal.SIGINT):

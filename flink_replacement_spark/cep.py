@@ -1,5 +1,5 @@
 """The trigger engine's library entry under the name that users import; the engine itself knows nothing of Spark."""
 
-from cep import evaluate
+from candlewright_cep import evaluate
 
 __all__ = ["evaluate"]

@@ -16,9 +16,9 @@ from xml.sax.saxutils import quoteattr
 
 import pyspark
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings, load_settings
-from flink_replacement_spark.java import java_home
+from flink_replacement_spark.engine.java import java_home
 from iceberg import is_object_store
 
 ICEBERG_VERSION = "1.12.0"

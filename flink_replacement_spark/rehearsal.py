@@ -14,14 +14,14 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from bus.embedded import EmbeddedRedis
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
 from core.log import configure_logging
 from core.settings import Settings
 from core.spark_connect import connect_session
-from flink_replacement_spark.class_archive import QUIET, archive_of
+from flink_replacement_spark.engine.class_archive import QUIET, archive_of
+from flink_replacement_spark.engine.session import JAVA_OPTIONS
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import PART, Driver
-from flink_replacement_spark.session import JAVA_OPTIONS
 
 _EXIT_SECONDS = 300
 _MERGE = """

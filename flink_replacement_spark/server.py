@@ -1,6 +1,5 @@
 """The Spark driver of the platform: session, tables, queries, maintenance, and what the status page says of them."""
 
-import operator
 import threading
 import time
 from collections.abc import Callable
@@ -14,30 +13,37 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from bus import Bus
+from bus import Bus, Lives
 from bus import topics as bus_topics
 from bus.connect import connect
-from core.errors import BusError, BusUnavailable, ConfigurationError
+from bus.lost import report
+from candlewright.wire.errors import BusError, BusUnavailable, CandlewrightError, ConfigurationError, RecordsLost
+from core.background import start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.settings import Settings
-from flink_replacement_spark.bus_source import BusSource, pass_on, remembered_plan
-from flink_replacement_spark.checkpoints import forget_lost
-from flink_replacement_spark.fence import DriverLock
-from flink_replacement_spark.history_writer import HistoryWriter
-from flink_replacement_spark.live_query import LIVE_QUERY, start_live_query
-from flink_replacement_spark.live_source import LiveSource
-from flink_replacement_spark.live_writer import LiveWriter
-from flink_replacement_spark.maintenance import Maintenance
-from flink_replacement_spark.merger import SparkMerger
-from flink_replacement_spark.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
-from flink_replacement_spark.state import OutcomeRecord
-from flink_replacement_spark.trigger_functions import TriggerFunctions
-from flink_replacement_spark.trigger_query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
-from flink_replacement_spark.trigger_source import TriggerSource
-from flink_replacement_spark.trigger_table import EventTable
-from flink_replacement_spark.watched import WatchedQuery
-from iceberg import COVERAGE, OHLC, create_tables, load_table, open_catalog, scan_range
+from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan
+from flink_replacement_spark.engine.checkpoints import forget_lost
+from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.engine.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
+from flink_replacement_spark.engine.watched import WatchedQuery
+from flink_replacement_spark.history.merger import SparkMerger
+from flink_replacement_spark.history.prover import Prover
+from flink_replacement_spark.history.state import OutcomeRecord
+from flink_replacement_spark.history.writer import HistoryWriter
+from flink_replacement_spark.live.query import LIVE_QUERY, start_live_query
+from flink_replacement_spark.live.results import LiveHealth
+from flink_replacement_spark.live.source import LiveSource
+from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
+from flink_replacement_spark.tables.follower import Followed, Follower, Taken
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.maintenance import Maintenance
+from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once
+from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, EventTable
+from flink_replacement_spark.triggers.functions import TriggerFunctions
+from flink_replacement_spark.triggers.query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
+from flink_replacement_spark.triggers.source import TriggerSource
+from iceberg import COVERAGE, OHLC, create_tables, is_shared, load_table, open_catalog, scan_range, settle_origin
 
 log = get_logger()
 
@@ -46,14 +52,24 @@ HISTORY_QUERY = "history-writer"
 #: Outcomes in one micro-batch at most.
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
+#: A writer that waits longer for its turn at a table is shown.
+_LONG_WAIT_SECONDS = 5.0
+_RESTART_SECONDS = 5.0
 #: A ticker has the same partition in each of them.
 _BY_TICKER = (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC)
+#: What the queries read.
+_READ = (bus_topics.HISTORY_OUTCOMES, *_BY_TICKER, bus_topics.TRIGGER_CONTROLS)
+
+
+class DriverBroke(CandlewrightError):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"a thread of the driver has ended: {error!r}")
 
 
 class Driver:
     """Call `start`, then `run`, which returns after `stop`; `close` frees everything. Needs `bus.url`.
 
-    Whoever writes a table in this process holds `table_lock` meanwhile.
+    Whoever writes a table in this process takes its turn in `locks`.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -61,19 +77,24 @@ class Driver:
             raise ConfigurationError("bus.url is needed: candlewright up sets it for the parts that it starts")
         self._settings = settings
         self._stopping = threading.Event()
-        self.table_lock = threading.Lock()
+        self.locks = TableLocks()
         self._lock = DriverLock(settings.data_dir)
         self.queries: list[WatchedQuery] = []
         self._is_warm = False
         self._bus_problem = ""
         self._lost = ""
+        self._lives = Lives()
+        self._ends: dict[str, dict[int, int]] = {}
+        self._had_plan = False
         self._threads: list[threading.Thread] = []
+        self._failure: BaseException | None = None
         self._writer: HistoryWriter | None = None
-        self._live: LiveWriter | None = None
+        self._live = LiveHealth()
         self._triggers = TriggerHealth()
         self._functions = TriggerFunctions(settings.gateways.kapacitor.udf)
         self._events_published = threading.Event()
-        self._event_table: EventTable | None = None
+        self._tables: dict[str, Follower] = {}
+        self._prover: Prover | None = None
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
         self._bus: Bus | None = None
@@ -100,13 +121,16 @@ class Driver:
         prepare_topics(bus)
         catalog = open_catalog(settings)
         create_tables(catalog)
+        if settings.origin is not None and is_shared(settings):
+            settle_origin(catalog, settings.origin)
         session = self._session = start_session(settings, self._lock)
         session.dataSource.register(BusSource)
         session.dataSource.register(LiveSource)
         session.dataSource.register(TriggerSource)
-        writer = self._writer = make_writer(settings, bus, catalog, session, self.table_lock, self._stopping)
+        fill_once(session, catalog)
+        writer = self._writer = make_writer(settings, bus, catalog, session, self.locks, self._stopping)
         merger = SparkMerger(session, catalog, settings.bus.url)
-        live = self._live = LiveWriter(catalog, merger, self.table_lock, self._stopping)
+        self._look_for_lost_records()
         checkpoint = checkpoint_of(settings, LIVE_QUERY)
         trigger_checkpoint = checkpoint_of(settings, TRIGGERS_QUERY)
         for url, reader, topic in (
@@ -114,7 +138,10 @@ class Driver:
             (checkpoint, bus_topics.READER_BAR_MAKER, ""),
             (trigger_checkpoint, bus_topics.READER_TRIGGERS, ""),
         ):
-            forget_lost(session, bus, url, reader, topic)
+            if forget_lost(session, bus, url, reader, topic) and topic:
+                # The broker would take what is written anew for read.
+                held = bus.holds(topic, reader)
+                bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
         partitions = bus.partitions(bus_topics.TICKS)
         triggers = WatchedQuery(
             "triggers",
@@ -134,7 +161,7 @@ class Driver:
                 "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
             ),
             WatchedQuery(
-                "live", lambda: start_live_query(session, settings, live, checkpoint), lambda: live.health.batches
+                "live", lambda: start_live_query(session, settings, self._live, checkpoint), lambda: self._live.batches
             ),
             triggers,
         ]
@@ -148,14 +175,26 @@ class Driver:
         self._maintenance = Maintenance(
             session,
             catalog,
-            self.table_lock,
+            self.locks,
             tables.maintenance_minutes,
             ticks_retention_days=tables.ticks_retention_days,
         )
-        self._start_thread("maintenance", lambda: self._maintain())
+        maintenance = self._maintenance
+        self._threads.append(
+            start_thread(
+                "maintenance",
+                lambda: maintenance.run_until(self._stopping),
+                restarts_after=_RESTART_SECONDS,
+                stopping=self._stopping,
+            )
+        )
         self._start_thread("bus-check", self._check_bus)
-        events = self._event_table = EventTable(bus, catalog, self.table_lock, self._stopping, self._events_published)
-        self._start_thread("event-table", events.run)
+        self._follow("triggers", FOLLOWED_EVENTS, EventTable(catalog, self.locks).store, self._events_published)
+        self._follow("bars", FOLLOWED_BARS, BarTable(catalog, merger, self.locks).store)
+        self._follow("ticks", FOLLOWED_TICKS, TickTable(catalog, self.locks).store)
+        self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
+        prover = self._prover = Prover(bus, catalog, self._stopping)
+        self._start_thread("prover", prover.run)
         log.info(
             "driver_started",
             connect=settings.spark.connect_bind,
@@ -166,12 +205,14 @@ class Driver:
     def run(self) -> None:
         """Watch the queries and start them again when they end; returns after `stop`.
 
-        Raises Py4JError when the JVM is gone, and BusError when the bus has lost records: only a new process can help
-        then.
+        Raises Py4JError when the JVM is gone, BusError when the bus has lost records, and DriverBroke when one of its
+        threads has ended: only a new process can help then.
         """
         while not self._stopping.wait(0.25):
             if self._lost:
                 raise BusError(self._lost)
+            if self._failure is not None:
+                raise DriverBroke(self._failure)
             for query in self.queries:
                 query.check()
 
@@ -195,29 +236,46 @@ class Driver:
             self._bus.close()
         self._lock.close()
 
-    def _start_thread(self, name: str, body: Callable[[], None]) -> None:
-        thread = threading.Thread(target=body, name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
+    def _follow(
+        self,
+        name: str,
+        followed: Followed,
+        store: Callable[[Taken], None],
+        published: threading.Event | None = None,
+    ) -> None:
+        assert self._bus is not None
+        follower = self._tables[name] = Follower(self._bus, followed, store, self._stopping, published)
+        self._start_thread(followed.reader, follower.run)
 
-    def _maintain(self) -> None:
-        assert self._maintenance is not None
-        self._maintenance.run_until(self._stopping)
+    def _start_thread(self, name: str, body: Callable[[], None]) -> None:
+        self._threads.append(start_thread(name, body, on_failure=self._thread_failed))
+
+    def _thread_failed(self, error: BaseException) -> None:
+        self._failure = error
+
+    def _look_for_lost_records(self) -> None:
+        """Raises BusError where the bus has lost any record that was there at the last look."""
+        assert self._bus is not None
+        for topic in _READ:
+            states = self._bus.state(topic)
+            self._lives.check_all(topic, self._ends.get(topic, {}), states)
+            self._ends[topic] = {partition: state.end for partition, state in enumerate(states)}
+        has_plan = remembered_plan(self._bus, bus_topics.READER_HISTORY_WRITER) is not None
+        if self._had_plan and not has_plan:
+            raise BusError("it has forgotten the batches that it was told of")
+        self._had_plan = has_plan
 
     def _check_bus(self) -> None:
         assert self._bus is not None
-        seen: list[int] = []
-        had_plan = False
         while not self._stopping.wait(_BUS_CHECK_SECONDS):
             try:
-                ends = [state.end for state in self._bus.state(bus_topics.HISTORY_OUTCOMES)]
-                has_plan = remembered_plan(self._bus, bus_topics.READER_HISTORY_WRITER) is not None
-                if (had_plan and not has_plan) or any(map(operator.lt, ends, seen)):
-                    self._lost = f"the bus has lost records: it ends at {ends} and was at {seen}"
-                seen, had_plan = ends, has_plan
+                self._look_for_lost_records()
                 self._bus_problem = ""
             except BusUnavailable as error:
                 self._bus_problem = f"the bus does not answer: {error}"
+            except RecordsLost as error:
+                report(self._bus, error)
+                self._lost = str(error)
             except BusError as error:
                 # A store that was emptied does not even have the topic.
                 self._lost = f"the bus has lost records: {error}"
@@ -225,20 +283,33 @@ class Driver:
     # ---- status
     def status(self) -> Status:
         problems = [query.problem for query in self.queries] + [self._bus_problem]
+        warnings: list[str] = []
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind}
-        for name, writer in (("history", self._writer), ("live", self._live)):
-            if writer is not None:
-                problems.append(writer.health.problem)
-                details[name] = vars(writer.health)
+        if self._writer is not None:
+            problems.append(self._writer.health.problem)
+            details["history"] = vars(self._writer.health)
+        details["live"] = vars(self._live)
         details["triggers"] = dict(vars(self._triggers))
-        if self._event_table is not None:
-            problems.append(self._event_table.problem)
-            details["triggers"] |= {"stored": self._event_table.stored}
+        followers = dict(self._tables)
+        problems += [follower.problem for follower in followers.values()]
+        warnings += [follower.warning for follower in followers.values()]
+        details["tables"] = {name: follower.status() for name, follower in followers.items()}
+        if self._prover is not None:
+            problems.append(self._prover.problem)
+        warnings += [turn.describe() for turn in self.locks.waiting(_LONG_WAIT_SECONDS)]
         if self._maintenance is not None:
-            details["maintenance"] = self._maintenance.last_problem
+            details["maintenance"] = {
+                "problem": self._maintenance.last_problem,
+                "worst_hold_seconds": {
+                    table: round(seconds, 3) for table, seconds in self.locks.worst_hold_seconds.items()
+                },
+            }
+            warnings.append(self._maintenance.last_problem)
+        held_up = self.locks.held_by_maintenance(_LONG_WAIT_SECONDS)
+        warnings += [f"maintenance holds table {table}" for table in sorted({turn.table for turn in held_up})]
         is_running = bool(self.queries) and all(query.is_running for query in self.queries)
-        is_ready = self._is_warm and is_running and is_listening(self._settings)
-        return Status(PART, is_ready, tuple(filter(None, problems)), details)
+        is_ready = self._is_warm and is_running and not held_up and is_listening(self._settings)
+        return Status(PART, is_ready, tuple(filter(None, problems)), details, tuple(filter(None, warnings)))
 
 
 def prepare_topics(bus: Bus) -> None:
@@ -251,6 +322,7 @@ def prepare_topics(bus: Bus) -> None:
                 bus.create_topic(topic)
             for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
                 bus.create_topic(topic, 1)
+            bus.create_topic(bus_topics.TICK_ROWS, bus.partitions(bus_topics.TICKS))
     counts = {topic: bus.partitions(topic) for topic in _BY_TICKER}
     if len(set(counts.values())) > 1:
         raise ConfigurationError(f"topics that are read side by side differ in their partitions: {counts}")
@@ -269,13 +341,13 @@ def make_writer(
     bus: Bus,
     catalog: Catalog,
     session: SparkSession,
-    table_lock: threading.Lock,
+    locks: TableLocks,
     stopping: threading.Event,
 ) -> HistoryWriter:
     merger = SparkMerger(session, catalog, settings.bus.url)
     keep_finals_seconds = settings.relay.keep_notifications_hours * 3_600
     is_distributed = not settings.spark.master.startswith("local")
-    return HistoryWriter(bus, catalog, merger, table_lock, stopping, keep_finals_seconds, is_distributed=is_distributed)
+    return HistoryWriter(bus, catalog, merger, locks, stopping, keep_finals_seconds, is_distributed=is_distributed)
 
 
 def start_history_query(session: SparkSession, settings: Settings, writer: HistoryWriter) -> StreamingQuery:

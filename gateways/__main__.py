@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from bus.connect import connect
-from core.errors import CandlewrightError, ConfigurationError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from core.background import exit_on_failure
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
@@ -31,6 +32,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     configure_logging("gateways", settings.log.level)
+    exit_on_failure()
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
     try:
         gateways = Gateways(enabled_gateways(settings, bus))

@@ -1,27 +1,27 @@
-"""What each gateway is to the process that serves them."""
+"""The interface of a gateway to the process that serves it."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 
 class Gateway(Protocol):
-    """A server of one protocol. All methods run on the event loop; calls of the bus belong on other threads."""
+    """A server of one protocol. All methods run on the event loop; calls to the bus belong on other threads."""
 
     @property
     def name(self) -> str: ...
 
     async def start(self) -> None:
-        """Bind and serve. Raises OSError when the address cannot be had, ConfigurationError for settings."""
+        """Bind and serve. Raises OSError if the address is not available, ConfigurationError for unusable settings."""
         ...
 
     async def stop(self) -> None:
-        """Finish what is under way within a grace time of its own, and let go of the address."""
+        """Finish the calls under way within the gateway's grace time, and release the address."""
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """Sentences; empty when healthy."""
+        """One sentence per problem; empty when healthy."""
         ...
 
     def details(self) -> Mapping[str, Any]:
-        """For the status page: the address, and what there is to say."""
+        """For the status page: the address and other facts worth showing."""
         ...

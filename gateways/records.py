@@ -1,7 +1,7 @@
-"""What clients of a gateway may publish, and to which topics: the one place that says so for all gateways.
+"""What clients of any gateway may publish, and to which topics.
 
-A topic of their own takes any bytes. A topic of the platform takes the message that its readers expect, and gets the
-key, the partition and the number that the platform's own writers give it.
+A client's own topic takes any bytes. A topic of the platform takes only the message that its readers expect, with the
+key, partition and number that the platform's own writers would set.
 """
 
 import math
@@ -13,18 +13,28 @@ from google.protobuf.message import DecodeError, Message
 from bus import topics
 from bus.api import Record, SequenceStamp, StoredRecord
 from bus.stamps import varint
-from core.errors import BadFrame, InvalidRequest
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
-from protobuf import tick_columns
-from venues.grid import EARLIEST_NS, LATEST_NS, SECOND, WEEK_SECONDS, open_containing
-from venues.ticker import Ticker
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import tick_columns
+from candlewright.wire.errors import BadFrame, InvalidRequest
+from candlewright.wire.grid import EARLIEST_NS, LATEST_NS, SECOND, WEEK_SECONDS, open_containing
+from candlewright.wire.ticker import Ticker
+from core.settings import TicksSettings
 
-__all__ = ["INNER_PREFIX", "MAX_TOPIC_BYTES", "as_published", "is_named", "is_platform", "is_visible", "record_of"]
+__all__ = [
+    "INNER_PREFIX",
+    "MAX_AHEAD_NS",
+    "MAX_TOPIC_BYTES",
+    "as_published",
+    "is_named",
+    "is_platform",
+    "is_visible",
+    "record_of",
+]
 
-#: Topics that gateways keep for themselves begin with this, and are hidden from all clients.
+#: Prefix of the topics that gateways use internally; they are hidden from all clients.
 INNER_PREFIX = "__"
-#: Of topics that clients of Kafka know.
+#: Length limit of topic names in Kafka.
 MAX_TOPIC_BYTES = 249
 _INNER = frozenset(
     {
@@ -33,32 +43,39 @@ _INNER = frozenset(
         topics.HISTORY_OUTCOMES,
         topics.SNAPSHOTS,
         topics.TICK_MARKS,
+        topics.TICK_ROWS,
         topics.TRIGGER_CONTROLS,
         topics.TRIGGER_PROGRESS,
+        topics.DEAD_LETTERS,
+        topics.PROOF_QUESTIONS,
+        topics.PROOFS,
     }
 )
 _PLATFORM = frozenset({topics.TICKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS})
-#: Tags under which the bus appends the number: TickBatch.first_sequence, OHLCV.sequence, CEPTriggerEvent.context.
+#: Field tags under which the bus appends the number: TickBatch.first_sequence, OHLCV.sequence, CEPTriggerEvent.context.
 _TICKS_TAG, _BAR_TAG, _CONTEXT_TAG = b"\x10", b"\x68", b"\x2a"
-#: A Tick is small; what is larger is not looked at as one.
+#: OHLCV.from_client = true: such a bar reaches topics and triggers, but no table.
+_FROM_CLIENT = b"\x78\x01"
+#: A Tick is small; larger values are not parsed as one.
 _MAX_TICK_BYTES = 4 << 10
 _MAX_ID_BYTES = 200
-#: As for trades of foreign ingestors: clocks differ by seconds.
-_MAX_AHEAD_NS = 3_600 * SECOND
+#: A record further ahead would end all earlier bars, and make every record until that time late. Readers put such
+#: records aside; refusing them here also informs the sender.
+MAX_AHEAD_NS = TicksSettings().max_ahead_ns
 
 
 def is_visible(topic: str) -> bool:
-    """Whether clients may know of `topic`; what they may not is answered as a topic that does not exist."""
+    """Whether clients may see `topic`; a hidden topic is answered as one that does not exist."""
     return bool(topic) and topic not in _INNER and not topic.startswith(INNER_PREFIX)
 
 
 def is_named(topic: str) -> bool:
-    """Whether there may be a topic of this name that clients see."""
+    """Whether a topic that clients see may have this name."""
     return is_visible(topic) and len(topic.encode()) <= MAX_TOPIC_BYTES and topic.isprintable()
 
 
 def is_platform(topic: str) -> bool:
-    """Whether the platform itself writes `topic`, and settles how many partitions it has."""
+    """Whether the platform itself writes `topic`, and so decides how many partitions it has."""
     return topic in _PLATFORM
 
 
@@ -70,31 +87,33 @@ def record_of(
     partition: int | None = None,
     headers: Mapping[str, str] | None = None,
     now_ns: int | None = None,
+    max_ahead_ns: int = MAX_AHEAD_NS,
     max_topic_bytes: int = MAX_TOPIC_BYTES,
 ) -> Record:
-    """The record that `value` becomes on `topic`. `key`, `partition` and `headers` hold for topics of clients; on the
-    platform's the key and the partition come from the record itself, and there are no headers. `now_ns`: the time that
-    ticks must not lie far ahead of, by default this machine's. `max_topic_bytes`: of protocols with longer names.
+    """The record that `value` becomes on `topic`. `key`, `partition` and `headers` apply to clients' own topics; on the
+    platform's topics, key and partition come from the record itself, and headers are dropped. `now_ns`: ticks and bars
+    may be at most `max_ahead_ns` ahead of this time, by default this machine's. `max_topic_bytes`: for protocols that
+    allow longer names.
 
-    Raises InvalidRequest, with a sentence for the client, for a topic that is not visible, a name that no topic can
-    have, and a value that the readers of the platform's topic could not take.
+    Raises InvalidRequest, with a sentence for the client, for a hidden topic, an invalid topic name, and a value that
+    the readers of the platform's topic could not take.
     """
     if not is_visible(topic) or len(topic.encode()) > max_topic_bytes or not topic.isprintable():
         raise InvalidRequest(f"there is no topic {topic!r} that a client may publish to")
     if topic == topics.NOTIFICATIONS:
-        raise InvalidRequest("the topic notifications is written by the platform alone")
+        raise InvalidRequest("only the platform writes to the topic notifications")
     if topic == topics.TICKS:
-        return _ticks(value, time.time_ns() if now_ns is None else now_ns)
+        return _ticks(value, time.time_ns() if now_ns is None else now_ns, max_ahead_ns)
     if topic == topics.OHLC:
-        return _bar(value)
+        return _bar(value, time.time_ns() if now_ns is None else now_ns, max_ahead_ns)
     if topic == topics.TRIGGER_EVENTS:
         return _event(value)
     return Record(value, key=key, headers=headers or {}, partition=partition)
 
 
 def as_published(record: StoredRecord) -> bytes:
-    """The value as its writer gave it where the message has no field for the number that the bus appended: of a Tick.
-    In all others the number is part of the message.
+    """The value as its writer gave it. A Tick has no field for the number that the bus appended, so the number is
+    removed; in every other message it is a field.
     """
     value = record.value
     if record.topic != topics.TICKS or record.sequence is None or len(value) > _MAX_TICK_BYTES:
@@ -104,14 +123,14 @@ def as_published(record: StoredRecord) -> bytes:
 
 
 def _is_tick(value: bytes) -> bool:
-    # The time of a Tick has another wire type than those of a TickBatch, so that one message is not read as the other.
+    # A Tick's time has a different wire type from a TickBatch's, so neither message parses as the other.
     try:
         return cw.Tick.FromString(value).timestamp != 0
     except DecodeError:
         return False
 
 
-def _ticks(value: bytes, now_ns: int) -> Record:
+def _ticks(value: bytes, now_ns: int, max_ahead_ns: int) -> Record:
     try:
         columns = tick_columns.decode(value)
     except BadFrame as error:
@@ -119,9 +138,7 @@ def _ticks(value: bytes, now_ns: int) -> Record:
     if not len(columns):
         raise InvalidRequest(_why_no_tick(value))
     _check_ticker(columns.ticker)
-    if columns.timestamp.max() > now_ns + _MAX_AHEAD_NS:
-        # It would end the bars before it, and all ticks of the time until then would come too late.
-        raise InvalidRequest(f"the timestamp {columns.timestamp.max()} is more than an hour ahead")
+    _check_not_ahead("timestamp", int(columns.timestamp.max()), now_ns, max_ahead_ns)
     for at, price, size, trade_id in zip(
         columns.timestamp.tolist(),
         columns.price.tolist(),
@@ -131,15 +148,16 @@ def _ticks(value: bytes, now_ns: int) -> Record:
     ):
         _check_time("timestamp", at)
         if not math.isfinite(price):
-            raise InvalidRequest(f"the price {price} is no number")
+            raise InvalidRequest(f"the price {price} is not a finite number")
         if not (math.isfinite(size) and size >= 0):
-            raise InvalidRequest(f"the size {size} is no amount")
+            raise InvalidRequest(f"the size {size} is not a valid amount")
         if not trade_id:
-            raise InvalidRequest("a trade_id is empty: it tells a trade from its repetition")
-    if columns.clock_ahead is not None:
-        # Said by ingestors of trades that they had to ask for.
+            raise InvalidRequest("a trade_id is empty: it distinguishes a trade from its repetition")
+    if columns.clock_ahead is not None or columns.exchange_ahead is not None:
+        # Only ingestors know this.
         batch = cw.TickBatch.FromString(value)
         batch.ClearField("clock_ahead")
+        batch.ClearField("exchange_ahead")
         value = batch.SerializeToString()
     key = columns.ticker.encode()
     stamp = SequenceStamp(f"TICKS:{columns.ticker}", len(columns), tag=_TICKS_TAG)
@@ -152,29 +170,31 @@ def _why_no_tick(value: bytes) -> str:
     except DecodeError:
         return "a record of ticks is a TickBatch with ticks, or a Tick"
     if tick.timestamp and not tick.trade_id:
-        return "the trade_id is empty: it tells a trade from its repetition"
+        return "the trade_id is empty: it distinguishes a trade from its repetition"
     if tick.trade_id and not tick.timestamp:
         return "the timestamp is missing: nanoseconds since 1970, UTC"
     return "a record of ticks is a TickBatch with ticks, or a Tick"
 
 
-def _bar(value: bytes) -> Record:
+def _bar(value: bytes, now_ns: int, max_ahead_ns: int) -> Record:
     bar = cw.OHLCV()
     _parse(bar, value, "a record of ohlc is one OHLCV")
     _check_ticker(bar.ticker)
     if not 1 <= bar.period_seconds <= WEEK_SECONDS:
         raise InvalidRequest(f"the period_seconds {bar.period_seconds} is not between 1 and a week")
     _check_time("open_time", bar.open_time)
+    _check_not_ahead("open_time", bar.open_time, now_ns, max_ahead_ns)
     if open_containing(bar.open_time, bar.period_seconds) != bar.open_time:
-        raise InvalidRequest(f"the open_time {bar.open_time} is no multiple of {bar.period_seconds} seconds")
+        raise InvalidRequest(f"the open_time {bar.open_time} is not a multiple of {bar.period_seconds} seconds")
     prices = (bar.open, bar.high, bar.low, bar.close)
     if not all(map(math.isfinite, (*prices, bar.volume, bar.quote_volume))):
-        raise InvalidRequest("a price or volume of the bar is no number")
+        raise InvalidRequest("a price or volume of the bar is not a finite number")
     if bar.high != max(prices) or bar.low != min(prices) or bar.volume < 0:
         raise InvalidRequest("the high is not the highest price, the low not the lowest, or the volume below zero")
     key = bar.ticker.encode()
     stamp = SequenceStamp(f"OHLC:{bar.ticker}:{bar.period_seconds}", tag=_BAR_TAG)
-    return Record(value, key=key, partition_key=key, sequence=stamp)
+    # In protobuf the last occurrence of a field wins.
+    return Record(value + _FROM_CLIENT, key=key, partition_key=key, sequence=stamp)
 
 
 def _event(value: bytes) -> Record:
@@ -183,14 +203,14 @@ def _event(value: bytes) -> Record:
     if not 0 < len(event.trigger_id.encode()) <= _MAX_ID_BYTES:
         raise InvalidRequest(f"the trigger_id is empty or has more than {_MAX_ID_BYTES} bytes")
     if not event.context.get("event_id"):
-        raise InvalidRequest("the context names no event_id: it tells an event from its repetition")
+        raise InvalidRequest("the context has no event_id: it distinguishes an event from its repetition")
     _check_time("timestamp", event.timestamp)
     width = len(event.schema.column_names)
     if len(event.schema.column_types) != width or any(len(row.values) != width for row in event.rows):
         raise InvalidRequest("the rows of the event do not have the columns of its schema")
     for row in event.rows:
         for cell in row.values:
-            _parse(ing.FieldValue(), cell, "a value of the event's rows is no FieldValue")
+            _parse(ing.FieldValue(), cell, "a value in the event's rows is not a FieldValue")
     ticker = event.context.get("ticker", "")
     if ticker:
         _check_ticker(ticker)
@@ -210,6 +230,14 @@ def _check_ticker(ticker: str) -> None:
     Ticker.parse(ticker)
 
 
+def _check_not_ahead(name: str, value: int, now_ns: int, max_ahead_ns: int) -> None:
+    if value > now_ns + max_ahead_ns:
+        raise InvalidRequest(
+            f"the {name} {value} is {(value - now_ns) / SECOND:.1f} s ahead of the platform's clock, more than"
+            f" ticks.max_ahead_seconds = {max_ahead_ns / SECOND:g}"
+        )
+
+
 def _check_time(name: str, value: int) -> None:
     if not EARLIEST_NS <= value < LATEST_NS:
-        raise InvalidRequest(f"the {name} {value} is no time in nanoseconds since 1970, UTC")
+        raise InvalidRequest(f"the {name} {value} is not a time in nanoseconds since 1970, UTC")

@@ -11,14 +11,14 @@ log = get_logger()
 
 
 class Gateways:
-    """Starts `gateways` in order and stops them the other way round; one that cannot start stops the others."""
+    """Starts `gateways` in order and stops them in reverse; if one fails to start, the others are stopped."""
 
     def __init__(self, gateways: Sequence[Gateway]) -> None:
         self._gateways = gateways
         self._is_ready = False
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises what a gateway's start raises."""
+        """Serve until `stop` is set. Raises what a gateway's start raises."""
         started: list[Gateway] = []
         try:
             for gateway in self._gateways:
@@ -33,7 +33,7 @@ class Gateways:
                 await gateway.stop()
 
     def status(self) -> Status:
-        """For the status page; from any thread."""
+        """For the status page; may be called from any thread."""
         return Status(
             "gateways",
             self._is_ready,

@@ -1,4 +1,4 @@
-"""A gRPC service from its compiled description, so that no generated server code is kept."""
+"""A gRPC service built from its compiled descriptor, without generated server code."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-#: By (client streams, server streams).
+#: Keyed by (client streams, server streams).
 _KINDS = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
@@ -20,7 +20,7 @@ def handlers_of(
     service: ServiceDescriptor, behaviours: Mapping[str, Callable[..., Any]], name: str = ""
 ) -> grpc.GenericRpcHandler:
     """Serve `behaviours` (a coroutine function or asynchronous generator by method) under `name`, by default the
-    service's own. A method without one is answered UNIMPLEMENTED. Raises KeyError for one that the service lacks.
+    service's own. A method without one is answered UNIMPLEMENTED. Raises KeyError if the service lacks a method.
     """
     methods = service.methods_by_name
     handlers = {

@@ -1,10 +1,10 @@
-"""Ends the minutes of tickers that fall silent: nobody else says how late it is at where a gateway's ticks come from.
+"""Ends the minutes of tickers that fall silent, because nothing else tracks time at the source of a gateway's ticks.
 
-A bar is final when something newer than it is known. While ticks come as they happen, time goes on from the newest one
-when no further one comes, but no further than to the end of its minute. Ticks of the past say nothing of the time now:
+A bar is final once something newer is known. While ticks arrive as they happen, a ticker's time advances from its
+newest tick, but only to the end of that tick's minute. Ticks from the past say nothing about the current time, so
 their last bar waits for the next tick.
 
-Which minutes are to end stands in a table, so that those of a killed gateway are ended by the next one.
+The minutes still to end are in a table, so that the next gateway ends those of a killed one.
 """
 
 import threading
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bus import topics
 from bus.api import Bus, Record
-from core.errors import BusError
+from candlewright.wire import tick_columns
+from candlewright.wire.errors import BusError
 from core.metrics import REGISTRY, Counter
 from protobuf import records_pb2 as records
-from protobuf import tick_columns
 
 __all__ = ["TABLE", "TickClocks"]
 
@@ -25,34 +25,34 @@ TABLE = "gateway_minutes"
 _KEEP_SECONDS = 86_400.0
 _SECOND = 1_000_000_000
 _MINUTE = 60 * _SECOND
-#: Ticks that are so much older than now, or newer, do not come as they happen.
+#: Ticks that differ more than this from now do not count as arriving as they happen.
 _LIVE_NS = 10 * _SECOND
-#: For ticks that are on their way while a minute ends.
+#: Allowance for ticks in transit while a minute ends.
 _GRACE_NS = 3 * _SECOND
-#: For those that clients could not send before a gateway came back.
+#: Allowance for ticks that clients could not send until a gateway was back.
 _RESTART_GRACE_NS = 30 * _SECOND
 _MAX_TICKERS = 100_000
 CLOCKS = Counter(
-    "candlewright_gateways_minutes_ended_total", "Minutes ended because no tick came after them", registry=REGISTRY
+    "candlewright_gateways_minutes_ended_total", "Minutes ended because no later tick arrived", registry=REGISTRY
 )
 
 
 class TickClocks:
-    """Safe for threads; `tell` is to be called about once a second."""
+    """Thread-safe; call `tell` about once a second."""
 
     def __init__(self, bus: Bus, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._bus = bus
         self._now_ns = now_ns
         self._ends: dict[str, int] = {}
         self._unsaved: dict[str, int] = {}
-        #: None until the table has been read, and empty once what stood there is among `_ends`.
+        #: None until the table has been read; empty once its contents are in `_ends`.
         self._found: dict[str, int] | None = None
         self._found_at = 0
         self._lock = threading.Lock()
         self._saving = threading.Lock()
 
     def published(self, ticks: Iterable[Record]) -> None:
-        """Records that `gateways.records` made for the topic of ticks, once they are on the bus."""
+        """Note records that `gateways.records` made for the topic ticks, once they are on the bus."""
         for record in ticks:
             columns = tick_columns.decode(record.value)
             newest = int(columns.timestamp.max())
@@ -61,11 +61,11 @@ class TickClocks:
         try:
             self._save()
         except BusError:
-            # The ticks are on the bus all the same; `tell` saves.
+            # The ticks are on the bus anyway; `tell` saves.
             return
 
     def tell(self) -> int:
-        """Publish the ends of minutes that are over; how many. Raises BusError."""
+        """Publish the ends of minutes that are over; returns how many. Raises BusError."""
         now = self._now_ns()
         self._find(now)
         self._save()
@@ -80,7 +80,9 @@ class TickClocks:
         with self._lock:
             self._ends = {ticker: end for ticker, end in self._ends.items() if due.get(ticker) != end}
         saved = self._bus.get(TABLE, list(due))
-        over = [ticker for (ticker, end), own in zip(due.items(), saved, strict=True) if own and int(own) <= end]
+        known = {ticker: _end(own) for ticker, own in zip(due, saved, strict=True) if own is not None}
+        # Rows that no gateway wrote are dropped with the expired ones.
+        over = [ticker for ticker, end in known.items() if end is None or end <= due[ticker]]
         self._bus.delete(TABLE, over)
         return len(due)
 
@@ -104,13 +106,19 @@ class TickClocks:
                 raise
 
     def _find(self, now: int) -> None:
-        """What a gateway before this one left, or another one that lives: to say it twice does no harm."""
+        """Minutes left by an earlier gateway or held by another live one: ending a minute twice does no harm."""
         if self._found is None:
-            self._found = {ticker: int(end) for ticker, end in self._bus.items(TABLE).items()}
+            found = {ticker: _end(end) for ticker, end in self._bus.items(TABLE).items()}
+            self._found = {ticker: end for ticker, end in found.items() if end is not None}
             self._found_at = now
         if self._found and now >= self._found_at + _RESTART_GRACE_NS:
             self._note(self._found, is_saved=True)
             self._found = {}
+
+
+def _end(saved: bytes) -> int | None:
+    """None for an invalid time: any program may write to the bus."""
+    return int(saved) if len(saved) < 20 and saved.isdigit() else None
 
 
 def _mark(ticker: str, end: int, number: int) -> Record:

@@ -1,12 +1,15 @@
-"""Ticks that come through gateways are stored in the table of ticks, as those of a request that asks for ticks are.
+"""Has ticks from gateways stored in the table of ticks, like those of a request that asks for ticks.
 
-The pipeline stores the ticks of a ticker while it is told to. Of what requests want the broker tells it; of a ticker
-that no request names, or one that cannot be served, whoever publishes its ticks.
+The pipeline stores the ticks of a ticker while someone declares them wanted. The broker does so for the tickers of
+requests; for a ticker that no request names, or that cannot be served, the publisher of its ticks does.
 """
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from bus import topics
 from bus.api import Bus, Record
@@ -14,15 +17,15 @@ from protobuf import records_pb2 as records
 
 __all__ = ["TickStorage"]
 
-#: Said again in any case.
+#: A declaration is repeated after this time in any case.
 _AGAIN_SECONDS = 60.0
-#: The broker says what requests want from then on, when that changes: it is looked for so often, and said again.
+#: The broker overwrites the declaration when requests change, so check this often, and declare again if it did.
 _LOOK_SECONDS = 1.0
 _MAX_TICKERS = 100_000
 
 
 class _Told(NamedTuple):
-    """`wanted`: what requests wanted when it was looked at last."""
+    """`wanted`: what requests wanted at the last check."""
 
     looked_at: float
     again_at: float
@@ -30,7 +33,7 @@ class _Told(NamedTuple):
 
 
 class TickStorage:
-    """Used by one thread at a time for each ticker; one that is told of twice is told of the same."""
+    """Use each ticker from one thread at a time. A ticker declared twice gets the same declaration."""
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._bus = bus
@@ -38,7 +41,7 @@ class TickStorage:
         self._told: dict[str, _Told] = {}
 
     def want(self, tickers: Iterable[str]) -> None:
-        """To be called before ticks of `tickers` are published. Raises BusError."""
+        """Call before publishing ticks of `tickers`. Raises BusError."""
         now = self._clock()
         asked = {ticker: self._told.get(ticker) for ticker in tickers}
         looked = {ticker: told for ticker, told in asked.items() if not told or told.looked_at <= now - _LOOK_SECONDS}
@@ -49,7 +52,7 @@ class TickStorage:
         for (ticker, told), found in zip(looked.items(), self._bus.get(topics.TABLE_WANTED, list(looked)), strict=True):
             wanted, again_at = found or b"", now + _AGAIN_SECONDS
             if told and wanted != told.wanted:
-                # What the broker says of it may be behind this on its way.
+                # The broker's own declaration may still be in transit, and arrive after this one.
                 again_at = now + _LOOK_SECONDS
             elif told and now < told.again_at:
                 news[ticker] = told._replace(looked_at=now)
@@ -64,8 +67,11 @@ class TickStorage:
 
 
 def _mark(ticker: str, wanted: bytes) -> Record:
-    """What is wanted already, and ticks."""
-    mark = records.TickMark(ticker=ticker, wanted=records.Wanted.FromString(wanted))
+    """What is wanted already, plus ticks."""
+    mark = records.TickMark(ticker=ticker)
+    # Ignore an unreadable row; the broker writes it again when it starts.
+    with suppress(DecodeError):
+        mark.wanted.ParseFromString(wanted)
     mark.wanted.ticks = True
     key = ticker.encode()
     return Record(mark.SerializeToString(), key=key, partition_key=key)

@@ -1,6 +1,5 @@
 """Writing without Spark: what is new or changed, and appends that can be recognised after a crash."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTEr
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.errors import CommitConflict, CommitUnknown
+from candlewright.wire.errors import CommitConflict, CommitUnknown
 from iceberg.filters import one_of
 from iceberg.tables import TableDefinition
 
@@ -36,7 +35,7 @@ def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     """
     if existing.num_rows == 0:
         return RowDifference(incoming, incoming.slice(0, 0))
-    asked, known = _keys(incoming, existing)
+    asked, known = candle_keys(incoming, existing)
     order = np.argsort(known, kind="stable")
     place = np.searchsorted(known, asked, sorter=order)
     counterpart = order[np.minimum(place, len(order) - 1)]
@@ -46,7 +45,7 @@ def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     return RowDifference(incoming.filter(pa.array(~is_known)), ours.filter(pa.array(_is_changed(ours, theirs))))
 
 
-def _keys(one: pa.Table, other: pa.Table) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+def candle_keys(one: pa.Table, other: pa.Table) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
     """Integers that are equal where (ticker, period_seconds, open_time) are; open times are whole seconds."""
     both = pa.concat_tables([table.select(["ticker", "period_seconds", "open_time"]) for table in (one, other)])
     ticker = both["ticker"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
@@ -123,18 +122,3 @@ def written_requests(table: Table, request_ids: Sequence[str]) -> set[str]:
     """Which of these requests have a row in `market.coverage`."""
     found = table.scan(row_filter=one_of("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
     return set(found["request_id"].to_pylist())
-
-
-def drop_old_snapshots(table: Table, *, keep: int, min_age_seconds: float) -> int:
-    """Forget all but the newest `keep` snapshots, never one younger than `min_age_seconds`; returns how many went.
-
-    Their files stay until orphans are removed, so a reader that is under way is not disturbed. Every snapshot that a
-    table remembers makes its next commit slower.
-    """
-    youngest_ms = (time.time() - min_age_seconds) * 1_000
-    current = table.metadata.current_snapshot_id
-    by_age = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)[: -keep or None]
-    old = [s.snapshot_id for s in by_age if s.timestamp_ms < youngest_ms and s.snapshot_id != current]
-    if old:
-        table.maintenance.expire_snapshots().by_ids(old).commit()
-    return len(old)

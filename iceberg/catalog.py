@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
 
 #: Name of the catalog in Spark; the SQL catalogs also write it into each of their rows.
@@ -29,6 +29,11 @@ def warehouse_of(settings: Settings) -> str:
 
 def is_object_store(settings: Settings) -> bool:
     return warehouse_of(settings).startswith(("s3://", "s3a://"))
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether other data directories may use the same catalog."""
+    return settings.iceberg.catalog != "sqlite" or bool(settings.iceberg.uri)
 
 
 def _sqlite_file(settings: Settings) -> Path:

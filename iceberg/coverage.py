@@ -1,15 +1,31 @@
 """What is known of finished requests, read without Spark."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import And
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
-from iceberg.filters import equal
+from iceberg.filters import equal, one_of
 from iceberg.tables import COVERAGE
 
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """`holes`: half-open (start, end) ranges in ns that the venue had no candles for.
+
+    `closed_until`: where candles begin that had not closed; None = nowhere in the range.
+    """
+
+    holes: tuple[tuple[int, int], ...] = ()
+    closed_until: int | None = None
+
+
+#: Requests that ended so know about every candle of their range.
+_DECIDED = ("OK", "NOT_FOUND")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -23,17 +39,23 @@ def read_coverage(settings: Settings) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: (row["start"], row["request_id"]))
 
 
-def read_holes(settings: Settings, request_id: str) -> list[tuple[int, int]]:
-    """Half-open (start, end) ranges in ns that the venue had no candles for, as the request's coverage row says."""
+def read_request(settings: Settings, request_id: str) -> Covered:
+    """What the coverage row of a finished request says; nothing where it has none."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
-    rows = table.scan(row_filter=equal("request_id", request_id), selected_fields=("holes",)).to_arrow()
+    columns = [name for name in ("holes", "closed_until") if name in table.schema().column_names]
+    rows = table.scan(row_filter=equal("request_id", request_id), selected_fields=tuple(columns)).to_arrow().to_pylist()
     # A request that was written twice after a crash has two equal rows.
-    holes = {
-        (_nanoseconds(hole["start"]), _nanoseconds(hole["end"]))
-        for row in rows["holes"].to_pylist()
-        for hole in row or ()
-    }
-    return sorted(holes)
+    holes = {(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for row in rows for hole in row["holes"] or ()}
+    closed = next((row["closed_until"] for row in rows if row.get("closed_until")), None)
+    return Covered(tuple(sorted(holes)), closed and _nanoseconds(closed))
+
+
+def read_holes(settings: Settings, ticker: str, period_seconds: int) -> list[tuple[int, int]]:
+    """Half-open ranges in ns in which requests found that the venue has no candle, in any order."""
+    table = open_catalog(settings).load_table(COVERAGE.identifier)
+    wanted = And(equal("ticker", ticker), equal("period_seconds", period_seconds), one_of("status", _DECIDED))
+    rows = table.scan(row_filter=wanted, selected_fields=("holes",)).to_arrow()["holes"].to_pylist()
+    return list({(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for holes in rows for hole in holes or ()})
 
 
 def _nanoseconds(moment: datetime) -> int:

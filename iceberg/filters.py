@@ -21,6 +21,11 @@ def below(column: str, value: str | int) -> BooleanExpression:
     return _made(_classes.LessThan(column, value))
 
 
+def any_of(filters: Sequence[BooleanExpression]) -> BooleanExpression:
+    """At least one filter is needed."""
+    return filters[0] if len(filters) == 1 else _made(_classes.Or(*filters))
+
+
 def one_of(column: str, values: Sequence[str]) -> BooleanExpression:
     return _made(_classes.In(column, values))
 

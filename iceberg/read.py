@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import at_least, below, equal, one_of
-from iceberg.tables import GAPS, OHLC, TICKS
+from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
@@ -46,7 +46,7 @@ def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limi
 def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, limit: int) -> pa.Table:
     """Trades of these tickers of `market.ticks` with ts_ns >= start_ns, at most `limit` of them, in no order."""
     table = open_catalog(settings).load_table(TICKS.identifier)
-    wanted = And(at_least("ts", _iso(start_ns // _MICRO)), at_least("ts_ns", start_ns))
+    wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns))
     return _collect_of(table, tickers, wanted, TICKS.arrow_schema, limit)
 
 
@@ -58,7 +58,7 @@ def read_past_bars(
     `period_seconds` = 0: of every period.
     """
     table = open_catalog(settings).load_table(OHLC.identifier)
-    wanted: BooleanExpression = at_least("open_time", _iso(-(-start_ns // _MICRO)))
+    wanted: BooleanExpression = at_least("open_time", iso(-(-start_ns // _MICRO)))
     if period_seconds:
         wanted = And(equal("period_seconds", period_seconds), wanted)
     return _collect_of(table, tickers, wanted, OHLC.arrow_schema, limit)
@@ -101,8 +101,8 @@ def _long(bound: bytes) -> int:
 def _ticks_filter(ticker: str, start_ns: int, end_ns: int) -> BooleanExpression:
     return And(
         equal("ticker", ticker),
-        at_least("ts", _iso(start_ns // _MICRO)),
-        below("ts", _iso(-(-end_ns // _MICRO))),
+        at_least("ts", iso(start_ns // _MICRO)),
+        below("ts", iso(-(-end_ns // _MICRO))),
         at_least("ts_ns", start_ns),
         below("ts_ns", end_ns),
     )
@@ -116,6 +116,32 @@ def read_gaps(settings: Settings, ticker: str) -> pa.Table:
     return found.take(pc.sort_indices(found, sort_keys=keys))
 
 
+def stored_tickers(settings: Settings) -> list[str]:
+    """Tickers that history was asked for, or whose streams had gaps: a short list, not of everything that is stored."""
+    catalog = open_catalog(settings)
+    found = {
+        ticker
+        for each in (COVERAGE, GAPS)
+        for ticker in catalog.load_table(each.identifier)
+        .scan(selected_fields=("ticker",))
+        .to_arrow()["ticker"]
+        .to_pylist()
+    }
+    return sorted(found)
+
+
+def is_stored(settings: Settings, ticker: str) -> bool:
+    """Whether a table has a trade or a candle of it."""
+    catalog = open_catalog(settings)
+    return any(
+        catalog.load_table(each.identifier)
+        .scan(row_filter=equal("ticker", ticker), selected_fields=("ticker",), limit=1)
+        .to_arrow()
+        .num_rows
+        for each in (OHLC, TICKS)
+    )
+
+
 def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> pa.Table:
     """All columns of the candles in the range, ordered by open_time."""
     found = _collect(table, range_filter(ticker, period_seconds, start_ns, end_ns), OHLC.arrow_schema)
@@ -124,7 +150,7 @@ def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, en
 
 def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
     """All columns of the bars of any period of these tickers that open in the range, in no order."""
-    wanted = And(at_least("open_time", _iso(start_ns // _MICRO)), below("open_time", _iso(-(-end_ns // _MICRO))))
+    wanted = And(at_least("open_time", iso(start_ns // _MICRO)), below("open_time", iso(-(-end_ns // _MICRO))))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
     return _collect(table, wanted, OHLC.arrow_schema)
@@ -132,7 +158,7 @@ def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int
 
 def scan_trade_ids(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
     """`ticker` and `trade_id` of the trades of these tickers with start_ns <= ts_ns < end_ns, in no order."""
-    wanted = And(at_least("ts", _iso(start_ns // _MICRO)), at_least("ts_ns", start_ns), below("ts_ns", end_ns))
+    wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns), below("ts_ns", end_ns))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
     return table.scan(row_filter=wanted, selected_fields=("ticker", "trade_id")).to_arrow()
@@ -142,8 +168,8 @@ def range_filter(ticker: str, period_seconds: int, start_ns: int, end_ns: int) -
     return And(
         equal("ticker", ticker),
         equal("period_seconds", period_seconds),
-        at_least("open_time", _iso(-(-start_ns // _MICRO))),
-        below("open_time", _iso(-(-end_ns // _MICRO))),
+        at_least("open_time", iso(-(-start_ns // _MICRO))),
+        below("open_time", iso(-(-end_ns // _MICRO))),
     )
 
 
@@ -152,7 +178,7 @@ def _collect(table: Table, wanted: BooleanExpression, schema: pa.Schema) -> pa.T
     return found.select(schema.names).cast(schema)
 
 
-def _iso(microseconds: int) -> str:
+def iso(microseconds: int) -> str:
     return f"{np.datetime64(microseconds, 'us')}+00:00"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -93,7 +93,7 @@ _TIME = TimestamptzType()
 _TEXT = StringType()
 _NUMBER = DoubleType()
 
-_OHLC_SCHEMA = _schema(
+_CANDLE: tuple[tuple[str, IcebergType], ...] = (
     ("ticker", _TEXT),
     ("period_seconds", IntegerType()),
     ("open_time", _TIME),
@@ -106,14 +106,24 @@ _OHLC_SCHEMA = _schema(
     ("trade_count", LongType()),
     ("source", _TEXT),
     ("complete", BooleanType()),
-    ("updated_at", _TIME),
 )
+_OHLC_SCHEMA = _schema(*_CANDLE, ("updated_at", _TIME))
 #: Unique by (ticker, period_seconds, open_time); `source` is exchange, ticks or derived.
 OHLC = TableDefinition(
     "ohlc",
     _OHLC_SCHEMA,
     PartitionSpec(_buckets(_OHLC_SCHEMA, "ticker")),
     _order(_OHLC_SCHEMA, "ticker", "period_seconds", "open_time"),
+)
+
+_REVISIONS_SCHEMA = _schema(*_CANDLE, ("revision", IntegerType()), ("known_at", _TIME))
+#: Append-only, unique by (ticker, period_seconds, open_time, revision): every bar as it was first known, and every
+#: correction of it, with the time of its publication.
+OHLC_REVISIONS = TableDefinition(
+    "ohlc_revisions",
+    _REVISIONS_SCHEMA,
+    PartitionSpec(_buckets(_REVISIONS_SCHEMA, "ticker")),
+    _order(_REVISIONS_SCHEMA, "ticker", "period_seconds", "open_time", "revision"),
 )
 
 _TICKS_SCHEMA = _schema(
@@ -173,17 +183,21 @@ _COVERAGE_SCHEMA = _schema(
     ("got", LongType()),
     ("holes", ListType(104, _HOLE, element_required=False)),
     ("status", _TEXT),
+    ("closed_until", _TIME),
 )
-#: One row a finished request; holes are half-open.
+#: One row a finished request; holes are half-open. `closed_until`: where the range reached past what had closed.
 COVERAGE = TableDefinition(
     "coverage", _COVERAGE_SCHEMA, PartitionSpec(), _order(_COVERAGE_SCHEMA, "ticker", "period_seconds", "start")
 )
 
-TABLES: tuple[TableDefinition, ...] = (OHLC, TICKS, TRIGGER_EVENTS, GAPS, COVERAGE)
+TABLES: tuple[TableDefinition, ...] = (OHLC, OHLC_REVISIONS, TICKS, TRIGGER_EVENTS, GAPS, COVERAGE)
 
 
 def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TABLES, *, attempts: int = 10) -> None:
-    """Make what is missing. Safe to call from several processes at once, whoever comes first."""
+    """Make what is missing, columns of tables that an earlier release made included.
+
+    Safe to call from several processes at once, whoever comes first.
+    """
     with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
         catalog.create_namespace(NAMESPACE)
     for definition in definitions:
@@ -192,9 +206,10 @@ def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TAB
 
 def _create_table(catalog: Catalog, definition: TableDefinition, attempts: int) -> None:
     for attempt in range(1, attempts + 1):
-        if catalog.table_exists(definition.identifier):
-            return
         try:
+            if catalog.table_exists(definition.identifier):
+                _add_columns(catalog, definition)
+                return
             catalog.create_table(
                 definition.identifier,
                 definition.schema,
@@ -205,7 +220,17 @@ def _create_table(catalog: Catalog, definition: TableDefinition, attempts: int) 
             return
         except TableAlreadyExistsError:
             return
-        except OperationalError:
+        except (OperationalError, CommitFailedException):
             if attempt == attempts:
                 raise
             time.sleep(0.1 * attempt)
+
+
+def _add_columns(catalog: Catalog, definition: TableDefinition) -> None:
+    table = catalog.load_table(definition.identifier)
+    known = {field.name for field in table.schema().fields}
+    missing = [field for field in definition.schema.fields if field.name not in known]
+    if missing:
+        with table.update_schema() as update:
+            for field in missing:
+                update.add_column(field.name, field.field_type)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from bus import Bus
 from bus.connect import connect
-from core.errors import CandlewrightError
+from bus.origin import settle_origin
+from candlewright.wire.errors import CandlewrightError
+from core.background import exit_on_failure
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import Settings, load_settings
@@ -31,8 +33,11 @@ async def serve(settings: Settings, bus: Bus) -> None:
 def main() -> int:
     settings = load_settings()
     configure_logging("ingestor", settings.log.level)
+    exit_on_failure()
     bus = connect(settings.bus)
     try:
+        if settings.origin is not None:
+            settle_origin(bus, settings.origin)
         asyncio.run(serve(settings, bus))
     except CandlewrightError as error:
         get_logger().error("ingestor_failed", error=str(error))

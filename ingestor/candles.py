@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import BadReply
+from candlewright.wire.errors import BadReply
 
 Times = NDArray[np.int64]
 Doubles = NDArray[np.float64]

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import zmq
 import zmq.asyncio
 from google.protobuf.message import Message
 from zmq.utils.monitor import recv_monitor_message
 
+from candlewright.wire import frames
+from core.background import start_task
 from ingestor import metrics
-from protobuf import frames
 
 #: Frames that wait for a broker that is away; when there are more the newest are dropped and counted.
 MAX_UNSENT = 10_000
@@ -36,11 +37,11 @@ class Connection:
         self._on_lost = on_lost
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._socket.connect(address)
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
+        self._tasks = [start_task(self._read, "broker frames"), start_task(self._watch, "broker connection")]
 
     def send(self, message: Message) -> None:
         """In order; dropped and counted when too many wait already."""
-        future = asyncio.ensure_future(self._socket.send_multipart(frames.encode(message), flags=zmq.NOBLOCK))
+        future = cast("asyncio.Future[Any]", self._socket.send_multipart(frames.encode(message), flags=zmq.NOBLOCK))
         future.add_done_callback(_count_unsent)
 
     def close(self, linger_milliseconds: int = 1_000) -> None:

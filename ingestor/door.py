@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from core.errors import BadFrame, InvalidRequest
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BadFrame, InvalidRequest
+from candlewright.wire.ticker import Ticker
 from core.failures import Failure, FailureCode
 from ingestor.events import Dispatched, DispatchRefused, Job, Kind
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
-from venues.ticker import Ticker
 
 _KINDS = {
     ing.DataRequest.HISTORICAL_OHLC: Kind.HISTORICAL,

@@ -5,18 +5,19 @@ from collections.abc import Callable, Mapping
 from google.protobuf.message import Message
 
 from bus import Bus
+from candlewright.wire import candlewright_pb2 as cw
 from ingestor.candles import Candles
-from ingestor.client import VenueClient
 from ingestor.events import Job, Kind
-from ingestor.history import HistoryFetch, HistoryJob, HistorySummary
-from ingestor.pages import source_of
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import source_of
+from ingestor.exchange.snapshot import fetch_snapshot
+from ingestor.history.fetch import HistoryFetch, HistoryJob, HistorySummary
+from ingestor.history.publisher import PagePublisher
+from ingestor.history.quiet import QuietBook
+from ingestor.history.trade_candles import older_candles_of
 from ingestor.progress import Progress
-from ingestor.publisher import PagePublisher
 from ingestor.realtime.service import RealtimeService
-from ingestor.snapshot import fetch_snapshot
 from ingestor.threads import BusThreads
-from ingestor.trade_candles import older_candles_of
-from protobuf import candlewright_pb2 as cw
 
 
 class JobRunner:
@@ -35,6 +36,7 @@ class JobRunner:
         self._clients = clients
         self._patience = patience
         self._realtime = realtime
+        self._quiet = QuietBook(bus, threads)
 
     async def run(self, job: Job, progress: Progress, on_published: Callable[[int], None]) -> tuple[Message, ...]:
         """The messages that go to the broker before WorkComplete.
@@ -71,7 +73,9 @@ class JobRunner:
             await publisher.add(candles, source)
 
         wanted = HistoryJob(job.symbol, job.period_seconds, job.start, job.end, job.limit)
-        fetch = HistoryFetch(client, source_of(client), wanted, progress, emit, older_candles_of(client))
+        fetch = HistoryFetch(
+            client, source_of(client), wanted, progress, emit, older_candles_of(client), self._quiet, job.ticker
+        )
         try:
             summary = await fetch.run()
             partition, spans = await publisher.finish()
@@ -93,4 +97,5 @@ def history_end(job_id: str, summary: HistorySummary, partition: int, spans: lis
         first_open_time=summary.first_open,
         last_open_time=summary.last_open,
         reason=summary.reason,
+        closed_until=summary.closed_until,
     )

@@ -23,6 +23,12 @@ UNCLOSED_ROWS = Counter(
 LATE_ROWS = Counter(
     f"{_PREFIX}_late_rows_total", "Candles that changed in the seconds after their close", ["venue"], registry=REGISTRY
 )
+QUIET_SEARCHES = Counter(
+    f"{_PREFIX}_quiet_searches_total",
+    "Looks for a market's next candle after an empty page",
+    ["result"],
+    registry=REGISTRY,
+)
 CANDLES = Counter(f"{_PREFIX}_candles_total", "Candles published", ["venue"], registry=REGISTRY)
 JOBS = Counter(f"{_PREFIX}_jobs_total", "Jobs ended, by outcome", ["outcome"], registry=REGISTRY)
 REJECTS = Counter(f"{_PREFIX}_rejects_total", "Dispatches not taken", registry=REGISTRY)
@@ -36,6 +42,9 @@ BUDGET_WAIT = Histogram(
     f"{_PREFIX}_budget_wait_seconds", "Time that calls waited for the shared budget", ["venue"], registry=REGISTRY
 )
 CLOCK_SKEW = Gauge(f"{_PREFIX}_clock_skew_seconds", "The exchange's clock minus ours", ["venue"], registry=REGISTRY)
+CLOCK_JUMPS = Counter(
+    f"{_PREFIX}_clock_jumps_total", "Looks at an exchange's clock that had to be repeated", ["venue"], registry=REGISTRY
+)
 RUNNING = Gauge(f"{_PREFIX}_running_jobs", "Jobs running now", registry=REGISTRY)
 MARKET_LOAD_FAILURES = Counter(
     f"{_PREFIX}_market_load_failures_total",

@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from core.background import awaited_task
+
 
 class Progress:
     """`expect` is called before every wait; heartbeats stop when the wait takes longer than was said."""
@@ -24,7 +26,7 @@ class Progress:
     @asynccontextmanager
     async def turn(self, gate: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
         """Inside `gate`, however long that takes: a queue that moves is a sign of life."""
-        waiter = asyncio.ensure_future(gate.acquire())
+        waiter = awaited_task(gate.acquire())
         try:
             while not waiter.done():
                 self.expect(TURN_SECONDS + SLACK_SECONDS)

@@ -9,17 +9,18 @@ import zmq
 import zmq.asyncio
 
 from bus import Bus
-from core.errors import BadFrame, CandlewrightError, ConfigurationError, LeaseLost
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BadFrame, CandlewrightError, ConfigurationError, LeaseLost
+from candlewright.wire.ticker import ccxt_id
+from core.background import awaited_task, start_task
 from core.failures import Failure, FailureCode
 from core.http import Status
 from core.log import get_logger
 from core.settings import Settings
-from ingestor import exchange, metrics
-from ingestor.budget import Budget
-from ingestor.client import VenueClient
+from ingestor import metrics
 from ingestor.connection import Connection
 from ingestor.door import dispatch_of, message_of
-from ingestor.errors import failure_of
 from ingestor.events import (
     CancelAsked,
     Command,
@@ -49,16 +50,17 @@ from ingestor.events import (
     VenueBlocked,
     VenueReady,
 )
+from ingestor.exchange import stock as exchange
+from ingestor.exchange.budget import Budget
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.errors import failure_of
+from ingestor.exchange.venue_keeper import VenueKeeper
 from ingestor.jobs import JobRunner
 from ingestor.progress import Progress
 from ingestor.realtime.service import RealtimeService
 from ingestor.settings import IngestorConfig
 from ingestor.state import IngestorState, SlotPlan
 from ingestor.threads import BusThreads
-from ingestor.venue_keeper import VenueKeeper
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
-from venues.ticker import ccxt_id
 
 log = get_logger()
 
@@ -135,10 +137,10 @@ class IngestorServer:
     # ---- the loop
 
     async def run(self) -> None:
-        keepers = [asyncio.create_task(keeper.run()) for keeper in self._keepers.values()]
-        ticker = asyncio.create_task(self._tick())
+        keepers = [awaited_task(keeper.run()) for keeper in self._keepers.values()]
+        ticker = awaited_task(self._tick())
         self._apply(Started(time.monotonic()))
-        watched = asyncio.create_task(self._is_over.wait())
+        watched = awaited_task(self._is_over.wait())
         try:
             # A keeper or the ticker never ends by itself: when one does, its error is this process's end.
             done, _ = await asyncio.wait({watched, ticker, *keepers}, return_when=asyncio.FIRST_COMPLETED)
@@ -238,7 +240,7 @@ class IngestorServer:
                 if number in self._connections:
                     self._connections[number].send(message)
             case StartJob(job):
-                task = self._tasks[job.job_id] = asyncio.create_task(self._run_job(job))
+                task = self._tasks[job.job_id] = start_task(lambda: self._run_job(job), "job")
                 task.add_done_callback(lambda _: self._task_ended(job.job_id))
             case StopJob(job_id):
                 self._tasks[job_id].cancel()
@@ -297,6 +299,7 @@ class IngestorServer:
             "broker_heard_seconds_ago": round(now - self._state.heard_at, 1),
             "slots_offered": self._state.offered(),
             "running_jobs": {job_id: job.ticker for job_id, job in self._state.running.items()},
+            "last_frame_seconds_ago": {ticker: round(age, 1) for ticker, age in self._realtime.ages().items()},
             "venues": {venue: len(client.markets) for venue, client in self._clients.items()},
             "rate_limited_seconds": {
                 venue: round(seconds, 1) for venue, seconds in self._state.blocked_venues(now).items()

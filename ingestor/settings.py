@@ -24,6 +24,8 @@ class IngestorConfig:
     budget_share: float
     rate_limit: bool
     bar_check_share: float = 0.0
+    max_ahead_ns: int = 5_000_000_000
+    silence_floor: float = 2.0
     patience: float = 60.0
     grace: float = 5.0
     venue_keep: float = 900.0
@@ -45,6 +47,8 @@ class IngestorConfig:
             budget_share=own.budget_share,
             rate_limit=own.rate_limit,
             bar_check_share=own.bar_check_share,
+            max_ahead_ns=settings.ticks.max_ahead_ns,
+            silence_floor=own.silence_floor_seconds,
         )
 
 

@@ -4,6 +4,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure, FailureCode
 from ingestor.events import (
     CancelAsked,
@@ -38,8 +40,6 @@ from ingestor.events import (
     VenueBlocked,
     VenueReady,
 )
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 
 #: Stops of jobs that are not here (yet) are remembered: the newest this many, for so long.
 MAX_RECENT = 1_000

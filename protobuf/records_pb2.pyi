@@ -1,5 +1,5 @@
-from protobuf import candlewright_pb2 as _candlewright_pb2
-from protobuf import ingestor_pb2 as _ingestor_pb2
+from candlewright.wire import candlewright_pb2 as _candlewright_pb2
+from candlewright.wire import ingestor_pb2 as _ingestor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -9,20 +9,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("historical", "data", "control", "accepted_at", "deadline", "owner")
+    __slots__ = ("historical", "data", "control", "accepted_at", "deadline", "owner", "refresh", "sender", "connection")
     HISTORICAL_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
     historical: _ingestor_pb2.SubmitHistoricalRequest
     data: _ingestor_pb2.DataRequest
     control: _ingestor_pb2.IngestorControl
     accepted_at: int
     deadline: int
     owner: str
-    def __init__(self, historical: _Optional[_Union[_ingestor_pb2.SubmitHistoricalRequest, _Mapping]] = ..., data: _Optional[_Union[_ingestor_pb2.DataRequest, _Mapping]] = ..., control: _Optional[_Union[_ingestor_pb2.IngestorControl, _Mapping]] = ..., accepted_at: _Optional[int] = ..., deadline: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    refresh: bool
+    sender: str
+    connection: str
+    def __init__(self, historical: _Optional[_Union[_ingestor_pb2.SubmitHistoricalRequest, _Mapping]] = ..., data: _Optional[_Union[_ingestor_pb2.DataRequest, _Mapping]] = ..., control: _Optional[_Union[_ingestor_pb2.IngestorControl, _Mapping]] = ..., accepted_at: _Optional[int] = ..., deadline: _Optional[int] = ..., owner: _Optional[str] = ..., refresh: bool = ..., sender: _Optional[str] = ..., connection: _Optional[str] = ...) -> None: ...
 
 class HistoryPage(_message.Message):
     __slots__ = ("request_id", "job_id", "ticker", "period_seconds", "source", "open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count")
@@ -54,6 +60,12 @@ class HistoryPage(_message.Message):
     trade_count: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, request_id: _Optional[str] = ..., job_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., source: _Optional[str] = ..., open_time: _Optional[_Iterable[int]] = ..., open: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., low: _Optional[_Iterable[float]] = ..., close: _Optional[_Iterable[float]] = ..., volume: _Optional[_Iterable[float]] = ..., quote_volume: _Optional[_Iterable[float]] = ..., trade_count: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class QuietRanges(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ...) -> None: ...
+
 class HistoryOutcome(_message.Message):
     __slots__ = ("piece", "request")
     PIECE_FIELD_NUMBER: _ClassVar[int]
@@ -63,7 +75,7 @@ class HistoryOutcome(_message.Message):
     def __init__(self, piece: _Optional[_Union[PieceDone, _Mapping]] = ..., request: _Optional[_Union[RequestDone, _Mapping]] = ...) -> None: ...
 
 class PieceDone(_message.Message):
-    __slots__ = ("request_id", "piece", "job_id", "ticker", "period_seconds", "start_time", "end_time", "partition", "spans", "rows", "expected", "holes", "reason")
+    __slots__ = ("request_id", "piece", "job_id", "ticker", "period_seconds", "start_time", "end_time", "partition", "spans", "rows", "expected", "holes", "reason", "is_proven")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +89,7 @@ class PieceDone(_message.Message):
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     HOLES_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    IS_PROVEN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     piece: int
     job_id: str
@@ -90,10 +103,49 @@ class PieceDone(_message.Message):
     expected: int
     holes: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
     reason: str
-    def __init__(self, request_id: _Optional[str] = ..., piece: _Optional[int] = ..., job_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., partition: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[_candlewright_pb2.Span, _Mapping]]] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
+    is_proven: bool
+    def __init__(self, request_id: _Optional[str] = ..., piece: _Optional[int] = ..., job_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., partition: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[_candlewright_pb2.Span, _Mapping]]] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., reason: _Optional[str] = ..., is_proven: bool = ...) -> None: ...
+
+class ProofQuestion(_message.Message):
+    __slots__ = ("request_id", "ticker", "period_seconds", "ranges", "limit", "deadline")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TICKER_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    ticker: str
+    period_seconds: int
+    ranges: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
+    limit: int
+    deadline: int
+    def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., limit: _Optional[int] = ..., deadline: _Optional[int] = ...) -> None: ...
+
+class Proof(_message.Message):
+    __slots__ = ("request_id", "ranges")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    ranges: _containers.RepeatedCompositeFieldContainer[ProvenRange]
+    def __init__(self, request_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ProvenRange, _Mapping]]] = ...) -> None: ...
+
+class ProvenRange(_message.Message):
+    __slots__ = ("start_time", "end_time", "rows", "expected", "holes")
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    HOLES_FIELD_NUMBER: _ClassVar[int]
+    start_time: int
+    end_time: int
+    rows: int
+    expected: int
+    holes: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
+    def __init__(self, start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ...) -> None: ...
 
 class RequestDone(_message.Message):
-    __slots__ = ("request_id", "ticker", "period_seconds", "start_time", "end_time", "status", "error_message", "rows", "expected", "holes", "client_id")
+    __slots__ = ("request_id", "ticker", "period_seconds", "start_time", "end_time", "status", "error_message", "rows", "expected", "holes", "client_id", "closed_until")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TICKER_FIELD_NUMBER: _ClassVar[int]
     PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +157,7 @@ class RequestDone(_message.Message):
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     HOLES_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     ticker: str
     period_seconds: int
@@ -116,10 +169,11 @@ class RequestDone(_message.Message):
     expected: int
     holes: _containers.RepeatedCompositeFieldContainer[_candlewright_pb2.TimeRange]
     client_id: str
-    def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., status: _Optional[_Union[_ingestor_pb2.HistoryReadyNotification.NotificationStatus, str]] = ..., error_message: _Optional[str] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
+    closed_until: int
+    def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., status: _Optional[_Union[_ingestor_pb2.HistoryReadyNotification.NotificationStatus, str]] = ..., error_message: _Optional[str] = ..., rows: _Optional[int] = ..., expected: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[_candlewright_pb2.TimeRange, _Mapping]]] = ..., client_id: _Optional[str] = ..., closed_until: _Optional[int] = ...) -> None: ...
 
 class TickMark(_message.Message):
-    __slots__ = ("ticker", "wanted", "covered", "clock", "gap", "seed", "after_sequence")
+    __slots__ = ("ticker", "wanted", "covered", "clock", "gap", "seed", "after_sequence", "exchange_ahead")
     TICKER_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     COVERED_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +181,7 @@ class TickMark(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_AHEAD_FIELD_NUMBER: _ClassVar[int]
     ticker: str
     wanted: Wanted
     covered: Covered
@@ -134,7 +189,8 @@ class TickMark(_message.Message):
     gap: Gap
     seed: Seed
     after_sequence: int
-    def __init__(self, ticker: _Optional[str] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., covered: _Optional[_Union[Covered, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., seed: _Optional[_Union[Seed, _Mapping]] = ..., after_sequence: _Optional[int] = ...) -> None: ...
+    exchange_ahead: int
+    def __init__(self, ticker: _Optional[str] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., covered: _Optional[_Union[Covered, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., seed: _Optional[_Union[Seed, _Mapping]] = ..., after_sequence: _Optional[int] = ..., exchange_ahead: _Optional[int] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("ticks", "period_seconds")
@@ -277,6 +333,24 @@ class TriggerEntry(_message.Message):
     bar_seconds: int
     def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., bar_seconds: _Optional[int] = ...) -> None: ...
 
+class TriggerCosts(_message.Message):
+    __slots__ = ("costs",)
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    costs: _containers.RepeatedCompositeFieldContainer[TriggerCost]
+    def __init__(self, costs: _Optional[_Iterable[_Union[TriggerCost, _Mapping]]] = ...) -> None: ...
+
+class TriggerCost(_message.Message):
+    __slots__ = ("trigger_id", "partitions", "state_bytes", "steps")
+    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    trigger_id: str
+    partitions: int
+    state_bytes: int
+    steps: int
+    def __init__(self, trigger_id: _Optional[str] = ..., partitions: _Optional[int] = ..., state_bytes: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+
 class NumaflowChunk(_message.Message):
     __slots__ = ("number", "results")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -284,3 +358,35 @@ class NumaflowChunk(_message.Message):
     number: int
     results: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, number: _Optional[int] = ..., results: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ServedVenues(_message.Message):
+    __slots__ = ("historical", "realtime")
+    HISTORICAL_FIELD_NUMBER: _ClassVar[int]
+    REALTIME_FIELD_NUMBER: _ClassVar[int]
+    historical: _containers.RepeatedScalarFieldContainer[str]
+    realtime: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, historical: _Optional[_Iterable[str]] = ..., realtime: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("part", "topic", "partition", "offset", "reason", "at", "record", "key", "record_bytes", "number")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    at: int
+    record: bytes
+    key: bytes
+    record_bytes: int
+    number: int
+    def __init__(self, part: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., reason: _Optional[str] = ..., at: _Optional[int] = ..., record: _Optional[bytes] = ..., key: _Optional[bytes] = ..., record_bytes: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...

@@ -1,17 +1,17 @@
-"""Frames of the UDF protocol: the length as an unsigned varint, then so many bytes of a Request or a Response."""
+"""Frames of the UDF protocol: the length as an unsigned varint, then that many bytes of a Request or a Response."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from core.errors import BadFrame, SizeLimitExceeded
+from candlewright.wire.errors import BadFrame, SizeLimitExceeded
 
 __all__ = ["MAX_FRAME_BYTES", "FrameReader", "encode"]
 
 MAX_FRAME_BYTES = 64 << 20
 _READ_BYTES = 64 << 10
-#: A length of 64 bits has at most ten bytes.
+#: A 64-bit varint has at most ten bytes.
 _MAX_LENGTH_BYTES = 10
 
 M = TypeVar("M", bound=Message)
@@ -29,8 +29,8 @@ def encode(message: Message) -> bytes:
 
 
 class FrameReader(Generic[M]):
-    """Messages of one kind from a stream of bytes. `read`: up to so many bytes, as soon as there are any; none at the
-    end. Nothing is kept room for before a frame's length is known to be allowed.
+    """Messages of one kind from a byte stream. `read` returns up to the given number of bytes, as soon as any arrive,
+    and none at the end. No memory is allocated for a frame before its length is known to be allowed.
     """
 
     def __init__(self, read: Callable[[int], bytes], kind: type[M], limit: int = MAX_FRAME_BYTES) -> None:
@@ -41,10 +41,10 @@ class FrameReader(Generic[M]):
         self._at = 0
 
     def next(self) -> M | None:
-        """The next message; None where the input ends between two frames.
+        """The next message; None if the input ends between two frames.
 
-        Raises SizeLimitExceeded for a length past the limit, BadFrame for an end inside a frame and for bytes that are
-        no message.
+        Raises SizeLimitExceeded for a length beyond the limit, BadFrame if the input ends inside a frame or the bytes
+        are not a message.
         """
         length = self._length()
         if length is None:
@@ -55,7 +55,7 @@ class FrameReader(Generic[M]):
         try:
             return self._kind.FromString(body)
         except DecodeError as error:
-            raise BadFrame("UNDECODABLE", f"{length} bytes that are no {self._kind.__name__}") from error
+            raise BadFrame("UNDECODABLE", f"{length} bytes that are not a valid {self._kind.__name__}") from error
 
     def _length(self) -> int | None:
         value = shift = 0

@@ -1,7 +1,7 @@
-"""Columns of values as the `values` entries of a serialised ResultRow, without a message object for each.
+"""Columns of values as the `values` entries of a serialised ResultRow, without a message object per value.
 
-A cell is one entry as it stands on the wire: the field's tag, a length, a serialised FieldValue. Rows are cells one
-after another. Numbers whose varints have the same widths are rows of one matrix of bytes.
+A cell is one entry in wire format: the field's tag, a length, a serialised FieldValue. A row is a sequence of cells.
+Numbers whose varints have the same widths are rows of one byte matrix.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _STRING, _INT, _DOUBLE, _BOOL, _BYTES, _TIME = range(1, 7)
 _CELL = 0x0A
 #: A FieldValue with no member set.
 NULL = bytes((_CELL, 0))
-#: From the numbers of rows of one width and that width to what stands before their varints.
+#: Maps rows of one width, and that width, to the bytes ahead of their varints.
 _Heads = Callable[[NDArray[np.int64], int], NDArray[np.uint8]]
 _LIMITS = np.array([1 << 7 * width for width in range(1, 10)], np.uint64)
 
@@ -32,7 +32,7 @@ def integers(values: NDArray[np.int64]) -> list[bytes]:
 
 
 def times(values: NDArray[np.int64]) -> list[bytes]:
-    """Times before 1970 do not fit the unsigned member, and are put into that of integers."""
+    """Times before 1970 do not fit the unsigned member, and go in the integer member."""
     return _whole(values, np.where(values < 0, _INT << 3, _TIME << 3).astype(np.uint8))
 
 
@@ -58,7 +58,7 @@ def bare(cell: bytes) -> bytes:
 
 
 def varints(values: NDArray[np.int64], head: bytes = b"") -> list[bytes]:
-    """Each as a varint behind `head`; negative ones as 64 bits."""
+    """Each as a varint after `head`; negative ones as 64 bits."""
     prefix = np.broadcast_to(np.frombuffer(head, np.uint8), (len(values), len(head)))
     return _by_width(values, lambda rows, width: prefix[rows])
 
@@ -92,7 +92,7 @@ def _by_width(values: NDArray[np.int64], heads: _Heads) -> list[bytes]:
 
 
 def _split(rows: NDArray[np.uint8]) -> list[bytes]:
-    """Each row of the matrix."""
+    """The rows of the matrix."""
     found: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
     return found
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import zmq
 
 from bus.connect import connect
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
+from core.background import exit_on_failure
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
-from relay.pages import read_from_iceberg
+from relay.requests.pages import read_from_iceberg
 from relay.server import Relay
 from relay.settings import RelayConfig
 
@@ -29,6 +30,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     configure_logging("relay", settings.log.level)
+    exit_on_failure()
     try:
         relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings))
     except ConfigurationError as error:

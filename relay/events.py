@@ -4,13 +4,13 @@ An event that carries the time has it in nanoseconds of the wall clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from google.protobuf.message import Message
 
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import topics
 
@@ -19,12 +19,13 @@ from relay import topics
 class Peer:
     """One client connection. `is_req`: an empty delimiter stood in front of its frames, and it gets one back.
 
-    `name`: of its key; empty with keys off.
+    `name`: of its key; empty with keys off. `address`: where it connects from.
     """
 
     identity: bytes
     is_req: bool
     name: str = ""
+    address: str = field(default="", compare=False)
 
 
 class Kind(Enum):
@@ -106,6 +107,8 @@ class LookedUp:
     request: rec.Request | None
     progress: cw.RequestState | None
     final: ing.HistoryReadyNotification | None
+    #: None while no broker says it.
+    served: rec.ServedVenues | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,11 @@ DROPPED_ANSWERS = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+WAITING_ANSWER_BYTES = Gauge(
+    "candlewright_relay_waiting_answer_bytes",
+    "Bytes of answers that wait for their clients, large ones in the socket included",
+    registry=REGISTRY,
+)
 BUS_FAILURES = Counter(
     "candlewright_relay_bus_failures_total", "Calls of the bus that failed", ["where"], registry=REGISTRY
 )

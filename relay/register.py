@@ -8,16 +8,16 @@ from google.protobuf.message import DecodeError, Message
 
 from bus import topics as bus_topics
 from bus.api import Bus, Record, StoredRecord
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.frames import type_id_of
 from protobuf import records_pb2 as rec
-from protobuf.frames import type_id_of
 from relay import metrics
+from relay.doors.ownership import may_publish
 from relay.events import Enqueue, Enqueued, LookedUp, LookUp, PublishControl
-from relay.ownership import may_publish
 from relay.settings import RelayConfig
 from relay.state import client_of
-from relay.venue_book import ALL_VENUES
+from relay.venues.venue_book import ALL_VENUES
 
 FINAL_TYPE = bytes((type_id_of(ing.HistoryReadyNotification),))
 #: A realtime job runs until it is cancelled, and its id must be known then.
@@ -128,11 +128,12 @@ class Register:
         self._bus.publish(bus_topics.REQUESTS, [Record(command.record.SerializeToString(), key=key)])
 
     def look_up(self, commands: Sequence[LookUp]) -> list[LookedUp]:
-        """Three calls for any number of requests."""
+        """Four calls for any number of requests."""
         ids = [command.request_id for command in commands]
         requests = self._bus.recall(bus_topics.REGISTRY_REQUESTS, ids)
         finals = self._bus.recall(bus_topics.REGISTRY_FINALS, ids)
         states = self._bus.get(bus_topics.TABLE_REQUEST_STATES, ids)
+        served = self.served()
         return [
             LookedUp(
                 command.purpose,
@@ -140,6 +141,7 @@ class Register:
                 _read(rec.Request, request, bus_topics.REGISTRY_REQUESTS),
                 _read(cw.RequestState, progress, bus_topics.TABLE_REQUEST_STATES),
                 _read(ing.HistoryReadyNotification, final, bus_topics.REGISTRY_FINALS),
+                served,
             )
             for command, request, progress, final in zip(commands, requests, states, finals, strict=True)
         ]
@@ -188,6 +190,15 @@ class Register:
         return {
             name: _read(cw.Venue, content, bus_topics.TABLE_VENUES) for name, content in zip(names, found, strict=True)
         }
+
+    def served(self) -> rec.ServedVenues | None:
+        """The venues that ingestors offer slots for; None while no broker says it."""
+        (found,) = self._bus.get(bus_topics.TABLE_SERVED, [bus_topics.SERVED_KEY])
+        return _read(rec.ServedVenues, found, bus_topics.TABLE_SERVED)
+
+    def newest_numbers(self, topics: Sequence[str]) -> list[int]:
+        """Of each numbered public topic; 0 where nothing was published."""
+        return self._bus.last_sequences(topics)
 
     def venues_for(self, wanted: str) -> Mapping[str, cw.Venue]:
         """The record of one venue, or of all when `wanted` is empty."""

@@ -1,16 +1,16 @@
 """The loop of the relay: the requests socket, and the threads around it.
 
 requests thread       ROUTER; the state; short bus calls
-notifications thread  XPUB (relay.notifier)
-feed thread           reads `notifications` and `snapshots` (relay.feed)
-replays thread        reads kept finals for late subscribers (relay.replays)
-live thread           reads `ticks` and `ohlc` for those who subscribe (relay.live_feed)
-live requests thread  starts and cancels the jobs behind live topics (relay.live_requests)
-triggers thread       registers and removes triggers (relay.trigger_desk)
-trigger checks thread checks their texts (relay.trigger_checks)
-trigger events thread publishes what fired (relay.trigger_feed)
-two task threads      TopicReplay and legacy reads (relay.long_answers)
-keys thread           says who is let in, with keys on (relay.doorkeeper)
+notifications thread  XPUB (relay.doors.notifier)
+feed thread           reads `notifications` and `snapshots` (relay.finals.feed)
+replays thread        reads kept finals for late subscribers (relay.finals.replays)
+live thread           reads `ticks` and `ohlc` for those who subscribe (relay.live.feed)
+live requests thread  starts and cancels the jobs behind live topics (relay.live.requests)
+triggers thread       registers and removes triggers (relay.triggers.desk)
+trigger checks thread checks their texts (relay.triggers.checks)
+trigger events thread publishes what fired (relay.triggers.feed)
+two task threads      TopicReplay and legacy reads (relay.requests.long_answers)
+keys thread           says who is let in, with keys on (relay.doors.doorkeeper)
 """
 
 import functools
@@ -23,43 +23,46 @@ from typing import TypeVar
 import zmq
 
 from bus.api import Bus
-from core.errors import BusError, BusFull
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusError, BusFull
+from candlewright.wire.frames import MAX_FRAME_BYTES
+from core.background import start_thread
 from core.http import Status
 from core.log import get_logger
 from core.settings import is_loopback
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
-from protobuf.frames import MAX_FRAME_BYTES
 from relay import events as ev
 from relay import metrics
-from relay.doorkeeper import Doorkeeper
-from relay.envelope import open_envelope, receive, receive_with_key, seal
-from relay.feed import Feed
-from relay.finals import FinalIndex
-from relay.gate import Gate
-from relay.inbox import Inbox
-from relay.interest import Interest
-from relay.keys import KeyFolder, KnownKeys
-from relay.live_feed import LiveFeed
-from relay.live_requests import LiveRequests
-from relay.long_answers import LongAnswers
-from relay.notifier import Notifier
-from relay.outbox import Outbox, send_nowait
-from relay.pages import ReadRows
+from relay.doors.doorkeeper import Doorkeeper
+from relay.doors.envelope import open_envelope, receive, receive_with_key, seal
+from relay.doors.gate import Gate
+from relay.doors.inbox import Inbox
+from relay.doors.interest import Interest
+from relay.doors.keys import KeyFolder, KnownKeys
+from relay.doors.notifier import Notifier
+from relay.doors.outbox import Outbox, send_nowait
+from relay.doors.shares import Holder
+from relay.finals.feed import Feed
+from relay.finals.index import FinalIndex
+from relay.finals.replays import Replays
+from relay.live.feed import LiveFeed
+from relay.live.requests import LiveRequests
 from relay.register import FINAL_TYPE, Register, StoredFinal
-from relay.replays import Replays
+from relay.requests.long_answers import LongAnswers
+from relay.requests.pages import ReadRows
 from relay.settings import RelayConfig
 from relay.state import RelayState
 from relay.topics import wanted_finals
-from relay.trigger_desk import TriggerDesk
-from relay.trigger_events import ListAsked, RegisterAsked, RemoveAsked
-from relay.trigger_feed import TriggerFeed
-from relay.trigger_state import BUSY as BUSY_TRIGGERS
-from relay.trigger_store import TriggerStore
-from relay.venue_book import ALL_VENUES
+from relay.triggers.desk import TriggerDesk
+from relay.triggers.events import ListAsked, RegisterAsked, RemoveAsked
+from relay.triggers.feed import TriggerFeed
+from relay.triggers.state import BUSY as BUSY_TRIGGERS
+from relay.triggers.store import TriggerStore
+from relay.venues.venue_book import ALL_VENUES
 
 _POLL_MILLISECONDS = 1_000
 _STALLED_POLL_MILLISECONDS = 10
+_STUCK_MILLISECONDS = 60_000
 _FAIL_FAST_SECONDS = 0.5
 _FROZEN_SECONDS = 30.0
 #: Requests that are written at the same time.
@@ -105,10 +108,11 @@ class Relay:
         )
         self._interest = Interest()
         self._live_feed = LiveFeed(bus, self._register, self._interest, self._notifier.publish)
-        self._live_requests = LiveRequests(self._register, config)
+        self._live_requests = LiveRequests(self._register, config, self._notifier.publish)
         self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
         self._triggers = TriggerDesk(
             TriggerStore(bus, self._register),
+            self._register,
             config,
             lambda peer, message: self._reply(ev.Reply(peer, message)),
             self._live_requests.follow,
@@ -145,6 +149,8 @@ class Relay:
             (zmq.LINGER, 500),
             (zmq.HEARTBEAT_IVL, 5_000),
             (zmq.HEARTBEAT_TIMEOUT, 15_000),
+            # A client that takes nothing for this long loses its connection, and with it what the socket holds for it.
+            (zmq.TCP_MAXRT, _STUCK_MILLISECONDS),
         ):
             self._router.setsockopt(option, value)
         self._router.bind(self._config.requests_bind)
@@ -226,17 +232,12 @@ class Relay:
         return Status("relay", is_ready, tuple(problems), details)
 
     def _run_thread(self, name: str, run: Callable[[], None]) -> None:
-        thread = threading.Thread(target=self._guard, args=(name, run), name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        self._threads.append(start_thread(name, run, on_failure=lambda _: self._thread_failed(name)))
 
-    def _guard(self, name: str, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except Exception:
-            log.exception("thread_failed", thread=name)
-            metrics.FAILURES.labels(name).inc()
-            self.failed.set()
+    def _thread_failed(self, name: str) -> None:
+        """`relay.__main__` then ends the process."""
+        metrics.FAILURES.labels(name).inc()
+        self.failed.set()
 
     def _await_finals(self) -> None:
         while not self._stop.is_set() and not self._feed.is_caught_up.wait(0.1):
@@ -258,13 +259,13 @@ class Relay:
             self._trigger_feed.seen_at = time.monotonic()
         self._trigger_feed.run(self._stop)
 
-    def _on_subscribed(self, topic: bytes) -> None:
+    def _on_subscribed(self, topic: bytes, subscriber: Holder) -> None:
         wanted = wanted_finals(topic)
         if wanted is not None:
             self._replays.ask(wanted)
         # Its ticks are followed before the job that makes them is asked for.
         self._interest.add(topic)
-        self._live_requests.subscribed(topic)
+        self._live_requests.subscribed(topic, subscriber)
         self._trigger_feed.subscribed(topic)
         if any(prefix.startswith(topic[: len(prefix)]) for prefix in _TOLD_PREFIXES):
             self._triggers.subscribed(topic)
@@ -325,8 +326,8 @@ class Relay:
 
     def _receive_one(self, at_ns: int) -> ev.MessageReceived | ev.FrameRefused:
         if self._keys is None:
-            parts, count = receive(self._router)
-            return open_envelope(parts, count, at_ns)
+            parts, count, address = receive(self._router)
+            return open_envelope(parts, count, at_ns, address=address)
         parts, count, public, is_named = receive_with_key(self._router)
         name = self._keys.name_of(public)
         self._state.names = self._keys.all_names

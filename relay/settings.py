@@ -34,8 +34,11 @@ class RelayLimits:
     max_legacy_rows: int = 1_000_000
     page_rows: int = 1_000
     venue_refresh_seconds: float = 1.0
-    #: Topics of ticks and bars that realtime jobs are kept for; more are not started.
-    max_live_topics: int = 10_000
+    #: Topics of ticks and bars that realtime jobs are kept for, those that one sender (a key, else an address) may have
+    #: with all its connections, and those of one connection; more are refused until there is room.
+    max_live_topics: int = 20_000
+    max_topics_of_sender: int = 15_000
+    max_topics_of_connection: int = 10_000
     #: A job outlives its last subscriber so long, and so long after a start of the relay, for those who reconnect.
     linger_seconds: float = 1.0
     grace_seconds: float = 10.0

@@ -10,11 +10,13 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from core.errors import InvalidRequest
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.grid import count_opens
 from protobuf import records_pb2 as rec
-from relay import ownership, topics, trigger_requests, validation
+from relay import topics
+from relay.doors import ownership
 from relay.events import (
     Announce,
     AskTriggers,
@@ -43,14 +45,18 @@ from relay.events import (
     TimePassed,
     VenuesListed,
 )
+from relay.requests import validation
 from relay.settings import SECOND_NS, RelayConfig
-from relay.venue_book import VenueBook, list_venues
-from venues.grid import count_opens
+from relay.triggers import requests as trigger_requests
+from relay.venues.venue_book import VenueBook, list_venues
+from venues.served import waiting_for_slot
 
 #: The client that legacy requests belong to: they wait for their candles on the requests socket.
 LEGACY_CLIENT = "relay.ohlc"
 #: An id is echoed up to this size, so that an answer to an overlong one is still a small frame.
 MAX_ECHOED = 16_384
+#: Of a connection's routing id, which a client may choose, in a record.
+_LANE_CHARACTERS = 64
 _LEGACY_GRACE_NS = 60 * SECOND_NS
 
 
@@ -83,6 +89,9 @@ class RelayState:
         }
         self._on_message: dict[type[Message], Callable[[Peer, Any, int], list[Command]]] = {
             ing.SubmitHistoricalRequest: self._submit_historical,
+            cw.RefreshHistoricalRequest: lambda peer, message, at_ns: self._submit_historical(
+                peer, message.request, at_ns, refresh=True
+            ),
             ing.DataRequest: self._submit_data,
             ing.OHLCRequest: self._submit_legacy,
             ing.IngestorControl: self._control,
@@ -109,15 +118,16 @@ class RelayState:
     def _on_frame_refused(self, event: FrameRefused) -> list[Command]:
         return [_error(event.peer, event.code, event.text, event.request_id)]
 
-    def _submit_historical(self, peer: Peer, message: ing.SubmitHistoricalRequest, at_ns: int) -> list[Command]:
+    def _submit_historical(
+        self, peer: Peer, message: ing.SubmitHistoricalRequest, at_ns: int, *, refresh: bool = False
+    ) -> list[Command]:
         try:
             request = validation.historical(message, self.venues)
             self._claim(peer, request)
         except InvalidRequest as error:
             return [_submit_response(peer, message.request_id, ing.SubmitResponse.INVALID, error)]
-        return [
-            self._enqueue(Submission(peer, Kind.HISTORICAL, rec.Request(historical=request, owner=peer.name), at_ns))
-        ]
+        stored = rec.Request(historical=request, owner=peer.name, refresh=refresh)
+        return [self._enqueue(Submission(peer, Kind.HISTORICAL, stored, at_ns))]
 
     def _submit_data(self, peer: Peer, message: ing.DataRequest, at_ns: int) -> list[Command]:
         try:
@@ -159,7 +169,9 @@ class RelayState:
         return [ReplayTopic(peer, query)]
 
     def _enqueue(self, submission: Submission) -> Enqueue:
-        record = rec.Request(accepted_at=submission.at_ns)
+        peer = submission.peer
+        sender, connection = peer.name or peer.address, peer.identity.hex()[:_LANE_CHARACTERS]
+        record = rec.Request(accepted_at=submission.at_ns, sender=sender, connection=connection)
         record.MergeFrom(submission.request)
         if not (submission.kind is Kind.DATA and submission.request.data.type == ing.DataRequest.REALTIME_TICKS):
             record.deadline = submission.at_ns + self.config.timeout_ns
@@ -250,8 +262,7 @@ class RelayState:
         found = list_venues(wanted, event.records)
         request_id = event.query.request_id
         if wanted and not found:
-            text = f"The venue {wanted[:100]!r} is not known: no ingestor serves it and ccxt does not have it."
-            return [_error(event.peer, "UNKNOWN_VENUE", text, request_id)]
+            return [_error(event.peer, "UNKNOWN_VENUE", self.venues.unknown_venue(wanted), request_id)]
         return [Reply(event.peer, cw.VenueList(request_id=request_id, venues=found))]
 
     def _on_final_arrived(self, event: FinalArrived) -> list[Command]:
@@ -364,6 +375,7 @@ def _request_state(event: LookedUp) -> cw.RequestState:
         state.state = event.progress.state
         state.done_candles = event.progress.done_candles
         state.expected_candles = event.progress.expected_candles
+        state.closed_until = event.progress.closed_until
         if event.progress.HasField("notification"):
             # Why a snapshot failed, or why a realtime job is not running.
             state.notification.CopyFrom(event.progress.notification)
@@ -380,7 +392,19 @@ def _request_state(event: LookedUp) -> cw.RequestState:
             state.expected_candles = max(state.expected_candles, state.done_candles)
     elif not state.state:
         state.state = "unknown"
+    else:
+        state.reason = _reason(event, state)
     return state
+
+
+def _reason(event: LookedUp, state: cw.RequestState) -> str:
+    """What a request that has not ended waits for; empty where its venue has slots."""
+    if event.request is not None and event.served is not None and state.state != "done":
+        is_live = event.request.data.type == ing.DataRequest.REALTIME_TICKS
+        served = event.served.realtime if is_live else event.served.historical
+        ticker = event.request.data.ticker or event.request.historical.ticker
+        return waiting_for_slot(ticker.rpartition(".")[2], served)
+    return ""
 
 
 def _asked_candles(request: ing.SubmitHistoricalRequest) -> int:

@@ -8,13 +8,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from bus import topics as bus_topics
-from core.errors import InvalidRequest
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
-from protobuf.frames import type_id_of
-from relay import ownership
-from venues.grid import WEEK_SECONDS
-from venues.ticker import Ticker
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.frames import type_id_of
+from candlewright.wire.grid import WEEK_SECONDS
+from candlewright.wire.ticker import Ticker
+from relay.doors import ownership
 
 TICKS = b"TICKS:"
 OHLC = b"OHLC:"
@@ -39,6 +39,11 @@ def ticks(ticker: str) -> str:
 
 def bars(ticker: str, period_seconds: int) -> str:
     return f"OHLC:{ticker}:{period_seconds}"
+
+
+def live_name(ticker: str, period_seconds: int) -> str:
+    """Of the topic of a ticker's bars, or of its ticks for period 0."""
+    return bars(ticker, period_seconds) if period_seconds else ticks(ticker)
 
 
 def trigger(trigger_id: str) -> str:
@@ -105,19 +110,51 @@ class LiveTopic:
     period_seconds: int = 0
 
 
-def live_topic(subscription: bytes) -> LiveTopic | None:
-    """None for a bare prefix, a malformed ticker, a period that bars do not have, and other kinds of topics."""
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a topic of ticks or bars names, right or wrong. `period` is the text of one of bars, empty for ticks.
+
+    `ticker` and `period_seconds` are None where the text is not one.
+    """
+
+    name: str
+    text: str
+    period: str
+    ticker: Ticker | None
+    period_seconds: int | None
+
+    @property
+    def venue(self) -> str:
+        return self.text.rpartition(".")[2].upper()
+
+
+def named_topic(subscription: bytes) -> Named | None:
+    """None for a bare prefix and for other kinds of topics."""
     try:
         name = subscription.decode()
-        if subscription.startswith(TICKS):
-            return LiveTopic(name, Ticker.parse(name.removeprefix("TICKS:")))
-        if subscription.startswith(OHLC):
-            ticker, _, period = name.removeprefix("OHLC:").rpartition(":")
-            if _PERIOD.fullmatch(period) and int(period) <= WEEK_SECONDS:
-                return LiveTopic(name, Ticker.parse(ticker), int(period))
-    except (UnicodeDecodeError, InvalidRequest):
-        pass
-    return None
+    except UnicodeDecodeError:
+        return None
+    text, period = name.removeprefix("TICKS:"), ""
+    if subscription.startswith(OHLC):
+        text, _, period = name.removeprefix("OHLC:").rpartition(":")
+    elif not subscription.startswith(TICKS):
+        return None
+    if not text or (subscription.startswith(OHLC) and not period):
+        return None
+    try:
+        ticker = Ticker.parse(text)
+    except InvalidRequest:
+        ticker = None
+    is_period = _PERIOD.fullmatch(period) and int(period) <= WEEK_SECONDS
+    return Named(name, text, period, ticker, int(period) if is_period else None)
+
+
+def live_topic(subscription: bytes) -> LiveTopic | None:
+    """None for a bare prefix, a malformed ticker, a period that bars do not have, and other kinds of topics."""
+    named = named_topic(subscription)
+    if named is None or named.ticker is None or (named.period and named.period_seconds is None):
+        return None
+    return LiveTopic(named.name, named.ticker, named.period_seconds or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import asyncio
 import signal
 import sys
 
+from core.background import exit_on_failure
 from sandbox.server import Sandbox
 from sandbox.settings import SandboxSettings, read_settings
 
 
 async def serve(settings: SandboxSettings) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process is asked to stop."""
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
@@ -21,7 +22,8 @@ async def serve(settings: SandboxSettings) -> None:
 
 
 def main() -> int:
-    """Exit code: 0 after a clean stop, 1 when it cannot start (the reason is on stderr)."""
+    """Exit code: 0 after a clean stop, 1 if it cannot start (the reason is on stderr)."""
+    exit_on_failure()
     try:
         asyncio.run(serve(read_settings()))
     except (OSError, ValueError) as error:

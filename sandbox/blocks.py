@@ -1,9 +1,9 @@
-"""Minute candles by blocks of 2,048 minutes, each block computed on its own from the seed.
+"""Minute candles in blocks of 2,048 minutes, each block computed independently from the seed.
 
-The price at minute boundaries is a Brownian path built from the coarse to the fine (every level adds hats of half the
-width), whose fine levels carry the volatility of the time. The orders of a block are split over its minutes by
-weights. A minute's candle is closed form: its orders come in mirrored pairs along three legs (open to one extreme, to
-the other, to the close), so that volume and quote amount are known without listing the orders; `prints` lists them.
+The price at minute boundaries is a Brownian path built from coarse to fine (every level adds hats of half the width);
+its fine levels carry the volatility of the time. Weights split a block's orders over its minutes. A minute's candle has
+a closed form: its orders come in mirrored pairs along three legs (open to one extreme, to the other, to the close), so
+that volume and quote amount are known without listing the orders; `prints` lists them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BLOCK_BITS = 11
 BLOCK_MINUTES = 1 << BLOCK_BITS
 _TOP_BITS = 25  # the path returns to the typical price every 2**25 minutes (64 years)
 _MINUTES_A_DAY = 1440
-MIN_LOTS = 16  # of one order, so that each of its fills has a lot
+MIN_LOTS = 16  # of one order, so that each of its fills gets at least one lot
 
-# Fills: every 16 orders have 8 fills more than orders, thrown over them at random.
+# Fills: every 16 orders have 8 more fills than orders, distributed at random.
 ORDERS_A_ROUND = 16
 FILLS_A_ROUND = 24
 
@@ -52,7 +52,7 @@ _RAMP = np.arange(BLOCK_MINUTES) / BLOCK_MINUTES
 
 @dataclass(frozen=True, slots=True)
 class MinuteBlock:
-    """The minutes of one block: candles, and what is needed to list the orders behind them.
+    """The minutes of one block: candles, and the data from which their orders are listed.
 
     `first_order[i]` is the number of the first order of minute i (one entry more than minutes). Legs are rows 0 to 2
     of the leg arrays: `pairs` mirrored pairs, of them `buy_pairs` bought by the taker, with `buy_lots` and `sell_lots`
@@ -89,7 +89,7 @@ class FillNumbers:
         return rounds * FILLS_A_ROUND + (orders & 15) + extra
 
     def order_of(self, fill: int) -> int:
-        """The order that the fill with this number belongs to."""
+        """The order to which the fill with this number belongs."""
         first = fill // FILLS_A_ROUND * ORDERS_A_ROUND
         prefixes = self.prefix(np.arange(first, first + ORDERS_A_ROUND, dtype=np.int64))
         return first + int(np.searchsorted(prefixes, fill, side="right")) - 1
@@ -113,12 +113,12 @@ class BlockMaker:
         self._fills = FillNumbers(seed, symbol)
 
     def orders_before(self, block: int) -> int:
-        """How many orders there are before the block; telescoping, so that no walk from the start is needed."""
+        """How many orders precede the block; telescoping, so it need not walk from the start."""
         draw = int(field(words(self._orders_key, np.array([block], dtype=np.int64)), 0)[0])
         return self._orders_a_block * block + (self._orders_a_block * 2 // 5 * draw >> 16)
 
     def block_of_order(self, order: int) -> int:
-        """The block that the order belongs to."""
+        """The block to which the order belongs."""
         block = order // self._orders_a_block
         while self.orders_before(block) > order:
             block -= 1
@@ -138,7 +138,7 @@ class BlockMaker:
         np.cumsum(orders, out=first_order[1:])
         first_order[1:] += first_order[0]
 
-        # Minutes of one order or none keep the price, so a longer candle's open is the close before it, whoever merges.
+        # Minutes with at most one order keep the price, so a longer candle opens at the previous close in any merge.
         moving = orders >= 2
         last = np.maximum.accumulate(np.where(moving, np.arange(BLOCK_MINUTES), -1))
         closes = np.concatenate((path[:1], path[1:][last]))  # index -1 is the block's end; replaced below
@@ -150,7 +150,7 @@ class BlockMaker:
         rising = 96 + 64 * (stop > start)
         buy_pairs = (pairs * (rising + (field(sizes, 0) >> 10))) >> 8
         mean = self._instrument.lots_per_order
-        # field >> 6 is 0 to 1023: a leg's orders are up to four times the mean, seldom: the product of two draws.
+        # field >> 6 is 0 to 1023. A leg rarely has up to four times the mean orders: the product of two draws.
         weight = 24 + ((field(sizes, 1) >> 6) * (field(sizes, 2) >> 6) >> 10)
         buy_lots = buy_pairs * MIN_LOTS + (buy_pairs * mean * weight >> 8)
         sell_pairs = pairs - buy_pairs
@@ -226,11 +226,11 @@ class BlockMaker:
         heights = bell(words(self._coarse_key, (_LEVELS << 40) + ends // _SPANS))
         edges = np.zeros(2)
         for term in hats * heights * (_SCALES * (self._minute_volatility * 0.5)):
-            edges = edges + term  # one by one: the order of a library's sum is its own affair
+            edges = edges + term  # one by one, because a library may sum in any order
         return edges
 
     def _split_orders(self, block: int, volatility: Floats, draws: Words) -> Ints:
-        """Orders of each minute; the last minute has two at least, so that a block starts at a traded price."""
+        """Orders of each minute; the last minute has at least two, so that a block starts at a traded price."""
         total = self.orders_before(block + 1) - self.orders_before(block)
         burst = (1 << 22) // (67584 - field(draws, 0))  # 62 to 2048: many calm minutes, few wild ones
         weights = np.cumsum(np.rint(volatility * burst * 16.0).astype(np.int64) + 1)

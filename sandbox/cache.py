@@ -1,4 +1,4 @@
-"""A bounded store of computed things, shared by all markets so that memory has one limit."""
+"""A bounded cache of computed values, shared by all markets so that memory has one limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Value = TypeVar("_Value")
 
 
 class Recent(Generic[_Value]):
-    """Keeps the `capacity` values used last; safe to use from several threads (a value may be computed twice)."""
+    """Keeps the `capacity` most recently used values; thread-safe (a value may be computed twice)."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -19,7 +19,7 @@ class Recent(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], _Value]) -> _Value:
-        """The kept value, or a new one from make()."""
+        """The cached value, or a new one from make()."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

@@ -1,4 +1,4 @@
-"""The exchange's clock: it can be set, runs at any speed, and may be driven by the consumers of a replay."""
+"""The exchange's clock: it can be set, runs at any speed, and can be driven by the consumers of a replay."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ExchangeClock:
         self._speed = _checked(speed)
         self._listeners: list[Callable[[], None]] = []
         self.jumps = 0
-        """How often the clock was set: streams then start anew from the new time instead of catching up."""
+        """How often the clock was set: streams then restart from the new time instead of catching up."""
         self.driven = False
-        """Whether streams move the clock on to the next trade as fast as they are read."""
+        """Whether streams advance the clock to the next trade as fast as they are read."""
 
     @property
     def speed(self) -> float:
@@ -37,7 +37,7 @@ class ExchangeClock:
         return int(self._start_ms + (self._monotonic() - self._started) * 1000.0 * self._speed)
 
     def set(self, now_ms: int | None = None, speed: float | None = None) -> None:
-        """Jump to a time, change the speed, or both. Trades in the time jumped over are not streamed."""
+        """Jump to a time, change the speed, or both. Trades in the skipped time are not streamed."""
         self._rebase(self.now() if now_ms is None else now_ms)
         if speed is not None:
             self._speed = _checked(speed)
@@ -46,14 +46,14 @@ class ExchangeClock:
         self._tell()
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass at once: all that happens in it is streamed. Raises ValueError for a negative span."""
+        """Advance the time at once; its events are all streamed. Raises ValueError for a negative span."""
         if milliseconds < 0:
-            raise ValueError("time passes forwards; set the clock to go back")
+            raise ValueError("time only advances; set the clock to go back")
         self._rebase(self.now() + milliseconds)
         self._tell()
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call the listener after each change; the result takes it off again."""
+        """Call the listener after each change; returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -68,7 +68,7 @@ class ExchangeClock:
 
 def _checked(speed: float) -> float:
     if not 0 <= speed <= 1_000_000:
-        raise ValueError(f"a clock's speed is 0 to 1,000,000, not {speed}")
+        raise ValueError(f"a clock's speed must be 0 to 1,000,000, not {speed}")
     return speed
 
 

@@ -80,7 +80,7 @@ class _Control:
     async def remove_fault(self, request: web.Request) -> web.Response:
         text = request.match_info["id"]
         if not text.isdecimal() or not self._exchange.state.faults.remove(int(text)):
-            raise _refusal("there is no fault with this id", 404)
+            raise _refusal("no fault with this id", 404)
         return _reply({})
 
     async def add_hole(self, request: web.Request) -> web.Response:
@@ -88,7 +88,7 @@ class _Control:
         try:
             self._exchange.add_hole(str(order["symbol"]), int(order["start"]), int(order["end"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise _refusal(f"a hole has symbol, start and end: {error}") from error
+            raise _refusal(f"a hole needs symbol, start and end: {error}") from error
         return _reply({})
 
     async def clear_holes(self, request: web.Request) -> web.Response:

@@ -1,6 +1,6 @@
-"""Downtimes of a market: minutes that are hidden with all their trades, and the public ids that result.
+"""Downtimes of a market: hidden minutes and trades, and the resulting public ids.
 
-An exchange that was down numbers its trades without a gap: public ids count from 1 and pass over hidden trades.
+An exchange that was down numbers its trades without a gap: public ids count from 1 and skip hidden trades.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sandbox.noise import Ints
 
 @dataclass(frozen=True, slots=True, order=True)
 class Downtime:
-    """Hidden minutes [start, stop), and the orders and fills in them by their inner numbers (from 0 at the listing)."""
+    """Hidden minutes [start, stop), and their orders and fills by internal number (from 0 at the listing)."""
 
     start: int
     stop: int
@@ -27,7 +27,7 @@ class Downtime:
 
 
 class Downtimes:
-    """Disjoint downtimes in the order of time."""
+    """Disjoint downtimes in time order."""
 
     def __init__(self, downtimes: tuple[Downtime, ...] = ()) -> None:
         self._all = downtimes
@@ -36,7 +36,7 @@ class Downtimes:
         return bool(self._all)
 
     def spans_with(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The spans of minutes once [start, stop) is hidden too, merged where they touch."""
+        """The hidden spans of minutes including [start, stop), merged if they touch."""
         merged: list[tuple[int, int]] = []
         for low, high in sorted([*((one.start, one.stop) for one in self._all), (start, stop)]):
             if merged and low <= merged[-1][1]:
@@ -60,15 +60,15 @@ class Downtimes:
         return candles.where(kept)
 
     def order_ids(self, orders: Ints) -> Ints:
-        """Public ids of orders by inner number; for a hidden one that of the next visible."""
+        """Public ids of orders by internal number; a hidden order has that of the next visible one."""
         return orders + 1 - _hidden(orders, [(one.first_order, one.stop_order) for one in self._all])
 
     def fill_ids(self, fills: Ints) -> Ints:
-        """Public ids of fills by inner number."""
+        """Public ids of fills by internal number."""
         return fills + 1 - _hidden(fills, [(one.first_fill, one.stop_fill) for one in self._all])
 
     def inner_fill(self, public: int) -> int:
-        """The inner number of the fill with this public id."""
+        """The internal number of the fill with this public id."""
         fill = public - 1
         for one in self._all:
             if fill >= one.first_fill:
@@ -76,7 +76,7 @@ class Downtimes:
         return fill
 
     def inner_orders(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """Spans of inner numbers behind the public ids [first, stop)."""
+        """Spans of internal numbers for the public ids [first, stop)."""
         spans, start, left = [], first - 1, stop - first
         for one in self._all:
             if start >= one.first_order:
@@ -91,7 +91,7 @@ class Downtimes:
 
 
 def _hidden(numbers: Ints, spans: list[tuple[int, int]]) -> Ints:
-    """How many hidden numbers lie before each of the numbers."""
+    """How many hidden numbers precede each of the numbers."""
     hidden = np.zeros(len(numbers), dtype=np.int64)
     for first, stop in spans:
         hidden += np.clip(numbers, first, stop) - first

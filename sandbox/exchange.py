@@ -1,4 +1,4 @@
-"""The exchange that the sandbox serves: its markets and clock, its rules and faults."""
+"""The exchange that the sandbox serves: its markets, clock, rules and faults."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sandbox.tape import Kept
 
 
 class Exchange:
-    """What is traded, and how the exchange behaves.
+    """The listed markets, and how the exchange behaves.
 
     `symbols` are pairs (BASE/QUOTE) listed besides the built-in ones. `clock` is the exchange's time at the start, as
-    ISO text or ms (None: the real time), `speed` how fast it runs. Equal `seed`, symbol and time give equal data in
-    every process. `candles` are recordings to serve, each PAIR:INTERVAL=FILE; `trades` are files of recorded frames to
-    replay, which drive the clock when none is given.
+    ISO text or ms (None: the real time), `speed` how fast it runs. The same `seed`, symbol and time give the same data
+    in every process. `candles` are recordings to serve, each PAIR:INTERVAL=FILE; `trades` are files of recorded frames
+    to replay, which drive the clock if none is given.
     Raises ValueError for a malformed symbol, time, speed or file, OSError for a file that cannot be read.
     """
 
@@ -58,10 +58,10 @@ class Exchange:
         self.markets[market.symbol] = market
 
     def add_trades(self, symbol: str, trades: Iterable[Trade], *, drive: bool = True) -> None:
-        """Serve these trades for a pair and all that follows from them; see RecordedTrades.
+        """Serve these trades for a pair, and everything derived from them; see RecordedTrades.
 
-        With `drive` the clock stands just before the first trade and moves on as fast as websocket clients read
-        trades; after the last one it runs on in real time.
+        With `drive` the clock starts just before the first trade and advances as fast as websocket clients read
+        trades; after the last one it runs in real time.
         """
         market = RecordedTrades(symbol, trades)
         self.markets[market.symbol] = market
@@ -70,20 +70,20 @@ class Exchange:
             self.clock.set(market.first_time - 1, 0.0)
 
     def add_fault(self, fault: Fault) -> int:
-        """Put a fault rule in force; returns its id."""
+        """Add a fault rule; returns its id."""
         return self.state.faults.add(fault)
 
     def clear_faults(self) -> None:
-        """Take all fault rules away."""
+        """Remove all fault rules."""
         self.state.faults.clear()
 
     def add_hole(self, symbol: str, start_ms: int, end_ms: int) -> None:
-        """A downtime: no candles and no trades of the symbol in [start, end). Raises KeyError, ValueError."""
+        """Add a downtime: the symbol has no candles and no trades in [start, end). Raises KeyError, ValueError."""
         self.markets[symbol.replace("/", "")].add_hole(start_ms, end_ms)
         self._look_again()
 
     def clear_holes(self) -> None:
-        """Forget all downtimes."""
+        """Remove all downtimes."""
         for market in self.markets.values():
             market.clear_holes()
         self._look_again()

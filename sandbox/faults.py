@@ -1,4 +1,4 @@
-"""Faults to provoke on purpose: rules, and which rule strikes which request or streamed trade. Pure."""
+"""Deliberate faults: rules, and which rule strikes which request or streamed trade. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ONCE = frozenset({"close", "abort", "freeze"})
 class Fault:
     """One rule. REST rules match the request path (a shell pattern), stream rules each trade about to be sent.
 
-    The first `after` matches pass unharmed, then `count` matches (None: all) are struck, each with `probability`.
+    The first `after` matches pass unharmed; the next `count` matches (None: all) are struck, each with `probability`.
     Ending a connection (close, abort, freeze) happens once unless `count` says otherwise.
 
     - status: answer `status` with `body` (an object becomes JSON), `headers` and Retry-After `retry_after` seconds
     - html: status 200 and a web page; empty: status 200 without a body; truncate: the reply cut in its middle
     - short: only the first `rows` rows (half of them by default); none: `[]`; repeat: the previous reply once more
     - delay: answer after `seconds`; hang: never answer; reset: cut the connection
-    - close: websocket close with `code`; abort: cut without a close frame; freeze: silence for `seconds` (0: for ever)
+    - close: websocket close with `code`; abort: cut without a close frame; freeze: silence for `seconds` (0: forever)
     - duplicate: send the trade twice; swap: send it after the next one; late: send it `seconds` later than the others;
       drop: do not send it
     """
@@ -46,13 +46,13 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in REST_KINDS | STREAM_KINDS:
-            raise ValueError(f"{self.kind!r} is no kind of fault; known: {sorted(REST_KINDS | STREAM_KINDS)}")
+            raise ValueError(f"{self.kind!r} is not a kind of fault; known: {sorted(REST_KINDS | STREAM_KINDS)}")
         if not 0 <= self.probability <= 1 or self.after < 0 or (self.count is not None and self.count < 0):
-            raise ValueError("probability is 0 to 1, after and count are not negative")
+            raise ValueError("probability must be 0 to 1, after and count not negative")
 
     @property
     def strikes(self) -> int | None:
-        """How many matches are struck; None is without end."""
+        """How many matches are struck; None means all."""
         return 1 if self.count is None and self.kind in _ONCE else self.count
 
 
@@ -64,7 +64,7 @@ class _Rule:
 
 
 class FaultRules:
-    """The rules in force. All count what matches them; the first that may strike does."""
+    """The active rules. Each counts its matches; the first that may strike does."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: dict[int, _Rule] = {}
@@ -78,11 +78,11 @@ class FaultRules:
         return rule_id
 
     def remove(self, rule_id: int) -> bool:
-        """Take one rule away; False when there is none of that id."""
+        """Remove one rule; False if there is none with that id."""
         return self._rules.pop(rule_id, None) is not None
 
     def clear(self) -> None:
-        """Take all rules away."""
+        """Remove all rules."""
         self._rules.clear()
 
     def for_request(self, path: str, symbol: str | None) -> Fault | None:

@@ -20,17 +20,17 @@ _FURTHER = ("close_time", "quote_volume", "count", "taker_volume", "taker_quote_
 
 
 def read_candles(path: Path) -> list[list[Any]]:
-    """Rows of (open time ms, o, h, l, c, v), or of twelve columns when the file has quote_volume, count and so on.
+    """Rows of (open time ms, o, h, l, c, v), or of twelve columns if the file has quote_volume, count and so on.
 
     The time column is open_time, timestamp, time or date: ISO text, or a number in s, ms, us or ns. Raises ValueError
-    when a column is missing, OSError when the file cannot be read.
+    if a column is missing, OSError if the file cannot be read.
     """
     records = _parquet_records(path) if path.suffix == ".parquet" else list(_csv_records(path))
     rows = []
     for number, record in enumerate(records):
         name = next((name for name in _TIME_NAMES if name in record), None)
         if name is None or any(column not in record for column in _COLUMNS):
-            raise ValueError(f"{path}: row {number}: {', '.join(_COLUMNS)} and a time are due")
+            raise ValueError(f"{path}: row {number}: expected {', '.join(_COLUMNS)} and a time")
         row = [_milliseconds(record[name]), *(record[column] for column in _COLUMNS)]
         if all(column in record for column in _FURTHER):
             row += [*(record[column] for column in _FURTHER), "0"]
@@ -41,7 +41,7 @@ def read_candles(path: Path) -> list[list[Any]]:
 def read_trades(paths: Iterable[Path]) -> dict[str, list[Trade]]:
     """Trades by symbol from recorded frames: lines `receive time in ns, space, JSON`, gzipped or not.
 
-    Frames other than `trade` events are passed over. Raises ValueError for a line that is no frame.
+    Skips frames other than `trade` events. Raises ValueError for a line that is not a frame.
     """
     found: dict[str, list[Trade]] = {}
     for path in paths:
@@ -50,7 +50,7 @@ def read_trades(paths: Iterable[Path]) -> dict[str, list[Trade]]:
             try:
                 frame = orjson.loads(text if space else line)
             except orjson.JSONDecodeError as error:
-                raise ValueError(f"{path}: line {number} is no frame") from error
+                raise ValueError(f"{path}: line {number} is not a frame") from error
             event = frame.get("data", frame) if isinstance(frame, dict) else {}
             if event.get("e") == "trade":
                 trade = (event["t"], event["p"], event["q"], event["T"], not event["m"])

@@ -1,4 +1,4 @@
-"""A pair whose market is generated: any page of its history is computed from the seed when it is asked for."""
+"""A pair with a generated market: any page of its history is computed from the seed on request."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class GeneratedMarket:
     def _page_around_downtimes(
         self, interval: Interval, first: int, last: int, limit: int, now: int, *, newest: bool
     ) -> bytes:
-        """Window by window, until the page is full or the range is at its end."""
+        """Window by window, until the page is full or the range ends."""
         parts: list[Candles] = []
         missing = limit
         while missing > 0 and first <= last:
@@ -125,7 +125,7 @@ class GeneratedMarket:
         return wire.encode_candles(candles, self.price_decimals, self.lot_decimals)[0] if len(candles) else b""
 
     def _minutes(self, first_ms: int, stop_ms: int, now: int, *, keep: bool = True) -> Candles:
-        """Visible minutes that open in [first_ms, stop_ms), of them the one that holds `now` as far as it has come."""
+        """Visible minutes that open in [first_ms, stop_ms), with the current minute as of `now`."""
         current = now // MINUTE
         first, stop = -(-first_ms // MINUTE), -(-stop_ms // MINUTE)
         closed = self._downtimes.visible(self._tape.minutes(first, min(stop, current), keep=keep))
@@ -138,7 +138,7 @@ class GeneratedMarket:
         return merge(self._tape.seconds(opened, now + 1, now), *_span(opened, MINUTE))
 
     def _daily(self, first_open: int, stop_ms: int, now: int) -> Candles:
-        """Days from kept chunks, a few on their own, and the unfinished day from its minutes."""
+        """Days from cached chunks, a few computed singly, and the unfinished day from its minutes."""
         today = now // DAY
         day, closed = first_open // DAY, min(-(-stop_ms // DAY), today)
         parts = []
@@ -220,10 +220,10 @@ class GeneratedMarket:
     # Downtimes
 
     def add_hole(self, start_ms: int, end_ms: int) -> None:
-        """See Market. Raises ValueError when the bounds are not whole minutes or are out of order."""
+        """See Market. Raises ValueError if the bounds are not whole minutes or are out of order."""
         start, stop = start_ms // MINUTE, end_ms // MINUTE
         if start_ms % MINUTE or end_ms % MINUTE or start >= stop:
-            raise ValueError("a hole has whole minutes as its bounds and a positive length")
+            raise ValueError("the bounds of a hole must be whole minutes, start before end")
         start = max(start, self._tape.first_minute)
         if start < stop:
             self._downtimes = Downtimes(tuple(map(self._downtime, self._downtimes.spans_with(start, stop))))

@@ -1,4 +1,4 @@
-"""The instruments that the sandbox lists and what their generated markets look like."""
+"""The instruments that the sandbox lists, and the properties of their generated markets."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ DEFAULT_INSTRUMENTS: tuple[Instrument, ...] = (
     Instrument("SHIB", "USDT", 8, 0, 0.000011, 0.055, 30.0, 9_000_000, utc_ms("2021-05-10T11:00:00")),
     Instrument("LTC", "USDT", 2, 3, 84.0, 0.036, 24.0, 1500, _2019),
     Instrument("ETH", "BTC", 5, 3, 0.052, 0.022, 9.0, 240, _2019),
-    # Minutes without a trade are the rule in this one.
+    # Most minutes of this market have no trade.
     Instrument("LTC", "BNB", 4, 3, 0.27, 0.030, 0.6, 700, _2019),
-    # Delisted: its history stays, it trades no more.
+    # Delisted: its history remains, but it no longer trades.
     Instrument("WAVES", "USDT", 4, 2, 5.2, 0.050, 8.0, 2600, _2019, utc_ms("2024-06-17T03:00:00"), "BREAK"),
 )
 
@@ -70,7 +70,7 @@ DEFAULT_INSTRUMENTS: tuple[Instrument, ...] = (
 def make_instrument(pair: str, listed_ms: int = _2019) -> Instrument:
     """An instrument for any pair named BASE/QUOTE, with the price of its USDT pair or one drawn from its name.
 
-    Raises ValueError when the text is not BASE/QUOTE.
+    Raises ValueError if the text is not BASE/QUOTE.
     """
     base, slash, quote = pair.strip().upper().partition("/")
     if not slash or not base.isalnum() or not quote.isalnum():

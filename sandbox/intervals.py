@@ -36,7 +36,7 @@ class Interval:
         return opened if opened == time_ms else self.shift(opened, 1)
 
     def shift(self, open_ms: int, count: int) -> int:
-        """The open time `count` candles after (before, when negative) the given one."""
+        """The open time `count` candles after (before, if negative) the given one."""
         if self.step_ms:
             return open_ms + count * self.step_ms
         return month_start(month_index(open_ms) + count)
@@ -50,7 +50,7 @@ class Interval:
         return month_index(last_open) - month_index(first_open) + 1
 
     def opens(self, first_open: int, count: int) -> Ints:
-        """`count` consecutive open times, and nothing else, from first_open."""
+        """`count` consecutive open times from first_open."""
         if self.step_ms:
             return first_open + np.arange(count, dtype=np.int64) * self.step_ms
         first = month_index(first_open)

@@ -1,4 +1,4 @@
-"""The trade channel of Kraken's websocket v2 over recorded trades."""
+"""The trade channel of Kraken's websocket v2, fed with recorded trades."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from aiohttp import WSMsgType, web
 
+from core.background import start_task
 from sandbox.clock import ExchangeClock
 from sandbox.faults import Fault, FaultRules
 
@@ -51,14 +52,14 @@ class KrakenSocket:
         await self._socket.prepare(request)
         self._request = request
         off = self._clock.on_change(self._wake.set)
-        tasks = [asyncio.create_task(work) for work in (self._pump(), self._beat())]
+        tasks = [start_task(work, "sandbox socket") for work in (self._pump, self._beat)]
         try:
             await self._send({"channel": "status", "type": "update", "data": [{"system": "online"}]})
             async for message in self._socket:
                 if message.type == WSMsgType.TEXT:
                     await self._obey(orjson.loads(message.data))
         except ConnectionError:
-            # The client left while it was being answered.
+            # The client left before it was answered.
             return self._socket
         finally:
             off()
@@ -68,7 +69,7 @@ class KrakenSocket:
         return self._socket
 
     async def close(self) -> None:
-        """End the connection as a server that goes away does."""
+        """End the connection as a server that shuts down does."""
         with suppress(ConnectionError, TimeoutError):
             await asyncio.wait_for(self._socket.close(code=1001), 1)
 
@@ -112,7 +113,7 @@ class KrakenSocket:
             await self._send_trades([row], "update")
 
     async def _cut(self, fault: Fault) -> None:
-        if fault.kind == "close" and fault.code != 1006:  # 1006 is what a client sees when no close frame came
+        if fault.kind == "close" and fault.code != 1006:  # a client sees 1006 if it got no close frame
             await self._socket.close(code=fault.code)
         elif self._request is not None and self._request.transport is not None:
             self._request.transport.abort()

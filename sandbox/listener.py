@@ -1,4 +1,4 @@
-"""What an exchange on loopback is to its users, whatever it speaks: an address that is open inside `async with`."""
+"""The common interface of exchanges on loopback: an address that is open inside `async with`."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -19,24 +19,24 @@ class Listener(ABC):
 
     @abstractmethod
     def routes(self) -> web.Application:
-        """What is served, made anew for each start."""
+        """The routes to serve, made anew for each start."""
 
     @abstractmethod
     def farewells(self) -> Iterable[Awaitable[None]]:
-        """What ends the connections that are open."""
+        """Functions that end the open connections."""
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port it listens on."""
         return self._port
 
     @property
     def url(self) -> str:
-        """The base URL of the REST API; a websocket has the same host and port."""
+        """The base URL of the REST API; the websocket has the same host and port."""
         return f"http://{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Listen. Raises OSError when the port is taken."""
+        """Listen. Raises OSError if the port is taken."""
         self._runner = web.AppRunner(self.routes(), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()

@@ -1,7 +1,7 @@
-"""What a listed pair can be asked, whether its data is generated or recorded.
+"""The queries that a listed pair answers, whether its data is generated or recorded.
 
-Aggregate trades ("orders") and raw trades ("fills") carry public ids here: contiguous, ascending with time, two
-separate sequences. `now` is the exchange's time in ms; nothing later than it is visible.
+Aggregate trades ("orders") and raw trades ("fills") have public ids here: two separate sequences, contiguous and
+ascending with time. `now` is the exchange's time in ms; nothing later is visible.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Market(Protocol):
         """At most `limit` aggregate trades from that id."""
 
     def order_at(self, time_ms: int) -> int:
-        """The id of the first aggregate trade at or after the time (of the next one to come, when there is none)."""
+        """The id of the first aggregate trade at or after the time (that of the next one to come if there is none)."""
 
     def fills(self, first_id: int, limit: int, now: int) -> Trades:
         """At most `limit` raw trades from that id."""
@@ -112,13 +112,13 @@ class Market(Protocol):
         """The id of the first raw trade at or after the time."""
 
     def next_trade_time(self, now: int) -> int | None:
-        """The time of the first trade after `now`; None when there will be none within a day."""
+        """The time of the first trade after `now`; None if there is none within a day."""
 
     def drive_to(self, now: int) -> int | None:
-        """The time to which a driven clock may move on from now: only a recording of trades drives it."""
+        """The time to which a driven clock may advance from now: only a recording of trades drives it."""
 
     def add_hole(self, start_ms: int, end_ms: int) -> None:
-        """From here on [start, end) (whole minutes) has neither candles nor trades, as in a downtime."""
+        """Hide the candles and trades of [start, end) (whole minutes), as in a downtime."""
 
     def clear_holes(self) -> None:
-        """Forget all holes."""
+        """Remove all holes."""

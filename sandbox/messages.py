@@ -108,7 +108,7 @@ def agg_trade_page(market: Market, trades: Trades) -> bytes:
 
 
 def trade_events(market: Market, trades: Trades) -> list[str]:
-    """`trade` events, one a raw trade."""
+    """`trade` events, one per raw trade."""
     prices, lots, symbol = market.price_decimals, market.lot_decimals, market.symbol
     return [
         f'{{"e":"trade","E":{time},"s":"{symbol}","t":{number},"p":"{amount(price, prices)}",'
@@ -120,7 +120,7 @@ def trade_events(market: Market, trades: Trades) -> list[str]:
 
 
 def agg_trade_events(market: Market, trades: Trades) -> list[str]:
-    """`aggTrade` events, one an aggregate trade."""
+    """`aggTrade` events, one per aggregate trade."""
     prices, lots, symbol = market.price_decimals, market.lot_decimals, market.symbol
     return [
         f'{{"e":"aggTrade","E":{time},"s":"{symbol}","a":{number},"p":"{amount(price, prices)}",'

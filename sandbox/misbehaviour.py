@@ -1,4 +1,4 @@
-"""How a struck HTTP request is answered."""
+"""Answers an HTTP request that a fault strikes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from sandbox.faults import Fault
 
 SPOILING = frozenset({"truncate", "short", "none", "repeat", "delay"})
-"""The kinds that change a true reply; all others need none."""
+"""The kinds that modify a true reply; all others need none."""
 _WEB_PAGE = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body>Please wait.</body></html>"
 _HANG_SECONDS = 24 * 3600.0
 
@@ -42,7 +42,7 @@ async def misbehave(
 
 
 def spoil(body: bytes, fault: Fault, previous: bytes | None) -> bytes:
-    """The reply as the fault leaves it."""
+    """The reply as modified by the fault."""
     if fault.kind == "truncate":
         return body[: max(1, len(body) // 2)]
     if fault.kind == "none":

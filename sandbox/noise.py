@@ -1,7 +1,7 @@
-"""Counter-based noise: every value is a pure function of (key, counter), so any time can be computed on its own.
+"""Counter-based noise: every value is a pure function of (key, counter), so any time can be computed independently.
 
-Only integer arithmetic and single IEEE additions and multiplications are used: no library exp or log, whose last bit
-differs between processors. The same seed therefore gives the same market everywhere.
+It uses only integer arithmetic and single IEEE additions and multiplications. The last bit of a library's exp or log
+differs between processors; without them, the same seed gives the same market everywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def derive_key(seed: int, *names: str) -> np.uint64:
 
 
 def words(key: np.uint64, counters: Ints) -> Words:
-    """One 64-bit word for each counter (the splitmix64 finaliser over a keyed counter)."""
+    """One 64-bit word per counter (the splitmix64 finaliser over a keyed counter)."""
     word: Words = counters.astype(np.uint64)
     word *= _STEP
     word += key
@@ -61,7 +61,7 @@ def unit(word: Words) -> Floats:
 
 
 def exponential(values: Floats) -> Floats:
-    """(1 + x/1024)**1024, the exponential for all purposes here, from multiplications alone."""
+    """(1 + x/1024)**1024: an exponential from multiplications alone, accurate enough here."""
     result = values * (1.0 / 1024.0) + 1.0
     for _ in range(10):
         result = result * result

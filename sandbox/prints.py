@@ -1,4 +1,4 @@
-"""The orders and fills behind minute candles: exactly those whose sums `blocks` gives in closed form.
+"""The orders and fills of minute candles: exactly those whose sums `blocks` gives in closed form.
 
 An order (one taker order at one price, which the exchange reports as an aggregate trade) consists of one or more
 fills (raw trades) with the same price, side and millisecond.
@@ -73,7 +73,7 @@ class PrintMaker:
     def orders(self, block: MinuteBlock, first: int, last: int, origin: int) -> Orders:
         """The orders of the block's minutes [first, last), counted from the block's first minute.
 
-        They are numbered from the order `origin` on.
+        Numbering starts at the order `origin`.
         """
         numbers = np.arange(block.first_order[first], block.first_order[last], dtype=np.int64)
         minute = np.repeat(np.arange(first, last), np.diff(block.first_order[first : last + 1]))
@@ -91,7 +91,7 @@ class PrintMaker:
         back = step >= count
         pair = np.where(back, 2 * count - 1 - step, step)
 
-        # Both orders of a pair draw by the pair: what one is above the leg's middle, the other is below.
+        # Both orders of a pair share one draw: one is as far above the leg's middle as the other is below.
         start, stop = block.start[leg, minute], block.stop[leg, minute]
         draw = field(words(self._price_key, (((clock_minute << 2) + leg) << 20) + pair), 0)
         distance = np.abs(stop - start)
@@ -136,9 +136,9 @@ class PrintMaker:
 
 
 def _share(key: np.uint64, identity: Ints, whole: Ints, rank: Ints, parts: Ints) -> Ints:
-    """Part number `rank` of `whole` cut into `parts` at random; all parts together are exactly the whole.
+    """Part number `rank` of `whole`, cut into `parts` at random; the parts add up to exactly the whole.
 
-    `identity` plus one is the identity of the next part: two neighbours draw the cut between them alike.
+    `identity` plus one is the identity of the next part, so that neighbours draw the same cut between them.
     """
     left = np.where(rank == 0, 0, (rank << 16) + field(words(key, identity), 0))
     right = np.where(rank + 1 >= parts, parts << 16, ((rank + 1) << 16) + field(words(key, identity + 1), 0))

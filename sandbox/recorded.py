@@ -1,8 +1,8 @@
-"""Other venues on one loopback port: recorded replies where there are recordings, true to the venue's form elsewhere.
+"""Other venues on one loopback port: recorded replies where recordings exist, else generated ones in the venue's form.
 
 Kraken: recorded asset pairs, candles and trades, the latter also over its websocket. OKX: recorded instruments.
-Coinbase (both APIs): recorded products. Bybit: instruments written from its documented form. Candles of OKX, Bybit and
-Coinbase come from generated markets. All paths differ between the venues, so that one base URL serves them all.
+Coinbase (both APIs): recorded products. Bybit: instruments written from its documentation. Candles of OKX, Bybit and
+Coinbase come from generated markets. The venues' paths all differ, so one base URL serves them all.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ Parameters = Mapping[str, str]
 
 
 class Recordings:
-    """The recorded replies under a data directory (kraken/, okx/, coinbase/); read when first asked for."""
+    """The recorded replies under a data directory (kraken/, okx/, coinbase/); read on first use."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._kept: dict[str, Any] = {}
 
     def reply(self, name: str) -> Any:
-        """A file that is one JSON reply. Raises OSError when it is absent."""
+        """A file with one JSON reply. Raises OSError if it is absent."""
         if name not in self._kept:
             self._kept[name] = orjson.loads((self._directory / name).read_bytes())
         return self._kept[name]
 
     def captured(self, name: str, url_end: str) -> Any:
-        """The first reply of a capture file (lines `URL -> time: JSON`) whose URL ends like this.
+        """The first reply of a capture file (lines `URL -> time: JSON`) whose URL has this ending.
 
-        Raises KeyError when there is none, OSError when the file is absent.
+        Raises KeyError if there is none, OSError if the file is absent.
         """
         key = f"{name} {url_end}"
         if key not in self._kept:
@@ -66,8 +66,8 @@ class Recordings:
 class RecordedVenues(Listener):
     """A server for tests: `async with RecordedVenues(data_directory) as venues: venues.url`.
 
-    `now` is the venues' time in ms at the start; by default half a minute into the last, unfinished candle that was
-    recorded of Kraken, at which the time then stands still.
+    `now` is the venues' time in ms at the start. By default the time is fixed at half a minute into Kraken's last
+    recorded candle, which is unfinished.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class RecordedVenues(Listener):
 
     @property
     def is_streaming(self) -> bool:
-        """Whether somebody is subscribed to trades."""
+        """Whether a client is subscribed to trades."""
         return any(socket.is_subscribed for socket in self._sockets)
 
     def add_fault(self, fault: Fault) -> int:
-        """Put a fault rule in force; returns its id."""
+        """Add a fault rule; returns its id."""
         return self.state.faults.add(fault)
 
     def routes(self) -> web.Application:
@@ -125,7 +125,7 @@ class RecordedVenues(Listener):
         return app
 
     def farewells(self) -> Iterable[Awaitable[None]]:
-        """The closes of open websockets."""
+        """Functions that close the open websockets."""
         return [socket.close() for socket in self._sockets]
 
     async def _serve_kraken_stream(self, request: web.Request) -> web.StreamResponse:
@@ -195,7 +195,7 @@ class RecordedVenues(Listener):
         return reply
 
     def _kraken_candles(self, parameters: Parameters) -> Reply:
-        """As on the venue: never more than the newest 720, however old `since` is."""
+        """As on the venue: at most the newest 720, however old `since` is."""
         if parameters.get("pair") != "XBTUSDT":
             return {"error": ["EQuery:Unknown asset pair"]}
         if parameters.get("interval", "1") != "1":
@@ -300,7 +300,7 @@ def _bybit_instrument(market: Market) -> dict[str, Any]:
 
 
 def _advanced_product(product: dict[str, Any]) -> dict[str, Any]:
-    """A product of the Exchange API, with its recorded values, in the form of the Advanced Trade API."""
+    """A recorded product of the Exchange API in the form of the Advanced Trade API."""
     return {
         "product_id": product["id"],
         "price": "",

@@ -1,4 +1,4 @@
-"""A pair whose market was recorded: given candles, or given trades from which everything else follows."""
+"""A pair with a recorded market: given candles, or given trades from which everything else is derived."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sandbox.noise import Ints
 
 WireRow = Sequence[Any]
 _DECIMALS = 8
-_DRIVE = 64  # trades that a driven clock moves on by
+_DRIVE = 64  # trades by which a driven clock advances
 
 
 class RecordedCandles:
-    """Candles of one pair as they are to be served; intervals that were not given are merged from those that were.
+    """Candles of one pair, served as given; missing intervals are merged from the given ones.
 
-    A pair of which only candles are known has no trades.
+    A pair with only candles has no trades.
     """
 
     status = "TRADING"
@@ -36,16 +36,16 @@ class RecordedCandles:
         self.price_decimals = 0
         self.lot_decimals = 0
         self._rows: dict[str, list[list[Any]]] = {}
-        self._served: dict[str, tuple[list[int], list[list[Any]]]] = {}  # open times beside the rows
+        self._served: dict[str, tuple[list[int], list[list[Any]]]] = {}  # open times of the rows
         self._holes: list[tuple[int, int]] = []
 
     def add(self, interval: str, rows: Iterable[WireRow]) -> None:
-        """Add candles: (open time in ms, o, h, l, c, v) or the twelve columns of the exchange; any order, numbers or
-        texts. What the six columns lack is served as zero. Raises ValueError for an unknown interval, a row of another
-        width and an open time that the interval does not have.
+        """Add candles: (open time in ms, o, h, l, c, v) or the twelve columns of the exchange, in any order, as numbers
+        or texts. Columns missing from the six are served as zero. Raises ValueError for an unknown interval, a row of
+        another width, and an open time that does not fit the interval.
         """
         if interval not in INTERVALS:
-            raise ValueError(f"{interval!r} is no interval; known: {', '.join(INTERVALS)}")
+            raise ValueError(f"{interval!r} is not an interval; known: {', '.join(INTERVALS)}")
         kept = {row[0]: row for row in self._rows.get(interval, [])}
         kept |= {int(row[0]): _wire_row(row, INTERVALS[interval]) for row in rows}
         self._rows[interval] = [kept[opened] for opened in sorted(kept)]
@@ -129,7 +129,7 @@ class RecordedCandles:
         return self._served[interval.name]
 
     def _merged(self, interval: Interval) -> list[list[Any]]:
-        """Rows of an interval that was not given, from the longest given one that divides it."""
+        """Rows of a missing interval, merged from the longest given one that divides it."""
         sources = [INTERVALS[name] for name in self._rows if _divides(INTERVALS[name], interval)]
         if not sources:
             return []
@@ -141,20 +141,20 @@ class RecordedCandles:
 
 
 class RecordedTrades:
-    """Raw trades of one pair; aggregate trades and candles follow from them (quiet candles are flat)."""
+    """Raw trades of one pair; aggregate trades and candles are derived from them (quiet candles are flat)."""
 
     status = "TRADING"
 
     def __init__(self, pair: str, trades: Iterable[tuple[int, str, str, int, bool]]) -> None:
-        """`trades`: (id, price text, size text, time in ms, taker bought), any order, each id once is enough.
+        """`trades`: (id, price text, size text, time in ms, taker bought), in any order; repeated ids are allowed.
 
-        Raises ValueError when there is none, ids are not contiguous, or the amounts do not fit 64 bits.
+        Raises ValueError if there is none, if ids are not contiguous, or if the amounts do not fit 64 bits.
         """
         self.base, self.quote = split_pair(pair)
         self.symbol = self.base + self.quote
         rows = sorted({row[0]: row for row in trades}.values())
         if not rows:
-            raise ValueError(f"{pair}: there are no trades")
+            raise ValueError(f"{pair}: no trades")
         if rows[-1][0] - rows[0][0] + 1 != len(rows):
             raise ValueError(f"{pair}: the trade ids are not contiguous")
         self.price_decimals = max(_decimals(row[1]) for row in rows)
@@ -162,12 +162,12 @@ class RecordedTrades:
         prices = [_scaled(row[1], self.price_decimals) for row in rows]
         lots = [_scaled(row[2], self.lot_decimals) for row in rows]
         if max(prices) * sum(lots) >= 1 << 63:
-            raise ValueError(f"{pair}: prices and sizes have too many digits to be summed exactly")
+            raise ValueError(f"{pair}: prices and sizes have too many digits to sum exactly")
         ids = np.array([row[0] for row in rows], dtype=np.int64)
         times = np.array([row[3] for row in rows], dtype=np.int64)
         bought = np.array([row[4] for row in rows], dtype=np.bool_)
         self._fills = Trades(ids, _ints(prices), _ints(lots), times, bought, ids, ids)
-        self._visible_times = np.maximum.accumulate(times)  # a trade is visible once all before it are
+        self._visible_times = np.maximum.accumulate(times)  # a trade is visible once all earlier ones are
         self._orders = _aggregate(self._fills)
         self._order_times = np.maximum.accumulate(self._orders.time)
         self._hidden: list[tuple[int, int]] = []
@@ -237,7 +237,7 @@ class RecordedTrades:
         return int(ahead[-1]) if len(ahead) else None
 
     def add_hole(self, start_ms: int, end_ms: int) -> None:
-        """Candles vanish; the recorded trades stay as they are."""
+        """Hides candles; the recorded trades remain unchanged."""
         self._hidden.append((start_ms, end_ms))
 
     def clear_holes(self) -> None:
@@ -267,7 +267,7 @@ def _ints(values: list[int]) -> Ints:
 
 
 def _text(value: Any) -> str:
-    """A number or text with eight decimals (or all it has); a text that has them stays as it is."""
+    """A number or text with at least eight decimals; a text that has them is unchanged."""
     text = value if isinstance(value, str) else str(value)
     whole, _, part = text.partition(".")
     if whole.isdecimal() and (part.isdecimal() or not part):
@@ -333,7 +333,7 @@ def _merge_rows(interval: Interval, opened: int, rows: list[list[Any]]) -> list[
 
 
 def _aggregate(fills: Trades) -> Trades:
-    """Neighbours of one price, side and millisecond are one taker order; its id is of a sequence of its own."""
+    """Neighbours of one price, side and millisecond form one taker order; orders have their own id sequence."""
     changed = (np.diff(fills.price) != 0) | (np.diff(fills.time) != 0) | (fills.bought[1:] != fills.bought[:-1])
     starts = np.concatenate((np.zeros(1, dtype=np.int64), np.flatnonzero(changed) + 1))
     stops = np.append(starts[1:], len(fills))
@@ -354,7 +354,7 @@ def _as_candles(fills: Trades) -> Candles:
 
 
 def _flat_where_quiet(candles: Candles, opens: Ints, closes: Ints, hidden: list[tuple[int, int]]) -> Candles:
-    """Fill candles without a trade with the close before; a hidden one stays absent."""
+    """Fill candles without a trade with the previous close; hidden ones stay absent."""
     if not len(candles):
         return candles
     kept = opens >= candles.open_time[0]

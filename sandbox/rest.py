@@ -1,4 +1,4 @@
-"""The REST API: parameters checked and answered as Binance's spot API does. No sockets here: text in, bytes out."""
+"""The REST API: checks parameters and answers as Binance's spot API does. No sockets here: text in, bytes out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RestApi:
             "/api/v3/ticker/price": self._ticker_price,
             "/api/v3/ticker/bookTicker": self._ticker_book,
             "/api/v3/depth": self._depth,
-            # No futures are listed, but a client that asks for all market types gets its answer.
+            # No futures are listed, but a client that asks for all market types gets an answer.
             "/fapi/v1/exchangeInfo": lambda request: _no_symbols(request.now),
             "/dapi/v1/exchangeInfo": lambda request: _no_symbols(request.now),
         }
@@ -184,7 +184,7 @@ class RestApi:
         return found
 
     def _chosen(self, parameters: Parameters) -> list[Market]:
-        """The markets that symbol or symbols name; all when neither is sent."""
+        """The markets that symbol or symbols name; all of them if neither is sent."""
         if "symbol" in parameters:
             return [self._market(parameters)]
         if "symbols" not in parameters:
@@ -217,7 +217,7 @@ def weight(path: str, parameters: Parameters) -> int:
 
 
 def is_heavy(path: str, parameters: Parameters) -> bool:
-    """Whether the answer may take so long that others would wait for it: pages over months of minutes."""
+    """Whether the answer may take long enough to delay other requests: pages over months of minutes."""
     return path == "/api/v3/klines" and parameters.get("interval") in _LONG
 
 
@@ -260,7 +260,7 @@ def day_ticker(market: Market, now: int, *, mini: bool = False) -> dict[str, Any
 
 
 def _book_of(market: Market, now: int) -> BookTop:
-    """The best prices; all zero for a pair that does not trade."""
+    """The best prices; all zero for a pair that is not trading."""
     top = book_top(market, now) if market.status == "TRADING" else None
     return top or BookTop(0, 0, 0, 0, 0)
 

@@ -23,7 +23,7 @@ _JSON = "application/json"
 class Sandbox(Exchange, Listener):
     """An exchange that speaks Binance's spot API, open inside `async with`.
 
-    `port` 0 takes a free one; what the other arguments mean, and what is raised, stands at `Exchange`.
+    `port` 0 takes a free one. `Exchange` documents the other arguments and the errors.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Sandbox(Exchange, Listener):
         return f"ws://{self._host}:{self._port}"
 
     def routes(self) -> web.Application:
-        """Websockets, REST, and the control page of tests."""
+        """Websockets, REST, and the control endpoints."""
         app = web.Application(client_max_size=1 << 20)
         control.add_routes(app, self)
         app.router.add_get("/ws", self._serve_stream)
@@ -69,7 +69,7 @@ class Sandbox(Exchange, Listener):
         return app
 
     def farewells(self) -> Iterable[Awaitable[None]]:
-        """The closes of open websockets."""
+        """Functions that close the open websockets."""
         return [connection.close() for connection in self.connections]
 
     async def _serve_stream(self, request: web.Request) -> web.StreamResponse:

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class SandboxSettings(BaseSettings):
-    """What one sandbox process is started with."""
+    """The options of one sandbox process."""
 
     model_config = SettingsConfigDict(env_prefix="CANDLEWRIGHT_SANDBOX__", frozen=True, extra="forbid")
 
@@ -26,14 +26,14 @@ class SandboxSettings(BaseSettings):
 
 
 def read_settings(arguments: Sequence[str] | None = None) -> SandboxSettings:
-    """Parse the command line; exits with code 2 and a message when it is wrong."""
+    """Parse the command line; exits with code 2 and a message if it is invalid."""
     parser = argparse.ArgumentParser(prog="sandbox", description="An exchange on loopback with generated market data.")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--symbols", type=_names, help="more pairs, for example FOO/USDT,BAR/BTC")
     parser.add_argument("--clock", metavar="ISO", help="the exchange's time at the start (default: the real time)")
-    parser.add_argument("--speed", type=float, help="how many times faster than real time the exchange's time runs")
+    parser.add_argument("--speed", type=float, help="speed of the exchange's time as a multiple of real time")
     parser.add_argument("--no-rate-limit", dest="rate_limit", action="store_false", default=None)
     parser.add_argument("--candles", action="append", metavar="PAIR:INTERVAL=FILE", help="recorded candles to serve")
     parser.add_argument("--trades", action="append", metavar="FILE", help="recorded trade frames to replay")

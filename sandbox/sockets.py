@@ -1,4 +1,4 @@
-"""The websocket end: reads a client's requests, sends it what is due, and misbehaves when a fault says so."""
+"""The websocket side: reads a client's requests, sends the events that are due, and misbehaves if a fault says so."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import suppress
 import orjson
 from aiohttp import ClientConnectionResetError, WSMsgType, web
 
+from core.background import start_task
 from sandbox.clock import ExchangeClock
 from sandbox.faults import Fault, FaultRules
 from sandbox.market import Market
@@ -57,7 +58,7 @@ class StreamConnection:
         self._request = request
         self.session.subscribe(streams, self._clock.now())
         off = self._clock.on_change(self._wake.set)
-        tasks = [asyncio.create_task(work) for work in (self._pump(), self._ping(), self._expire())]
+        tasks = [start_task(work, "sandbox socket") for work in (self._pump, self._ping, self._expire)]
         try:
             await self._read()
         finally:
@@ -69,7 +70,7 @@ class StreamConnection:
         return self._socket
 
     async def close(self) -> None:
-        """End the connection as a server that goes away does."""
+        """End the connection as a server that shuts down does."""
         self._thawed.set()
         with suppress(ConnectionError):
             await asyncio.wait_for(self._socket.close(code=1001), 1)
@@ -89,7 +90,7 @@ class StreamConnection:
                 return
 
     async def _obey(self, text: str) -> None:
-        """Carry out one request; the answer goes out before the first event of a new stream."""
+        """Carry out one request; its answer precedes the first event of a new stream."""
         try:
             order = orjson.loads(text)
             number, method, names = order.get("id"), order["method"], order.get("params", [])
@@ -134,7 +135,7 @@ class StreamConnection:
                 await self._sleep(now)
 
     def _drive(self, now: int) -> bool:
-        """Move a driven clock on to the next trades; at the recording's end it runs on in real time."""
+        """Advance a driven clock to the next trades; at the end of the recording it runs in real time."""
         if not self._clock.driven:
             return False
         target = self.session.drive_to(now)
@@ -169,7 +170,7 @@ class StreamConnection:
             elif fault.kind == "duplicate":
                 await self._send(event)
             elif fault.kind == "late":
-                task = asyncio.create_task(self._send_later(event, fault.seconds))
+                task = start_task(lambda: self._send_later(event, fault.seconds), "late event")
                 self._late.add(task)
                 task.add_done_callback(self._late.discard)
                 return
@@ -192,7 +193,7 @@ class StreamConnection:
             await self._send(event)
 
     async def _cut(self, fault: Fault) -> None:
-        if fault.kind == "close" and fault.code != 1006:  # 1006 is what a client sees when no close frame came
+        if fault.kind == "close" and fault.code != 1006:  # a client sees 1006 if it got no close frame
             await self._socket.close(code=fault.code)
         elif self._request is not None and self._request.transport is not None:
             self._request.transport.abort()

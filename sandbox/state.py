@@ -1,4 +1,4 @@
-"""Which requests are served: request weights, limits and bans as the exchange counts them, faults, counters. Pure."""
+"""Decides which requests are served: request weights, limits and bans as on the exchange, faults, counters. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BAN_AFTER = 30  # requests while limited
 
 @dataclass(frozen=True, slots=True)
 class RequestArrived:
-    """A REST request came in, at a monotonic time in seconds."""
+    """A REST request arrived, at a monotonic time in seconds."""
 
     path: str
     symbol: str | None
@@ -23,7 +23,7 @@ class RequestArrived:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Answer the request, with `fault` when there is one; `used_weight` goes into the header."""
+    """Answer the request, with `fault` if there is one; `used_weight` goes in the header."""
 
     used_weight: int
     fault: Fault | None = None
@@ -39,7 +39,7 @@ class Refuse:
 
 
 class ExchangeState:
-    """Counts weight per minute. All clients of a loopback server come from one address, so there is one budget."""
+    """Counts weight per minute. All clients of a loopback server share one address, so there is one budget."""
 
     def __init__(
         self, *, rate_limit: bool = True, weight_limit: int = WEIGHT_LIMIT, ban_seconds: int = 120, seed: int = 0
@@ -57,7 +57,7 @@ class ExchangeState:
         self._banned_until = 0.0
 
     def handle(self, event: RequestArrived) -> Serve | Refuse:
-        """Decide about one request."""
+        """Decide one request."""
         self.requests[event.path] += 1
         refusal = self._count_weight(event)
         if refusal is not None:

@@ -1,4 +1,4 @@
-"""What one websocket client is subscribed to, and which events are due to it at a time. No sockets."""
+"""One websocket client's subscriptions, and the events due to it at a time. No sockets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sandbox.ticker import book_top, day_statistics
 
 _BATCH = 500  # trades of one stream at a time
 _MAX_CLOSES = 1000
-_NOTHING_MS = DAY  # a channel that has nothing in sight is looked at again after so long
+_NOTHING_MS = DAY  # when to look again at a channel with nothing in sight
 _DAY_STREAMS = {"miniTicker": 1000, "ticker": 1000, "bookTicker": 100}
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One event for the client; `time` is the exchange's, `is_trade` says whether stream faults apply to it."""
+    """One event for the client; `time` is the exchange's; stream faults apply if `is_trade`."""
 
     stream: str
     symbol: str
@@ -34,20 +34,20 @@ class Channel(Protocol):
     """One subscribed stream."""
 
     def due(self, now: int) -> list[Outgoing]:
-        """What is to be sent by now and was not; a part of it when it is much."""
+        """The events due by now and not sent yet; only a part of them if there are many."""
 
     def next_due(self, now: int) -> int | None:
-        """When something will be due, as far as is known; None when nothing is in sight."""
+        """When the next event is due, as far as is known; None if nothing is in sight."""
 
     def restart(self, now: int) -> None:
-        """Go on from now, as after subscribing."""
+        """Continue from now, as after subscribing."""
 
     def drive_to(self, now: int) -> int | None:
-        """The time to which a driven clock may move for this stream; None when it does not drive."""
+        """The time to which this stream lets a driven clock advance; None if it does not drive."""
 
 
 class _TradeChannel:
-    """Raw or aggregate trades, each once, in the order of their ids."""
+    """Raw or aggregate trades, each once, in id order."""
 
     def __init__(self, stream: str, market: Market, now: int, *, aggregated: bool) -> None:
         self._stream = stream
@@ -80,7 +80,7 @@ class _TradeChannel:
 
 
 class _CandleChannel:
-    """Candles of one interval: an update every two seconds (one for 1s), and each candle once when it is closed."""
+    """Candles of one interval: an update every two seconds (every second for 1s), and each candle once at its close."""
 
     def __init__(self, stream: str, market: Market, now: int, interval: Interval) -> None:
         self._stream = stream
@@ -130,7 +130,7 @@ class _CandleChannel:
 
 
 class _StatisticsChannel:
-    """Tickers, sent each period in which there was a trade."""
+    """Tickers, sent in each period with a trade."""
 
     def __init__(self, stream: str, market: Market, now: int, period: int, text: Callable[[int], str | None]) -> None:
         self._stream = stream
@@ -165,16 +165,16 @@ class StreamSession:
     def __init__(self, markets: Mapping[str, Market]) -> None:
         self._markets = markets
         self._channels: dict[str, Channel] = {}
-        #: When each channel has something; of others nothing is computed, so that a client may have hundreds.
+        #: When each channel has its next event; only due channels are computed, so that a client may have hundreds.
         self._due_at: dict[str, int] = {}
 
     @property
     def names(self) -> list[str]:
-        """The streams subscribed to, in the order of subscription."""
+        """The subscribed streams, in subscription order."""
         return list(self._channels)
 
     def subscribe(self, names: list[str], now: int) -> None:
-        """Add streams; names of no known stream are accepted and stay silent, as on the exchange."""
+        """Add streams; unknown names are accepted and stay silent, as on the exchange."""
         for name in names:
             if name in self._channels:
                 continue
@@ -183,13 +183,13 @@ class StreamSession:
                 self._channels[name] = channel
 
     def unsubscribe(self, names: list[str]) -> None:
-        """Take streams off; unknown names are ignored."""
+        """Remove streams; unknown names are ignored."""
         for name in names:
             self._channels.pop(name, None)
             self._due_at.pop(name, None)
 
     def due(self, now: int) -> list[Outgoing]:
-        """All events due by now, in the order of their time."""
+        """All events due by now, in time order."""
         found: list[Outgoing] = []
         for name, channel in self._channels.items():
             if self._due_at.get(name, now) <= now:
@@ -208,16 +208,16 @@ class StreamSession:
         return min(self._due_at.values(), default=None)
 
     def look_again(self) -> None:
-        """What is to come has changed."""
+        """Upcoming events have changed."""
         self._due_at.clear()
 
     def drive_to(self, now: int) -> int | None:
-        """Where a driven clock may move to."""
+        """The time to which a driven clock may advance."""
         times = [time for channel in self._channels.values() if (time := channel.drive_to(now)) is not None]
         return min(times, default=None)
 
     def restart(self, now: int) -> None:
-        """Go on from now with all streams."""
+        """Continue all streams from now."""
         self.look_again()
         for channel in self._channels.values():
             channel.restart(now)

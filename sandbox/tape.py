@@ -1,4 +1,4 @@
-"""The whole life of one generated instrument, by minutes and by inner numbers of its orders: no clock, no downtimes."""
+"""The whole life of one generated instrument, by minute and by internal order number: no clock, no downtimes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sandbox.intervals import MINUTE, SECOND
 from sandbox.noise import Flags, Ints
 from sandbox.prints import Fills, Orders, PrintMaker
 
-_SEGMENT_MINUTES = 16  # orders are listed and kept by so many minutes
+_SEGMENT_MINUTES = 16  # minutes of orders listed and cached together
 _SEGMENTS = BLOCK_MINUTES // _SEGMENT_MINUTES
-_NEAR_SEGMENTS = 4  # what a stream of trades goes over again and again: now, soon, and a day ahead
+_NEAR_SEGMENTS = 4  # what a stream of trades reads repeatedly: now, soon, and a day ahead
 _NEVER = 1 << 62
 
 
 class Kept:
-    """What generated instruments keep of their computations: about 100 MB at most, for all of them together."""
+    """The shared cache of all generated instruments: at most about 100 MB in total."""
 
     def __init__(self) -> None:
         self.blocks: Recent[MinuteBlock] = Recent(48)
@@ -29,7 +29,7 @@ class Kept:
 
 
 class Tape:
-    """Orders are numbered from the listing on: the maker's numbers less `origin`."""
+    """Orders are numbered from the listing: the maker's numbers minus `origin`."""
 
     def __init__(self, instrument: Instrument, seed: int, kept: Kept) -> None:
         self.first_minute = instrument.listed_ms // MINUTE
@@ -40,7 +40,7 @@ class Tape:
         self._numbers = FillNumbers(seed, instrument.symbol)
         self._prints = PrintMaker(instrument.symbol, seed, self._numbers)
         self._kept = kept
-        #: The segments used last, with the number of their first order. Its own, however many markets are streamed.
+        #: The latest segments, with the number of their first order. Not shared, so other markets do not evict them.
         self._near: dict[int, tuple[int, Orders]] = {}
         listing = self._maker.make(self.first_minute >> BLOCK_BITS, 0)
         self._origin = int(listing.first_order[self.first_minute & (BLOCK_MINUTES - 1)])
@@ -59,9 +59,9 @@ class Tape:
         return b"".join(parts)
 
     def minutes(self, first: int, stop: int, *, keep: bool = True) -> Candles:
-        """Minutes [first, stop) as far as they lie between listing and delisting.
+        """Minutes [first, stop), limited to those between listing and delisting.
 
-        Without `keep` the blocks are made and forgotten, so that years of minutes do not push out what is in use.
+        Without `keep` the blocks are not cached, so that years of minutes do not evict those in use.
         """
         first, stop = max(first, self.first_minute), min(stop, self.stop_minute)
         parts = []
@@ -74,7 +74,7 @@ class Tape:
         return concat(parts) if parts else self._block(self.first_minute >> BLOCK_BITS).candles.slice(0, 0)
 
     def seconds(self, first_ms: int, stop_ms: int, now: int) -> Candles:
-        """Second candles that open in [first_ms, stop_ms), of orders until now; quiet seconds are flat."""
+        """Second candles that open in [first_ms, stop_ms), from orders until now; quiet seconds are flat."""
         first_ms = max(first_ms, self.first_minute * MINUTE)
         stop_ms = min(stop_ms, self.stop_minute * MINUTE)
         opens = np.arange(-(-first_ms // SECOND) * SECOND, stop_ms, SECOND, dtype=np.int64)
@@ -84,7 +84,7 @@ class Tape:
         orders = self.orders(self.first_order(minute), self.order_at(min(int(opens[-1]) + SECOND, now + 1)))
         before = np.searchsorted(orders.time, opens)
         after = np.searchsorted(orders.time, opens + SECOND)
-        # Entry i is the price before order i: the first one is the close of the minute before.
+        # Entry i is the price before order i: the first is the close of the previous minute.
         start_price = self._block(minute >> BLOCK_BITS).candles.open[minute & (BLOCK_MINUTES - 1)]
         prices = np.concatenate((np.atleast_1d(start_price), orders.price))
         traded = after > before
@@ -139,11 +139,11 @@ class Tape:
         return self._prints.fills(orders)
 
     def fills_before(self, orders: Ints) -> Ints:
-        """How many fills there are before each of the orders: the number of its first fill."""
+        """How many fills precede each of the orders: the number of its first fill."""
         return self._numbers.prefix(orders)
 
     def order_of(self, fill: int) -> int:
-        """The number of the order that the fill belongs to."""
+        """The number of the order to which the fill belongs."""
         return self._numbers.order_of(fill)
 
     def _block(self, block: int) -> MinuteBlock:
@@ -170,7 +170,7 @@ class Tape:
 
             orders = self._kept.segments.get((self, segment), list_orders)
             near = (int(orders.number[0]) if len(orders) else self.first_order(segment * _SEGMENT_MINUTES), orders)
-            # Replaced, never changed: heavy pages are computed in other threads.
+            # Replaced, never mutated: heavy pages are computed in other threads.
             self._near = {**dict(list(self._near.items())[1 - _NEAR_SEGMENTS :]), segment: near}
         return near
 
@@ -190,7 +190,7 @@ def _sums(values: Ints, before: Ints, after: Ints) -> Ints:
 
 
 def _extremes(ufunc: np.ufunc, prices: Ints, before: Ints, traded: Flags, previous: Ints) -> Ints:
-    """The highest or lowest price of each second, the previous price where it has no trade."""
+    """The highest or lowest price of each second; the previous price if it has no trade."""
     result = previous.copy()
     if traded.any():
         result[traded] = ufunc.reduceat(prices, before[traded])

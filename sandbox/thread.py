@@ -1,4 +1,4 @@
-"""The sandbox in a thread of its own."""
+"""Runs the sandbox in its own thread."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from core.background import start_thread
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 
@@ -16,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class SandboxThread:
-    """A Sandbox in a thread with a loop of its own, for tests and programs without asyncio.
+    """A Sandbox in a thread with its own event loop, for tests and programs without asyncio.
 
     Takes the arguments of Sandbox. `call` runs a function with the Sandbox in that thread.
     """
@@ -38,7 +39,7 @@ class SandboxThread:
         return self._running().ws_url
 
     def call(self, function: Callable[[Sandbox], _Result]) -> _Result:
-        """Run the function with the Sandbox, in its thread, and return the result."""
+        """Run the function with the Sandbox in its thread; returns the result."""
         sandbox = self._running()
 
         async def run() -> _Result:
@@ -58,8 +59,7 @@ class SandboxThread:
 
     def __enter__(self) -> Self:
         started: Future[Sandbox] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), name="sandbox", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("sandbox", lambda: asyncio.run(self._run(started)))
         self._sandbox = started.result(30)
         return self
 

@@ -15,7 +15,7 @@ from sandbox.wire import amount
 
 @dataclass(frozen=True, slots=True)
 class DayStatistics:
-    """The rolling day up to a time, by whole minutes; prices in ticks, sizes in lots."""
+    """The rolling day up to a time, in whole minutes; prices in ticks, sizes in lots."""
 
     open_time: int
     close_time: int
@@ -43,7 +43,7 @@ class BookTop:
 
 
 def day_statistics(market: Market, now: int) -> DayStatistics | None:
-    """Statistics of the 24 hours before now; None when there was no trade at all before now."""
+    """Statistics of the 24 hours before now; None if there was never a trade before now."""
     opened = now - DAY
     first = INTERVALS["1m"].ceil(opened)
     last_id = market.fill_at(now + 1) - 1

@@ -21,7 +21,7 @@ _Text: TypeAlias = npt.NDArray[np.uint8]
 
 
 def amount(value: int, decimals: int) -> str:
-    """`value` times 10**-decimals with eight decimals; finer ones are cut off."""
+    """`value` times 10**-decimals with eight decimals; further digits are truncated."""
     if decimals == 0:
         return f"{value}.00000000"
     if decimals > _DECIMALS:
@@ -32,7 +32,7 @@ def amount(value: int, decimals: int) -> str:
 
 
 def _digits(values: Ints, chunks: int) -> _Text:
-    """Decimal digits of non-negative values, zero-padded to 4 * chunks places, one row a value."""
+    """Decimal digits of non-negative values, zero-padded to 4 * chunks places, one row per value."""
     cells = np.empty((len(values), chunks), dtype=np.uint32)
     rest = values
     for chunk in range(chunks - 1, 0, -1):
@@ -60,7 +60,7 @@ class _RowWriter:
         largest = int(values.max(initial=0))
         chunks = max(1, (len(str(largest)) + 3) // 4)
         self._texts.append(_digits(values, chunks))
-        # A 64-bit value has 19 digits at most, so that no value reaches the powers beyond.
+        # A 64-bit value has at most 19 digits, so higher powers are not needed.
         powers = np.array([min(10**place, _LARGEST) for place in range(4 * chunks - 1, 0, -1)], dtype=np.int64)
         mask = np.ones((self._rows, 4 * chunks), dtype=np.bool_)
         np.greater_equal(values[:, None], powers[None, :], out=mask[:, :-1])
@@ -108,5 +108,5 @@ def encode_candles(candles: Candles, price_decimals: int, lot_decimals: int) -> 
 
 
 def page(rows: bytes) -> bytes:
-    """A JSON array of rows that each end with a comma."""
+    """A JSON array of rows, each of which ends with a comma."""
     return b"[" + rows[:-1] + b"]"

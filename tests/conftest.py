@@ -20,6 +20,12 @@ settings.register_profile("suite", settings(), deadline=None, suppress_health_ch
 settings.load_profile("suite")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="also run the tests marked long: many rounds, clusters, other tools"
+    )
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return processes_for(config)
 
@@ -29,6 +35,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.option.long:
+        long = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
     if hasattr(config, "workerinput"):
         # In one of two processes; pytest alone keeps the order of the folders.
         items.sort(key=place_in_line)
@@ -39,6 +49,7 @@ _TURNS = pytest.StashKey[Turns]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: of two processes the other one runs no test meanwhile")
+    config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")
     if hasattr(config, "workerinput"):
         config.stash[_TURNS] = Turns(config.workerinput["testrunuid"])
 

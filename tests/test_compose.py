@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bus.memory_bus import MemoryBus
 from core.settings import PREFIX, load_settings
-from flink_replacement_spark import session
+from flink_replacement_spark.engine import session
 from flink_replacement_spark.jars import ICEBERG_AWS
 from gateways.enabled import enabled_gateways
 from tests.conftest import ROOT
+from tests.fresh_bus import FreshBus
 
 _COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 _SERVICES: dict[str, dict[str, Any]] = _COMPOSE["services"]
@@ -83,7 +83,7 @@ def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.Monke
         if key.startswith(PREFIX):
             monkeypatch.setenv(key, value)
     settings = load_settings()
-    names = [gateway.name for gateway in enabled_gateways(settings, MemoryBus())]
+    names = [gateway.name for gateway in enabled_gateways(settings, FreshBus())]
     assert names == ["kafka_pixy", "rocketmq"]
     for bind in (settings.gateways.kafka_pixy.bind, settings.gateways.rocketmq.bind):
         host, _, port = bind.rpartition(":")

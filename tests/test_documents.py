@@ -1,6 +1,7 @@
 """What the READMEs and guides say of files, settings and metrics is there."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,21 @@ def test_every_setting_stands_in_the_guide() -> None:
         if group and not any(f"`{setting}`" in row for row in own):
             missing.append(f"{group}.{setting}")
     assert missing == []
+
+
+def test_every_settings_file_of_the_documents_can_be_read(tmp_path: Path) -> None:
+    found = 0
+    for path in source_files():
+        if path.suffix != ".md":
+            continue
+        for text in re.findall(r"```toml\n(.*?)```", path.read_text(), re.DOTALL):
+            found += 1
+            assert tomllib.loads(text), path
+            if not text.startswith("# kapacitor.conf"):
+                file = tmp_path / f"{found}.toml"
+                file.write_text(text)
+                load_settings(file)
+    assert found >= 3
 
 
 def test_the_settings_file_of_the_guide_can_be_read(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cep.release import SEQUENCE
-from venues.grid import SECOND
+from candlewright.wire.grid import SECOND
+from candlewright_cep.streaming.release import SEQUENCE
 
 __all__ = ["Ages", "AskedFor", "RegisteredAt"]
 

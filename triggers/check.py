@@ -7,13 +7,13 @@ from functools import lru_cache
 import pyarrow as pa
 
 from bus.api import partition_of
-from cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
-from cep.binder import closest
-from cep.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
-from cep.tokens import TokenKind, tokenize
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright_cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
+from candlewright_cep.binding.binder import closest
+from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
+from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
-from protobuf.ingestor_pb2 import CEPTriggerRequest
 from triggers.udf.asked import FunctionAsked
 
 __all__ = [
@@ -76,7 +76,8 @@ _OPTIONS = frozenset({"period_seconds", "revisions", "cooldown_seconds", "deadma
 @dataclass(frozen=True, slots=True)
 class TriggerRules:
     """`idle_ns`: quiet time after which a ticker's partition closes, 0 = never. `retained_rows`: kept rows of one
-    trigger and ticker. `partitions`: of the topics `ticks` and `ohlc`; 0 = one engine sees all tickers.
+    trigger and ticker. `kept_partitions`: of the PARTITION BY of one trigger. `partitions`: of the topics `ticks` and
+    `ohlc`; 0 = one engine sees all tickers.
     """
 
     watermark_delay_ns: int = 0
@@ -84,6 +85,7 @@ class TriggerRules:
     retained_rows: int = Limits().retained_rows
     max_triggers: int = 100_000
     partitions: int = 0
+    kept_partitions: int = Limits().partitions
 
     @classmethod
     def of(cls, settings: TriggersSettings, partitions: int = 0) -> "TriggerRules":
@@ -93,6 +95,7 @@ class TriggerRules:
             retained_rows=settings.max_rows_per_key,
             max_triggers=settings.max_triggers,
             partitions=partitions,
+            kept_partitions=settings.max_partitions,
         )
 
 
@@ -213,14 +216,21 @@ def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int)
     return not tickers or len({partition_of(ticker.encode(), partitions) for ticker in tickers}) > 1
 
 
-def compile_trigger(sql: str, parameters: Mapping[str, str], rules: TriggerRules) -> CompiledTrigger:
-    """Raises TriggerRejected."""
-    return _compiled(sql, tuple(sorted(parameters.items())), rules.retained_rows, rules.idle_ns > 0)
+def compile_trigger(
+    sql: str, parameters: Mapping[str, str], rules: TriggerRules, default_table: str = ""
+) -> CompiledTrigger:
+    """`default_table`: what a bare condition reads; empty as `period_seconds` says. Raises TriggerRejected."""
+    limits = Limits(retained_rows=rules.retained_rows, partitions=rules.kept_partitions)
+    return _compiled(sql, tuple(sorted(parameters.items())), limits, rules.idle_ns > 0, default_table)
 
 
 @lru_cache(maxsize=256)
 def _compiled(
-    sql: str, parameters: tuple[tuple[str, str], ...], retained_rows: int, partitions_close: bool
+    sql: str,
+    parameters: tuple[tuple[str, str], ...],
+    limits: Limits,
+    partitions_close: bool,
+    default_table: str,
 ) -> CompiledTrigger:
     values = dict(parameters)
     options = TriggerOptions.of(values)
@@ -228,9 +238,10 @@ def _compiled(
         sql,
         INPUTS,
         values,
-        default_table="ohlc" if options.period_seconds else "ticks",
-        limits=Limits(retained_rows=retained_rows),
+        default_table=default_table or ("ohlc" if options.period_seconds else "ticks"),
+        limits=limits,
         partitions_close=partitions_close,
+        is_in_order=not options.revisions,
     )
     stateless = all(isinstance(node, Scan | Union | Filter | Project | Renamed | Narrowed) for node in query.nodes)
     holds = not any(isinstance(node, Group | Join) for node in query.nodes)

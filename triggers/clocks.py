@@ -1,22 +1,26 @@
 """How far time has come in one bus partition: event time by the exchanges' clocks and bars, quiet by the wall clock."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from cep import Clock
+from candlewright.wire.grid import SECOND
+from candlewright_cep import Clock
 from protobuf import records_pb2 as records
 from triggers.rows import newest
-from venues.grid import SECOND
 
 __all__ = ["NO_ROW", "TICKS", "Arrival", "Clocks"]
 
 #: How long after the end of its period, by the exchange's clock, a bar may come before deadlines pass without it.
 _BAR_SLACK_NS = 30 * SECOND
+#: How long after the last bar of a period, and two of its lengths, the period is let go of.
+_LAST_BARS_NS = 300 * SECOND
 #: The label of trades; that of bars is their period.
 TICKS = 0
+#: The bars that every ticker has.
+_ALWAYS = 60
 NO_ROW = -1
 
 
@@ -33,14 +37,18 @@ class Arrival:
 class Clocks:
     """`bars`: watermarks per period; those of trades are the release buffer's. `arrivals`: per label and ticker.
 
-    `marks`: per ticker the exchange's time (ns), and the number of the trade after which it holds.
+    `marks`: per ticker the exchange's time (ns), and the number of the trade after which it holds. `wanted`: per ticker
+    the periods that were asked for, as last heard of.
     """
 
     bars: dict[int, Clock] = field(default_factory=dict)
     arrivals: dict[int, dict[str, Arrival]] = field(default_factory=dict)
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    wanted: dict[str, list[int]] = field(default_factory=dict)
 
     def mark(self, mark: records.TickMark) -> None:
+        if mark.HasField("wanted"):
+            self.wanted[mark.ticker] = sorted(mark.wanted.period_seconds)
         if mark.WhichOneof("body") == "clock":
             number = max(mark.clock.sequence, mark.after_sequence)
             self.marks[mark.ticker] = (min(mark.clock.exchange_time, 2**63 - 1), number)
@@ -73,17 +81,48 @@ class Clocks:
         return {t for t, last in arrivals.items() if t not in clock.closed and now_ns - last.at_ns >= limit}
 
     def advance_bars(self, due: Mapping[str, int]) -> None:
-        """By the exchanges' times."""
+        """By the exchanges' times. The clock of a ticker stands still while the bar of a trade is still to come.
+
+        So no bar comes behind it, however long the pipeline was down.
+        """
         for period, clock in self.bars.items():
             for ticker, time in due.items():
-                if ticker in clock.watermarks:
+                if ticker in clock.watermarks and not self._awaits_bar(period, ticker):
                     known = time - period * SECOND - _BAR_SLACK_NS
                     clock.watermarks[ticker] = max(known, clock.watermarks[ticker])
+
+    def unwanted(self, named: Collection[int], now_ns: int) -> list[int]:
+        """Periods whose bars have ended: none of their tickers wants them, and the last bars were long ago.
+
+        `named`: those that triggers name. A ticker whose wishes were never heard keeps its own.
+        """
+        return [
+            period
+            for period in self.bars
+            if period != _ALWAYS
+            and period not in named
+            and all(
+                period not in self.wanted.get(ticker, [period])
+                and now_ns - last.at_ns > _LAST_BARS_NS + 2 * period * SECOND
+                for ticker, last in self.arrivals.get(period, {}).items()
+            )
+        ]
+
+    def forget(self, period: int) -> None:
+        self.bars.pop(period, None)
+        self.arrivals.pop(period, None)
+
+    def _awaits_bar(self, period: int, ticker: str) -> bool:
+        if period != _ALWAYS and period not in self.wanted.get(ticker, [period]):
+            return False
+        trade, bar = (self.arrivals.get(label, {}).get(ticker) for label in (TICKS, period))
+        return trade is not None and bar is not None and trade.time_ns >= bar.time_ns + period * SECOND
 
     def save(self) -> dict[str, Any]:
         return {
             "bar_clocks": {str(p): [c.watermarks, sorted(c.closed)] for p, c in self.bars.items()},
             "marks": self.marks,
+            "wanted": self.wanted,
             "arrivals": {
                 str(label): {ticker: [last.at_ns, last.row, last.time_ns] for ticker, last in own.items()}
                 for label, own in self.arrivals.items()
@@ -100,4 +139,6 @@ class Clocks:
                 for label, own in state["arrivals"].items()
             },
             {ticker: (time, number) for ticker, (time, number) in state["marks"].items()},
+            # States of older versions do not have it.
+            dict(state.get("wanted", {})),
         )

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cep import Events
-from cep.types import Kind, SqlType, flink_name
+from candlewright.wire.ingestor_pb2 import ResultSchema
+from candlewright_cep import Events
+from candlewright_cep.types import Kind, SqlType, flink_name
 from protobuf import value_columns
-from protobuf.ingestor_pb2 import ResultSchema
 
 __all__ = ["MAX_EVENT_BYTES", "Fired", "Firing", "Matches", "firings", "point_event", "schema_of", "silence"]
 

@@ -1,35 +1,40 @@
 """The records of one bus partition as rows whose turn has come, input by input, with how far time is known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from cep import Clock, ReleaseBuffer
+from candlewright.wire.grid import SECOND
+from candlewright_cep import Clock, ReleaseBuffer
 from protobuf import records_pb2 as records
 from triggers.check import INPUTS, TriggerRules
 from triggers.clocks import NO_ROW, TICKS, Arrival, Clocks
 from triggers.moved import Moved
-from triggers.rows import BarIntake, PeriodBars, TickIntake, whole_trades
-from venues.grid import SECOND
+from triggers.rows import BarIntake, PeriodBars, TickIntake, newest, whole_trades
+from venues import sound
 
 __all__ = ["Due", "Intake"]
 
 _NO_BARS = INPUTS["ohlc"].schema.append(pa.field("_sequence", pa.int64())).empty_table()
+_NO_PERIOD = PeriodBars(_NO_BARS, _NO_BARS, np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
     """What triggers take together. `label`: 0 for trades, else the period of the bars. `revisions`: whether the rows
-    are all revisions of bars; None for trades. `is_ordered`: trades in the order of event time, for triggers that look
-    at more than a row; those that do not take trades as they come.
+    are all revisions of bars; None for trades. `is_joint`: of these, those for triggers that take the rows of several
+    tickers in one order. `is_ordered`: trades in the order of event time, for triggers that look at more than a row;
+    those that do not take trades as they come.
     """
 
     label: int
     moved: Moved
     revisions: bool | None = None
+    is_joint: bool = False
     is_ordered: bool = True
 
 
@@ -45,14 +50,24 @@ class Intake:
 
     @property
     def bad_records(self) -> int:
-        return self.ticks.bad_records + self.candles.bad_records
+        return self.ticks.refused.count + self.candles.refused.count
+
+    def take_refused(self) -> list[tuple[bytes, str]]:
+        return self.ticks.refused.take() + self.candles.refused.take()
 
     def mark(self, value: bytes) -> None:
-        """A serialised TickMark."""
+        """A serialised TickMark; only clocks and what is wanted count here."""
         try:
-            self.clocks.mark(records.TickMark.FromString(value))
+            mark = records.TickMark.FromString(value)
         except DecodeError:
-            self.ticks.bad_records += 1
+            self.ticks.refused.add(value, "not a TickMark")
+            return
+        if not (mark.HasField("clock") or mark.HasField("wanted")):
+            return
+        if problem := sound.problem_with_mark(mark):
+            self.ticks.refused.add(value, problem)
+        else:
+            self.clocks.mark(mark)
 
     def due(self) -> dict[str, int]:
         """Exchanges' times that are true now that the trades of this micro-batch were counted."""
@@ -98,26 +113,43 @@ class Intake:
         yield Due(TICKS, Moved.of(released_rows, _moved_since(before, closed, clock), clock, whole_trades))
 
     # ---- bars
-    def bars(self, values: Sequence[bytes], due: Mapping[str, int], now_ns: int) -> Iterator[Due]:
-        """`values`: serialised OHLCVs."""
+    def bars(
+        self, values: Sequence[bytes], due: Mapping[str, int], now_ns: int, revised: Collection[bool] = ()
+    ) -> Iterator[Due]:
+        """`values`: serialised OHLCVs. `revised`: also every revision, with `is_joint` as is listed.
+
+        Take each before asking for the next one: the clocks of revisions go on.
+        """
         clocks = self.clocks.bars
         before = {period: dict(clock.watermarks) for period, clock in clocks.items()}
         self.clocks.advance_bars(due)
         found = self.candles.rows(values)
         for period in sorted(found.keys() | clocks.keys()):
             clock = clocks.setdefault(period, Clock())
-            closed = set(clock.closed)
-            bars = found.get(period)
-            if bars is not None:
-                for run in bars.runs:
-                    self.clocks.arrived(period, run, "open_time", now_ns)
-                    clock.closed.difference_update(run.column("ticker").to_pylist())
-                for ticker, opened in self.candles.reached[period].items():
-                    # Bars of a period come in order, so that the next one opens where this one ends, or later.
-                    known = opened + period * SECOND
-                    clock.watermarks[ticker] = max(known, clock.watermarks.get(ticker, known))
-            clock.closed |= self.clocks.idle(period, clock, self.rules.idle_ns, now_ns)
-            yield from _of_bars(period, bars, _moved_since(before.get(period, {}), closed, clock), clock)
+            told, closed = before.get(period, {}), set(clock.closed)
+            own = found.get(period, _NO_PERIOD)
+            by_clock = _moved_since(told, closed, clock)
+            stepped = {is_joint: Clock(dict(clock.watermarks), set(clock.closed)) for is_joint in revised}
+            if own.every.num_rows:
+                self.clocks.arrived(period, own.every, "open_time", now_ns)
+                _go_on(clock, period, own.every)
+            idle = self.clocks.idle(period, clock, self.rules.idle_ns, now_ns)
+            clock.closed |= idle
+            for is_joint, own_clock in stepped.items():
+                yield Due(period, Moved.of(_NO_BARS, by_clock, own_clock), revisions=True, is_joint=is_joint)
+                for run in own.runs(is_joint=is_joint):
+                    _go_on(own_clock, period, run)
+                    yield Due(period, Moved.of(run, set(), own_clock), revisions=True, is_joint=is_joint)
+                yield Due(period, Moved.of(_NO_BARS, idle, clock), revisions=True, is_joint=is_joint)
+            yield Due(period, Moved.of(own.first, _moved_since(told, closed, clock), clock), revisions=False)
+
+    def drop_unwanted(self, named: Collection[int], now_ns: int) -> list[int]:
+        """The periods that are let go of, as nobody wants them any more. `named`: those that triggers name."""
+        dropped = self.clocks.unwanted(named, now_ns)
+        for period in dropped:
+            self.clocks.forget(period)
+            self.candles.reached.pop(period, None)
+        return dropped
 
     # ---- state
     def save(self) -> tuple[dict[str, Any], pa.Table | None]:
@@ -134,10 +166,12 @@ class Intake:
         self.clocks = Clocks.load(meta)
 
 
-def _of_bars(period: int, bars: PeriodBars | None, moved: set[str], clock: Clock) -> Iterator[Due]:
-    yield Due(period, Moved.of(bars.first if bars is not None else _NO_BARS, moved, clock), revisions=False)
-    for run in (bars.runs if bars is not None else []) or [_NO_BARS]:
-        yield Due(period, Moved.of(run, moved, clock), revisions=True)
+def _go_on(clock: Clock, period: int, bars: pa.Table) -> None:
+    """Bars of a period come in order, so that the next one opens where this one ends, or later."""
+    for ticker, _, opened in newest(bars, "open_time"):
+        known = opened + period * SECOND
+        clock.watermarks[ticker] = max(known, clock.watermarks.get(ticker, known))
+        clock.closed.discard(ticker)
 
 
 def _moved_since(before: Mapping[str, int], closed: set[str], clock: Clock) -> set[str]:

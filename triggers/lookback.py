@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cep import Clock, Events
-from cep.release import SEQUENCE
+from candlewright.wire.grid import SECOND
+from candlewright_cep import Clock, Events
+from candlewright_cep.streaming.release import SEQUENCE
 from triggers.check import INPUTS
-from venues.grid import SECOND
 
 __all__ = ["Lookback", "LookbackRequest", "past_bars", "past_ticks"]
 

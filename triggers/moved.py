@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from cep import Clock
+from candlewright_cep import Clock
 
 __all__ = ["Moved"]
 

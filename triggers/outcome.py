@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from protobuf.ingestor_pb2 import CEPTriggerEvent
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from triggers.events import Fired
 from triggers.lookback import LookbackRequest
 from triggers.udf.rows import FunctionInput
@@ -22,7 +22,8 @@ class TriggerReport:
 
 @dataclass(slots=True)
 class TriggerOutput:
-    """`late_rows`: per ticker the trades that came behind their watermark. `is_changed`: the state is another now.
+    """`late_rows`: per ticker the rows that came behind their watermark, or behind that of the rows of other tickers
+    which a trigger takes together with them. `is_changed`: the state is another now.
     `lookbacks`: of triggers that begin with this call; `look_back` takes their rows before the next one. `functions`:
     rows that are no events yet, but go through the functions that their triggers name.
     """

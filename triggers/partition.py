@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from cep import Events
+from candlewright_cep import Events
 from protobuf import records_pb2 as records
 from triggers.asked_for import Ages
 from triggers.check import CompiledTrigger, TriggerRules
@@ -26,6 +26,7 @@ from triggers.saved import SavedRegistry, archive_of, packed_rows, parts_of, rea
 from triggers.silences import silences
 from triggers.streams import Shard, Trigger
 from triggers.udf.rows import FunctionInput, frames_of
+from venues import sound
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
 
@@ -62,6 +63,10 @@ class TriggerPartition:
     def bad_records(self) -> int:
         return self._intake.bad_records
 
+    def take_refused(self) -> list[tuple[bytes, str]]:
+        """The values given to `process` that cannot be taken, or not whole, with the reason, since the last call."""
+        return self._intake.take_refused()
+
     @property
     def shards(self) -> int:
         """How many streams of a text there are; triggers that differ only in their tickers share them."""
@@ -89,15 +94,20 @@ class TriggerPartition:
             intake.mark(value)
         trades = intake.ticks.rows(self._wanted(ticks, now_ns), self._registry.trade_columns)
         times = intake.due()
-        as_they_come = any(shard.compiled.is_stateless for shard in self._registry.shards.values())
+        compiled = [shard.compiled for shard in self._registry.shards.values()]
+        as_they_come = any(one.is_stateless for one in compiled)
         for due in intake.trades(trades, times, now_ns, output.late_rows, as_they_come=as_they_come):
             self._feed(due, output)
-        for due in intake.bars(bars, times, now_ns):
+        revised = {one.query.needs_merge for one in compiled if one.options.revisions}
+        for due in intake.bars(bars, times, now_ns, sorted(revised)):
             self._feed(due, output)
         if now_ns:
             silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns))
             output.fired += silent
-            output.is_changed |= bool(silent)
+            dropped = intake.drop_unwanted(self._registry.named_periods(), now_ns)
+            for period in dropped:
+                self._registry.forget_period(period)
+            output.is_changed |= bool(silent or dropped)
         for value in controls:
             self._control(value, now_ns, output)
         return output
@@ -136,7 +146,10 @@ class TriggerPartition:
         try:
             control = records.TriggerControl.FromString(value)
         except DecodeError:
-            self._intake.ticks.bad_records += 1
+            self._intake.ticks.refused.add(value, "not a TriggerControl")
+            return
+        if problem := sound.problem_with_control(control):
+            self._intake.ticks.refused.add(value, problem)
             return
         rows = self._intake.ticks.next_row, self._intake.candles.next_row
         self._registry.control(control, *rows, now_ns, output)
@@ -165,6 +178,7 @@ class TriggerPartition:
                 continue
             if due.revisions is not None:
                 takes = shard.compiled.options.revisions == due.revisions
+                takes &= not due.revisions or shard.compiled.query.needs_merge == due.is_joint
             else:
                 takes = shard.compiled.is_stateless != due.is_ordered
             if takes:
@@ -176,6 +190,8 @@ class TriggerPartition:
         """`is_reached`: there may be rows that were asked for."""
         try:
             events, is_truncated = shard.feed(label, moved, self._ages(shard, label) if is_reached else None)
+            for ticker, count in shard.late_rows(label).items():
+                output.late_rows[ticker] = output.late_rows.get(ticker, 0) + count
             if shard.compiled.options.function is not None:
                 self._to_function(shard, events, output)
                 return
@@ -211,6 +227,11 @@ class TriggerPartition:
             return None if owner is None else self.triggers[owner].asked_ns
 
         return lambda rows: self._intake.ticks.asked_for.ages(label, rows, registered_at)
+
+    def costs(self) -> records.TriggerCosts:
+        """Of the triggers that keep state, as of the last `segments`."""
+        shards = (shard for shard in self._registry.shards.values() if not shard.compiled.is_stateless)
+        return records.TriggerCosts(costs=[cost for shard in shards for cost in shard.costs()])
 
     # ---- state
     def save(self) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bus.api import partition_of
-from core.errors import TriggerRejected
+from candlewright.wire.errors import TriggerRejected
 from protobuf import records_pb2 as records
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.lookback import LookbackRequest
@@ -68,6 +68,19 @@ class Registry:
         for number in sorted(found):
             if (shard := self.shards.get(number)) is not None:
                 yield number, shard
+
+    def named_periods(self) -> set[int]:
+        """Of the triggers over bars that name one."""
+        return {shard.compiled.options.period_seconds for shard in self.shards.values()}
+
+    def forget_period(self, period: int) -> None:
+        """What triggers over every period in use hold of one that is not in use any more."""
+        for shard in self.shards.values():
+            shard.forget(period)
+        for trigger in self.triggers.values():
+            for times in (trigger.fired, trigger.silent):
+                for place in [place for place in times if place.startswith(f"{period}/")]:
+                    del times[place]
 
     # ---- registrations
     def control(

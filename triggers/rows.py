@@ -11,16 +11,17 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from bars.seen import SeenIds
-from cep.release import SEQUENCE
-from core.errors import BadFrame
-from protobuf import tick_columns
-from protobuf.candlewright_pb2 import OHLCV
-from protobuf.tick_columns import TickColumns
+from candlewright.wire import tick_columns
+from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import BadFrame
+from candlewright.wire.grid import LATEST_NS
+from candlewright.wire.tick_columns import TickColumns
+from candlewright_cep.streaming.release import SEQUENCE
 from triggers.asked_for import AskedFor
 from triggers.check import INPUTS
-from venues.grid import SECOND
+from venues import sound
 
-__all__ = ["BarIntake", "PeriodBars", "TickIntake", "newest", "ticker_of", "whole_trades"]
+__all__ = ["BarIntake", "PeriodBars", "Refused", "TickIntake", "newest", "ticker_of", "whole_trades"]
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
@@ -28,7 +29,7 @@ _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
 _ALWAYS = frozenset({"ticker", "ts_ns", SEQUENCE})
 #: No clock is so far ahead of another.
-_MAX_AHEAD_NS = 2**62
+_MAX_AHEAD_NS = 2**60
 #: Ids that are no numbers are remembered one by one, a ticker.
 _TEXT_IDS = 20_000
 
@@ -41,6 +42,23 @@ def ticker_of(value: bytes) -> str | None:
 
 
 @dataclass(slots=True)
+class Refused:
+    """Records that cannot be read, or not whole, with the reason. `count` is of rows, since the state began."""
+
+    count: int = 0
+    records: list[tuple[bytes, str]] = field(default_factory=list)
+
+    def add(self, value: bytes, reason: str, rows: int = 1) -> None:
+        self.count += rows
+        self.records.append((value, reason))
+
+    def take(self) -> list[tuple[bytes, str]]:
+        """Those since the last call."""
+        taken, self.records = self.records, []
+        return taken
+
+
+@dataclass(slots=True)
 class TickIntake:
     """`counted`: per ticker the largest number of its topic that was read; `next_row`: the number of the next new
     trade of the partition; `asked_for`: which of them did not come as they happened."""
@@ -48,7 +66,7 @@ class TickIntake:
     next_row: int = 0
     counted: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
-    bad_records: int = 0
+    refused: Refused = field(default_factory=Refused)
     asked_for: AskedFor = field(default_factory=AskedFor)
     _seen: dict[str, SeenIds] = field(default_factory=dict)
     _text_ids: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -61,11 +79,14 @@ class TickIntake:
         arrived = list(self._decoded(values))
         if not arrived:
             return _TICKS.empty_table()
-        arrivals = sorted(range(len(arrived)), key=lambda place: arrived[place].ticker)
-        batches = [arrived[place] for place in arrivals]
+        arrivals = sorted(range(len(arrived)), key=lambda place: arrived[place][1].ticker)
+        batches = [arrived[place][1] for place in arrivals]
         sizes = np.array([len(batch) for batch in batches], np.int64)
         ids = np.concatenate([batch.trade_id for batch in batches])
-        picked = self._sound(batches, self._new(batches, sizes, ids))
+        new = self._new(batches, sizes, ids)
+        picked = self._sound(batches, new)
+        if np.count_nonzero(new) > len(picked):
+            self._refuse_unsound(arrived)
         of_row = np.repeat(np.arange(len(batches)), sizes)
         found = self._table(batches, np.array(arrivals), of_row, ids, picked, columns)
         if any(batch.clock_ahead is not None for batch in batches):
@@ -74,14 +95,17 @@ class TickIntake:
 
     def pass_over(self, values: Iterable[bytes]) -> dict[str, int]:
         """Know these trades when they come again, and make no rows of them; the newest event time (ns) per ticker."""
-        batches = list(self._decoded(values))
+        batches = [batch for _, batch in self._decoded(values)]
         if batches:
             sizes = np.array([len(batch) for batch in batches], np.int64)
             self._new(batches, sizes, np.concatenate([batch.trade_id for batch in batches]))
             self._note(batches)
         reached: dict[str, int] = {}
         for batch in batches:
-            reached[batch.ticker] = max(reached.get(batch.ticker, 0), int(batch.timestamp.max()))
+            newest = int(batch.timestamp.max())
+            if newest >= LATEST_NS:
+                newest = int(batch.timestamp.max(initial=0, where=batch.timestamp < LATEST_NS))
+            reached[batch.ticker] = max(reached.get(batch.ticker, 0), newest)
         return reached
 
     def _note(
@@ -97,7 +121,7 @@ class TickIntake:
                 continue
             own = [] if numbers is None else numbers[of_row == place].tolist()
             rows = (own[0], own[-1] + 1) if own else (0, 0)
-            until_ns = int(batch.received_at.max()) + ahead
+            until_ns = min(int(batch.received_at.max()), LATEST_NS) + ahead
             self.asked_for.note(batch.ticker, ahead, int(batch.timestamp.max()), until_ns, *rows)
 
     def _new(
@@ -115,17 +139,17 @@ class TickIntake:
         self.duplicates += len(kept) - int(np.count_nonzero(kept))
         return kept
 
-    def _decoded(self, values: Iterable[bytes]) -> Iterator[TickColumns]:
+    def _decoded(self, values: Iterable[bytes]) -> Iterator[tuple[bytes, TickColumns]]:
         for value in values:
             try:
                 columns = tick_columns.decode(value)
-            except BadFrame:
-                self.bad_records += 1
+            except BadFrame as error:
+                self.refused.add(value, error.text)
                 continue
-            if not columns.ticker:
-                self.bad_records += 1
+            if problem := sound.problem_with_ticker(columns.ticker):
+                self.refused.add(value, problem)
             elif len(columns):
-                yield columns
+                yield value, columns
 
     def _new_texts(self, ticker: str, ids: NDArray[np.bytes_]) -> NDArray[np.bool_]:
         known = self._text_ids.setdefault(ticker, {})
@@ -143,9 +167,14 @@ class TickIntake:
         price = np.concatenate([batch.price for batch in batches])
         size = np.concatenate([batch.size for batch in batches])
         time = np.concatenate([batch.timestamp for batch in batches])
-        picked = np.flatnonzero(new & np.isfinite(price) & np.isfinite(size) & (size >= 0) & (time > 0))
-        self.bad_records += int(np.count_nonzero(new)) - len(picked)
-        return picked
+        ids = np.concatenate([batch.trade_id for batch in batches])
+        return np.flatnonzero(new & tick_columns.are_sound(time, price, size, ids))
+
+    def _refuse_unsound(self, arrived: Iterable[tuple[bytes, TickColumns]]) -> None:
+        for value, batch in arrived:
+            is_sound = tick_columns.are_sound(batch.timestamp, batch.price, batch.size, batch.trade_id)
+            if bad := len(batch) - int(np.count_nonzero(is_sound)):
+                self.refused.add(value, tick_columns.reason_against(bad, len(batch)), bad)
 
     def _table(
         self,
@@ -197,7 +226,7 @@ class TickIntake:
         return {
             "next_row": self.next_row,
             "counted": self.counted,
-            "counts": [self.duplicates, self.bad_records],
+            "counts": [self.duplicates, self.refused.count],
             "seen": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._seen.items()},
             "text_ids": {t: list(ids) for t, ids in self._text_ids.items()},
             "asked_for": self.asked_for.save(),
@@ -205,7 +234,8 @@ class TickIntake:
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> "TickIntake":
-        intake = cls(state["next_row"], dict(state["counted"]), *state["counts"])
+        duplicates, refused = state["counts"]
+        intake = cls(state["next_row"], dict(state["counted"]), duplicates, Refused(refused))
         intake._seen = {
             t: SeenIds(limit, floor, np.array(first, np.int64), np.array(last, np.int64))
             for t, (limit, floor, first, last) in state["seen"].items()
@@ -295,12 +325,34 @@ def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBars:
-    """Bars of one period. `first`: the first revisions in order of time; `runs`: all revisions in the order of the bus,
-    cut wherever time goes back.
+    """Bars of one period. `first`: the first revisions in order of time; `every`: all revisions in the order of the
+    bus, of which `returns` names those that are not newer than all before them of their ticker.
     """
 
     first: pa.Table
-    runs: list[pa.Table]
+    every: pa.Table
+    returns: NDArray[np.bool_]
+
+    def runs(self, *, is_joint: bool) -> Iterator[pa.Table]:
+        """All revisions, cut before each that returns, so that what is evaluated together does not depend on how the
+        records are cut into micro-batches. `is_joint`: in one order for all tickers, else in one for each.
+        """
+        if not self.every.num_rows:
+            return
+        if is_joint:
+            numbers = np.cumsum(self.returns)
+        else:
+            codes = self.every.column("ticker").combine_chunks().dictionary_encode().indices.to_numpy()
+            order = np.argsort(codes, kind="stable")
+            counts = np.cumsum(self.returns[order])
+            is_first = np.ones(len(order), np.bool_)
+            is_first[1:] = codes[order][1:] != codes[order][:-1]
+            before: NDArray[np.int64] = (counts - self.returns[order])[is_first]
+            numbers = np.empty_like(counts)
+            numbers[order] = counts - before[np.cumsum(is_first) - 1]
+        places = np.argsort(numbers, kind="stable")
+        for part in np.split(places, np.flatnonzero(np.diff(numbers[places])) + 1):
+            yield self.every.take(pa.array(part))
 
 
 @dataclass(slots=True)
@@ -310,32 +362,28 @@ class BarIntake:
     next_row: int = 0
     reached: dict[int, dict[str, int]] = field(default_factory=dict)
     late: int = 0
-    bad_records: int = 0
+    refused: Refused = field(default_factory=Refused)
 
     def rows(self, values: Sequence[bytes]) -> dict[int, PeriodBars]:
         firsts: dict[int, list[dict[str, Any]]] = {}
-        runs: dict[int, list[list[dict[str, Any]]]] = {}
-        before: dict[tuple[int, str], int] = {}
+        every: dict[int, list[dict[str, Any]]] = {}
+        returns: dict[int, list[bool]] = {}
         for bar in self._decoded(values):
             period = bar.period_seconds
             row = self._row(bar)
-            key = (period, bar.ticker)
-            own = runs.setdefault(period, [[]])
-            if bar.open_time < before.get(key, 0):
-                own.append([])
-                before = {other: time for other, time in before.items() if other[0] != period}
-            before[key] = bar.open_time
-            own[-1].append(row)
             times = self.reached.setdefault(period, {})
-            if bar.open_time > times.get(bar.ticker, 0):
+            is_newer = bar.open_time > times.get(bar.ticker, 0)
+            if is_newer:
                 times[bar.ticker] = bar.open_time
-                if not bar.revision:
-                    firsts.setdefault(period, []).append(row)
+            if is_newer and not bar.revision:
+                firsts.setdefault(period, []).append(row)
             elif not bar.revision:
                 self.late += 1
+            every.setdefault(period, []).append(row)
+            returns.setdefault(period, []).append(not is_newer)
         return {
-            period: PeriodBars(_bars(firsts.get(period, [])), [_bars(run) for run in own if run])
-            for period, own in runs.items()
+            period: PeriodBars(_bars(firsts.get(period, [])), _bars(rows), np.array(returns[period], np.bool_))
+            for period, rows in every.items()
         }
 
     def _decoded(self, values: Sequence[bytes]) -> Iterator[OHLCV]:
@@ -343,13 +391,12 @@ class BarIntake:
             try:
                 bar = OHLCV.FromString(value)
             except DecodeError:
-                self.bad_records += 1
+                self.refused.add(value, "not an OHLCV")
                 continue
-            end = bar.open_time + bar.period_seconds * SECOND
-            if bar.ticker and bar.period_seconds and bar.open_time > 0 and end < _LAST_NS:
-                yield bar
+            if problem := sound.problem_with_bar(bar):
+                self.refused.add(value, problem)
             else:
-                self.bad_records += 1
+                yield bar
 
     def _row(self, bar: OHLCV) -> dict[str, Any]:
         self.next_row += 1
@@ -372,12 +419,13 @@ class BarIntake:
 
     def save(self) -> dict[str, Any]:
         reached = {str(period): times for period, times in self.reached.items()}
-        return {"next_row": self.next_row, "reached": reached, "counts": [self.late, self.bad_records]}
+        return {"next_row": self.next_row, "reached": reached, "counts": [self.late, self.refused.count]}
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> "BarIntake":
         reached = {int(period): dict(times) for period, times in state["reached"].items()}
-        return cls(state["next_row"], reached, *state["counts"])
+        late, refused = state["counts"]
+        return cls(state["next_row"], reached, late, Refused(refused))
 
 
 def _bars(rows: list[dict[str, Any]]) -> pa.Table:

@@ -3,15 +3,15 @@ cost what one costs."""
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from cep import Clock, Events, TriggerStream
-from cep.plans import Join
-from cep.slots import Lifted
+from candlewright_cep import Clock, Events, TriggerStream
+from candlewright_cep.planning.plans import Join
+from candlewright_cep.streaming.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.asked_for import Ages
 from triggers.check import CompiledTrigger
@@ -162,6 +162,11 @@ class Shard:
             stream.remove(*gone)
             self._saved.pop(label, None)
 
+    def forget(self, label: int) -> None:
+        """Of bars whose period is no longer made."""
+        for kept in (self.streams, self._saved, self._packed):
+            kept.pop(label, None)
+
     def takes(self, label: int) -> bool:
         period = self.compiled.options.period_seconds
         if not self.compiled.is_on_bars:
@@ -205,6 +210,10 @@ class Shard:
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
+
+    def late_rows(self, label: int) -> Mapping[str, int]:
+        """By ticker the rows of the last `feed` that were behind rows of other tickers taken together with them."""
+        return self._stream(label).late_rows
 
     def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
         """Take the rows from before the first live one, in event order; what they bring about is not said. `clocks`: as
@@ -291,6 +300,21 @@ class Shard:
                 packed = self._packed[label] = state, squeezed(state)
             found[str(label)] = packed[1]
         return found
+
+    def costs(self) -> Iterator[records.TriggerCost]:
+        """Of each of its triggers, as of the last `save`: those that share a stream have equal parts."""
+        ids = self.trigger_ids
+        streams = self.streams.values()
+        whole = (
+            sum(stream.partitions for stream in streams),
+            sum(len(state) for state in self._saved.values()),
+            sum(stream.steps for stream in streams),
+        )
+        partitions, state_bytes, steps = (-(-part // len(ids)) for part in whole)
+        for trigger_id in ids:
+            yield records.TriggerCost(
+                trigger_id=trigger_id, partitions=partitions, state_bytes=state_bytes, steps=steps
+            )
 
     def restore(self, label: int, state: bytes) -> None:
         self._stream(label).restore(state)

@@ -1,1 +1,1 @@
-"""Tickers, periods and the candle grid: what all parts must agree on, free of any library."""
+"""Tickers, periods and the candle grid: the facts on which all parts must agree, free of any library."""

@@ -1,13 +1,13 @@
-"""What is known of venues before any ingestor has said more: names, and the native periods of the main ones.
+"""The venues' names, and the native periods of the main ones, until an ingestor reports its own.
 
-A venue's own record on the bus (candlewright.Venue, kept by ingestors) always goes first.
+A venue's own record on the bus (candlewright.Venue, kept by ingestors) always takes precedence.
 """
 
-from venues.ticker import ccxt_id
+from candlewright.wire.ticker import ccxt_id
 
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3_600, 86_400, 604_800
 
-#: Fixed-length periods (seconds) that these exchanges serve themselves, by ccxt id. Calendar months are left out.
+#: Fixed-length periods (seconds) that these exchanges serve themselves, by ccxt id. Calendar months are excluded.
 _NATIVE_PERIODS: dict[str, frozenset[int]] = {
     "binance": frozenset(
         (
@@ -28,7 +28,7 @@ _NATIVE_PERIODS: dict[str, frozenset[int]] = {
     "coinbaseexchange": frozenset((*(m * _MINUTE for m in (1, 5, 15)), *(h * _HOUR for h in (1, 6)), _DAY)),
 }
 
-#: The venues that an installation serves unless it is told otherwise.
+#: The venues that an installation serves by default.
 MAIN_VENUES = ("BINANCE", "BYBIT", "COINBASE", "KRAKEN", "OKX")
 
 #: ccxt's exchange ids; a test compares them with the installed release.
@@ -47,10 +47,10 @@ CCXT_EXCHANGES = frozenset(
 
 
 def is_known(venue: str) -> bool:
-    """Whether stock ccxt has an exchange of this name."""
+    """Whether stock ccxt has an exchange with this name."""
     return ccxt_id(venue) in CCXT_EXCHANGES
 
 
 def native_periods(venue: str) -> frozenset[int] | None:
-    """Seconds of the periods that the venue itself serves; None where only its ingestor can tell."""
+    """The periods (seconds) that the venue itself serves; None if only its ingestor knows them."""
     return _NATIVE_PERIODS.get(ccxt_id(venue))

@@ -1,8 +1,16 @@
 -- Make a group on every partition at once; one that exists stays where it is.
--- ARGV: topic, partitions if the topic must be made, group, '1' = start at the end.
--- Reply: the partitions of the topic; or, with a minus sign, nothing was made, because there are packs: `unpack` them and
+-- ARGV: topic, partitions if the topic must be made, group, '1' = start at the end, topics at most, groups at most.
+-- Reply: {'T', topics} or {'G', groups} there are too many already; the partitions of the topic; or, with a minus sign, nothing was made, because there are packs: `unpack` them and
 -- come again. Redis counts entries, and a group records; from now on there are no new packs.
 local topic, group = ARGV[1], ARGV[3]
+local groups_key = 'cw:groups:' .. topic
+local topics, groups = redis.call('HLEN', 'cw:topics'), redis.call('HLEN', groups_key)
+if topics >= tonumber(ARGV[5]) and redis.call('HEXISTS', 'cw:topics', topic) == 0 then
+  return { 'T', topics }
+end
+if groups >= tonumber(ARGV[6]) and redis.call('HEXISTS', groups_key, group) == 0 then
+  return { 'G', groups }
+end
 redis.call('HSETNX', 'cw:topics', topic, ARGV[2])
 local topic_key = 'cw:topic:' .. topic
 local partitions = tonumber(redis.call('HGET', 'cw:topics', topic))

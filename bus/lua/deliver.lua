@@ -5,6 +5,7 @@
 --       call: one that is repeated after a lost connection gets what its first run gave, which nobody saw.
 -- Reply: {'N'} no such group; or {'D', milliseconds until the next hidden one is due ('' = none, '0' = there may be more
 --        now), records that were pending and are no more, {attempt, ...}, {entry, ...}}.
+--@ oom
 local topic, partition, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local hide, most, most_bytes, most_held = tonumber(ARGV[5]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local is_ordered = ARGV[7] == '1'

@@ -13,6 +13,9 @@ local function at(milliseconds)
   return number(now + tonumber(milliseconds))
 end
 
+if verb ~= 'prepare' then
+--@ oom
+end
 if verb == 'prepare' then
   local kept = kept_bytes(ARGV[1])
   if kept + #ARGV[5] > tonumber(ARGV[6]) then

@@ -14,6 +14,9 @@ local function at(milliseconds)
   return number(now + tonumber(milliseconds))
 end
 
+if verb ~= 'add' then
+--@ oom
+end
 if verb == 'add' then
   local kept = kept_bytes(ARGV[1])
   if kept + #ARGV[5] > tonumber(ARGV[6]) then

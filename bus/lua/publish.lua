@@ -2,7 +2,9 @@
 --
 -- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
 --       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, which stand behind each
---       other as the content), once content, once milliseconds, seconds to remember the call,
+--       other as the content), once content, once milliseconds, seconds to remember the call, '1' = at maxmemory too,
+--       topics at most, seconds to keep an unused sequence, names of a registry at most, '1' = further names are refused,
+--       '1' = only as the call after the writer's last one,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value;
 --       or * = neighbouring records, one number each: sequence name, tag, key, how many, the lengths of their values
@@ -11,7 +13,8 @@
 --       the lengths of their values, the values.
 --       Both become one entry, a pack, but in a topic with groups, where Redis counts entries.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
---        {'F', bytes} full, {'K', content} known by that name, {'D', place, ...} of known names among several, {'S'} stale.
+--        {'F', bytes} full, {'T', topics} too many topics, {'M', names} too many names, {'K', content} known by that name, {'D', place, ...} of known names among several, {'S'} stale,
+--        {'G', number} of the writer's last call here, where calls are missing.
 local argv, call = ARGV, redis.call
 local topic = argv[1]
 local writer_key = 'cw:writer:' .. argv[5]
@@ -36,6 +39,12 @@ end
 if argv[4] ~= '' and call('HEXISTS', 'cw:leases', string.sub(argv[4], 2)) == 0 then
   return { 'L' }
 end
+if argv[16] == '1' then
+  local last = tonumber(done and string.match(done, '^%d+') or '0')
+  if last ~= tonumber(argv[6]) - 1 then
+    return { 'G', string.format('%.0f', last) }
+  end
+end
 local several
 if string.sub(argv[7], 1, 1) == '*' then
   several = {}
@@ -57,8 +66,25 @@ elseif argv[7] ~= '' then
   end
 end
 
+local registry = several and several[1] or argv[7]
+registry = registry ~= '' and string.match(registry, '^cw:once:([^:]*):')
+local clock = call('TIME')
+local now = string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
+if registry and argv[15] == '1' then
+  local held = call('ZCOUNT', 'cw:names:' .. registry, '(' .. now, '+inf')
+  if held + (several and #several or 1) > tonumber(argv[14]) then
+    return { 'M', string.format('%.0f', held) }
+  end
+end
+if argv[11] == '1' then
+--@ oom
+end
 local partitions = call('HGET', 'cw:topics', topic)
 if not partitions then
+  local topics = call('HLEN', 'cw:topics')
+  if topics >= tonumber(argv[12]) then
+    return { 'T', string.format('%.0f', topics) }
+  end
   call('HSET', 'cw:topics', topic, argv[2])
 elseif partitions ~= argv[2] then
   return { 'N', partitions }
@@ -73,11 +99,32 @@ if size >= tonumber(argv[3]) then
   return { 'F', string.format('%.0f', size) }
 end
 
-local clock = call('TIME')
-local now = string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
 local updates = {}
 local reply = { 'P' }
 local names = {}
+
+-- The life of the store: `life.lua` makes one when the server starts, and here one that was emptied meanwhile gets its own.
+local life = call('GET', 'cw:life')
+if not life then
+  life = string.sub(redis.sha1hex(argv[5] .. ' ' .. argv[6] .. ' ' .. now), 1, 12)
+  call('SET', 'cw:life', life)
+end
+life = string.sub(life, 1, 12)
+-- Of how many lives a partition remembers where they begin.
+local LIVES = 64
+
+local function lives_of(before, offset)
+  local found, count = life .. '@' .. string.format('%.0f', offset), 1
+  if not before and offset > 0 then
+    before = '-@0'
+  end
+  for word in string.gmatch(before or '', '%S+') do
+    if count < LIVES then
+      found, count = found .. ' ' .. word, count + 1
+    end
+  end
+  return found
+end
 
 --@ varint
 
@@ -155,13 +202,18 @@ local function numbered(name, count, partition, offset)
   return first, string.format('%.0f.%s', first, state.id)
 end
 
-local i, n = 11, #argv
+local i, n = 17, #argv
 while i <= n do
   local partition, count = argv[i], tonumber(argv[i + 1])
   i = i + 2
   local stream = 'cw:log:' .. topic .. ':' .. partition
-  local offset = tonumber(call('HGET', topic_key, partition .. ':end') or '0')
+  local bounds = call('HMGET', topic_key, partition .. ':end', partition .. ':size', partition .. ':lives')
+  local offset = tonumber(bounds[1] or '0')
   local added, has_packed = 0, false
+  if not bounds[3] or string.sub(bounds[3], 1, 12) ~= life then
+    updates[#updates + 1] = partition .. ':lives'
+    updates[#updates + 1] = lives_of(bounds[3], offset)
+  end
   reply[#reply + 1] = partition
   reply[#reply + 1] = string.format('%.0f', offset)
   local last = offset + count
@@ -281,9 +333,8 @@ while i <= n do
   size = size + added
   updates[#updates + 1] = partition .. ':end'
   updates[#updates + 1] = string.format('%.0f', offset)
-  local kept = tonumber(call('HGET', topic_key, partition .. ':size') or '0')
   updates[#updates + 1] = partition .. ':size'
-  updates[#updates + 1] = string.format('%.0f', kept + added)
+  updates[#updates + 1] = string.format('%.0f', tonumber(bounds[2] or '0') + added)
   if has_packed then
     -- Behind the newest pack, for `create_group`.
     updates[#updates + 1] = partition .. ':packed'
@@ -299,13 +350,38 @@ for name, state in pairs(names) do
     'HSET', 'cw:seq:' .. name, 'last', string.format('%.0f', state.last), 'id', state.id,
     'mark:' .. topic, state.mark_partition .. ':' .. string.format('%.0f', state.mark_offset)
   )
+  call('EXPIRE', 'cw:seq:' .. name, argv[13])
+  call('EXPIRE', 'cw:marks:' .. state.id .. ':' .. topic, argv[13])
+end
+
+-- The names of a registry, by when they expire, so that there are never too many.
+local function remember(names_of)
+  local key, from = 'cw:names:' .. registry, #('cw:once:' .. registry .. ':') + 1
+  local until_then = string.format('%.0f', tonumber(now) + tonumber(argv[9]))
+  call('ZREMRANGEBYSCORE', key, '-inf', now)
+  for _, name in ipairs(names_of) do
+    call('ZADD', key, until_then, string.sub(name, from))
+  end
+  if call('PTTL', key) < tonumber(argv[9]) then
+    call('PEXPIRE', key, argv[9])
+  end
+  local surplus = call('ZCARD', key) - tonumber(argv[14])
+  if surplus > 0 then
+    local oldest = call('ZPOPMIN', key, surplus)
+    for at = 1, #oldest, 2 do
+      call('DEL', 'cw:once:' .. registry .. ':' .. oldest[at])
+    end
+    call('HINCRBY', 'cw:evicted', 'registry ' .. registry, surplus)
+  end
 end
 if several then
   for _, key in ipairs(several) do
     call('SET', key, '', 'PX', argv[9])
   end
+  remember(several)
 elseif argv[7] ~= '' then
   call('SET', argv[7], argv[8], 'PX', argv[9])
+  remember({ argv[7] })
 end
 call('SET', writer_key, argv[6] .. ' ' .. table.concat(reply, ' ', 2), 'EX', argv[10])
 return reply

@@ -3,6 +3,7 @@
 --       then partitions, in the order in which they share.
 -- Reply: {partition, {entry, ...}, ...}; of a call that is repeated after a lost connection what its first run gave: nobody
 --        saw that, and it would come again only when its time is over.
+--@ oom
 local topic, group, consumer, left = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local reader_key, number = 'cw:reader:' .. ARGV[5], ARGV[6]
 local reply, ranges = {}, {}

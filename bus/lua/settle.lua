@@ -3,6 +3,7 @@
 --       | 'bury', queue, id, payload (due now on that queue),
 --       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known).
 -- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was given out again since, 'U' there is no such record.
+--@ oom
 local verb = ARGV[1]
 --@ clock
 --@ kept

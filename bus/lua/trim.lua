@@ -2,6 +2,7 @@
 -- ARGV: topic, milliseconds to keep ('inf' = by age nothing goes), bytes to keep ('inf'), group expiry in
 --       milliseconds, records to drop at most in this call.
 -- Reply: {dropped, 1 when there may be more, expired group, ...}.
+--@ oom
 local topic, left = ARGV[1], tonumber(ARGV[5])
 local partitions = tonumber(redis.call('HGET', 'cw:topics', topic) or '0')
 local topic_key, groups_key = 'cw:topic:' .. topic, 'cw:groups:' .. topic
@@ -168,7 +169,7 @@ if ARGV[2] ~= 'inf' then
     local log = logs[p]
     while log.first < log.limit and left > 0 do
       local time, size = first_of(log)
-      if not time or time >= oldest then
+      if not time or time > oldest then
         break
       end
       drop(log, size)

@@ -22,6 +22,9 @@ app.add_typer(config_app, name="config")
 trigger_app = typer.Typer(no_args_is_help=True, help="Triggers in SQL.", rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
 
+letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could not digest.", rich_markup_mode=None)
+app.add_typer(letters_app, name="dead-letters")
+
 keys_app = typer.Typer(no_args_is_help=True, help="Keys of clients.", rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
 
@@ -86,6 +89,10 @@ def history(
     end: Annotated[str, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")],
     period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N candles.")] = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Ask the venue for what the table proves, too.")] = False,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="Fetch nothing: candles as they were known then, ISO 8601 (UTC).")
+    ] = None,
     output: FileOutputOption = FileOutput.table,
     file: FileOption = None,
     data_dir: DataDir = None,
@@ -95,7 +102,25 @@ def history(
     """Fetch and store candles, and show them as a chart and a table, or write them."""
     from candlewright.cli import requests
 
-    requests.history(ticker, period, start, end, limit, output, file, data_dir, config, timeout)
+    requests.history(ticker, period, start, end, limit, refresh, as_of, output, file, data_dir, config, timeout)
+
+
+@app.command()
+def load(
+    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")],
+    start: Annotated[str, typer.Option("--start", help="First open time, ISO 8601 (UTC).")],
+    end: Annotated[str, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")],
+    period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N candles.")] = None,
+    output: FileOutputOption = FileOutput.table,
+    file: FileOption = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Show or write candles that are stored, without a request; needs no running platform."""
+    from candlewright.cli import requests
+
+    requests.load(ticker, period, start, end, limit, output, file, data_dir, config)
 
 
 @app.command("requests")
@@ -263,6 +288,63 @@ def keys_remove(
     keys.remove(name, output, data_dir, config)
 
 
+@letters_app.callback()
+def dead_letters_help() -> None:
+    """Records that a part could not digest. Each was moved out of its stream's way, and is kept for a week."""
+
+
+LetterPart = Annotated[str | None, typer.Option("--part", help="Only those that this part put aside.")]
+LetterTopic = Annotated[str | None, typer.Option("--topic", help="Only those of this topic.")]
+
+
+@letters_app.command("list")
+def dead_letters_list(
+    part: LetterPart = None,
+    topic: LetterTopic = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Only the newest N.")] = 100,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """What was put aside, by whom and why, oldest first."""
+    from candlewright.cli import dead_letters
+
+    dead_letters.list_letters(part, topic, limit, output, data_dir, config)
+
+
+@letters_app.command("show")
+def dead_letters_show(
+    number: Annotated[int, typer.Argument(min=0, help="Its number in the list.")],
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """One record whole: its place, the reason, the bytes, and the message where it can be read as one."""
+    from candlewright.cli import dead_letters
+
+    dead_letters.show(number, output, data_dir, config)
+
+
+@letters_app.command("replay")
+def dead_letters_replay(
+    numbers: Annotated[list[int] | None, typer.Argument(help="Their numbers in the list.")] = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="All that are kept.")] = False,
+    part: LetterPart = None,
+    topic: LetterTopic = None,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Publish records to their topics again, each once, after what kept a part from digesting them was mended.
+
+    All readers of the topic get them, also those that took them the first time. What clients read is checked and gets
+    a new number; a record that is still bad is put aside again.
+    """
+    from candlewright.cli import dead_letters
+
+    dead_letters.replay(numbers or [], all_of_them, part, topic, output, data_dir, config)
+
+
 @trigger_app.callback()
 def trigger() -> None:
     """Triggers in SQL: conditions, windows and row patterns (MATCH_RECOGNIZE) over live ticks and bars."""
@@ -288,8 +370,9 @@ def trigger_add(
     ] = None,
     param: ParamOption = None,
     identity: Annotated[
-        str | None, typer.Option("--id", help="Its id (default: a fresh one); a known one is replaced.")
+        str | None, typer.Option("--id", help="Its id (default: made of its content); a known one needs --replace.")
     ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another trigger under this id.")] = False,
     callback: Annotated[
         str | None, typer.Option("--callback", help="Events go to the topic RESPONSE:{CALLBACK} as well.")
     ] = None,
@@ -305,7 +388,9 @@ def trigger_add(
     """
     from candlewright.cli import trigger
 
-    trigger.add(sql, file, ticker or [], param or [], identity, callback, follow, count, output, config, timeout)
+    trigger.add(
+        sql, file, ticker or [], param or [], identity, callback, follow, count, output, config, timeout, replace
+    )
 
 
 @trigger_app.command("list")
@@ -378,6 +463,13 @@ def trigger_try(
         typer.Option("--ticker", help="Stored trades of this ticker, or bars with --param period_seconds=60."),
     ] = None,
     since: Annotated[str | None, typer.Option("--since", help="From this time on, ISO 8601 (UTC).")] = None,
+    as_seen: Annotated[
+        bool,
+        typer.Option(
+            "--as-seen",
+            help="Over bars as they were published after --since, corrections included: the events of then again.",
+        ),
+    ] = False,
     param: ParamOption = None,
     batch: Annotated[Path | None, typer.Option("--batch", help="Many cases: JSON lines in, JSON lines out.")] = None,
     output: OutputOption = Output.table,
@@ -394,7 +486,7 @@ def trigger_try(
     if batch is not None:
         trigger_try.try_batch(batch)
     else:
-        trigger_try.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config)
+        trigger_try.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config, as_seen)
 
 
 @app.command()

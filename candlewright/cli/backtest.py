@@ -8,15 +8,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright.cli.chart import Candle
+from candlewright.cli.near_tickers import near_stored
 from candlewright.cli.output import say
 from candlewright.client.times import format_nanoseconds
-from cep import ReleaseBuffer, StreamQuery, TriggerRejected, TriggerStream, compile_query, compile_stream
-from core.errors import CandlewrightError
+from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.grid import SECOND
+from candlewright.wire.periods import format_period
+from candlewright_cep import (
+    Clock,
+    Events,
+    ReleaseBuffer,
+    StreamQuery,
+    TriggerRejected,
+    TriggerStream,
+    compile_query,
+    compile_stream,
+)
 from core.settings import Settings
-from triggers.check import INPUTS, TriggerOptions
+from triggers.check import INPUTS, TriggerOptions, TriggerRules, compile_trigger
 from triggers.events import firings
-from venues.grid import SECOND
-from venues.periods import format_period
+from triggers.intake import Intake
 
 Progress = Callable[[int, int], None]
 
@@ -55,13 +67,20 @@ def run(
     since: int | None,
     table: str | None,
     progress: Progress,
+    *,
+    as_seen: bool = False,
 ) -> Backtest:
     """`since` in ns; `table`: what a bare condition is about (ticks, or ohlc with a `period_seconds` parameter);
     `progress` is called with per cent.
 
-    Raises TriggerRejected, and CandlewrightError where nothing is stored.
+    `as_seen`: over bars as they were published after `since`, late ones and corrections in their order; the rows are
+    those of the events that the trigger had if it was registered then.
+
+    Raises TriggerRejected, and CandlewrightError where nothing is stored or `as_seen` cannot be answered.
     """
     options = TriggerOptions.of(parameters)
+    if as_seen:
+        return _run_as_seen(settings, sql, parameters, ticker, since or 0, table, progress)
     default = table or ("ohlc" if options.period_seconds else "ticks")
     try:
         query = compile_stream(sql, INPUTS, parameters, default, partitions_close=True)
@@ -81,15 +100,44 @@ class _Stored:
     total: int
 
 
+class _Events:
+    """The rows of events, without those that `cooldown_seconds` keeps back."""
+
+    def __init__(self, query: StreamQuery, options: TriggerOptions) -> None:
+        self._query = query
+        self._options = options
+        self._found: list[pa.Table] = []
+        self._next_free: dict[int, int] = {}
+
+    def add(self, events: Events, result: Backtest, label: int = 0) -> None:
+        """`label`: of the input, each with a cooldown of its own."""
+        kept: list[int] = []
+        row = 0
+        for firing in firings(events, self._query.columns, label, True, False):
+            rows = range(row, row + len(firing.rows))
+            row = rows.stop
+            if self._options.cooldown_ns and firing.time_ns < self._next_free.get(label, 0):
+                result.suppressed += 1
+                continue
+            self._next_free[label] = firing.time_ns + self._options.cooldown_ns
+            result.fired.append(firing.time_ns)
+            kept.extend(rows)
+        if kept:
+            self._found.append(events.table.take(pa.array(kept)))
+
+    def table(self) -> pa.Table:
+        if self._found:
+            return pa.concat_tables(self._found)
+        return TriggerStream(self._query).feed(self._query.source.schema.empty_table(), Clock()).table
+
+
 class _Runner:
     def __init__(self, query: StreamQuery, options: TriggerOptions, ticker: str) -> None:
         self._query = query
-        self._options = options
         self._ticker = ticker
         self._stream = TriggerStream(query)
         self._buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
-        self._found: list[pa.Table] = []
-        self._next_free = 0
+        self._events = _Events(query, options)
 
     def run(self, stored: _Stored, progress: Progress) -> Backtest:
         chart = _Chart()
@@ -109,28 +157,74 @@ class _Runner:
             before = done
         if result.rows:
             self._feed(self._buffer.close({self._ticker}), result)
-        result.table = pa.concat_tables(self._found) if self._found else self._empty()
+        result.table = self._events.table()
         result.candles = chart.candles()
         return result
 
     def _feed(self, released: pa.Table, result: Backtest) -> None:
-        events = self._stream.feed(released, self._buffer.clock)
-        kept: list[int] = []
-        row = 0
-        for firing in firings(events, self._query.columns, 0, True, False):
-            rows = range(row, row + len(firing.rows))
-            row = rows.stop
-            if self._options.cooldown_ns and firing.time_ns < self._next_free:
-                result.suppressed += 1
-                continue
-            self._next_free = firing.time_ns + self._options.cooldown_ns
-            result.fired.append(firing.time_ns)
-            kept.extend(rows)
-        if kept:
-            self._found.append(events.table.take(pa.array(kept)))
+        self._events.add(self._stream.feed(released, self._buffer.clock), result)
 
-    def _empty(self) -> pa.Table:
-        return self._stream.feed(self._query.source.schema.empty_table(), self._buffer.clock).table
+
+# ---- as it was seen
+def _run_as_seen(
+    settings: Settings,
+    sql: str,
+    parameters: Mapping[str, str],
+    ticker: str,
+    since: int,
+    table: str | None,
+    progress: Progress,
+) -> Backtest:
+    """Bars go through the intake of the running engine, in the order in which they were published."""
+    from iceberg import read_published
+
+    rules = TriggerRules.of(settings.triggers)
+    compiled = compile_trigger(sql, parameters, rules, table or "")
+    options = compiled.options
+    if not compiled.is_on_bars:
+        raise CandlewrightError(
+            "--as-seen is for triggers over ohlc: stored trades keep neither the order in which they came nor how late"
+        )
+    if options.deadman_ns:
+        say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
+    _check_tables(settings)
+    before, seen = read_published(settings, ticker, options.period_seconds, since)
+    what = f"bars of {format_period(options.period_seconds)}" if options.period_seconds else "bars"
+    if not seen.num_rows:
+        period = format_period(options.period_seconds or DEFAULT_PERIOD_SECONDS)
+        raise CandlewrightError(
+            f"no {what} of {ticker} were published{_since(since or None)}; a live subscription publishes them"
+            f" (`candlewright watch {ticker} --period {period}`)"
+        )
+    intake = Intake(rules)
+    for _ in intake.bars(_published(before), {}, 0):
+        pass
+    streams: dict[int, TriggerStream] = {}
+    first, events, chart = intake.candles.next_row, _Events(compiled.query, options), _Chart()
+    result = Backtest(pa.table({}), [], f"{what} as they were published", seen.num_rows)
+    for start in range(0, seen.num_rows, CHUNK_ROWS):
+        part = seen.slice(start, CHUNK_ROWS)
+        values = _published(part)
+        for due in intake.bars(values, {}, 0, [compiled.query.needs_merge] if options.revisions else []):
+            if due.revisions == options.revisions:
+                stream = streams.setdefault(due.label, TriggerStream(compiled.query, active_from=first))
+                events.add(stream.feed(due.moved.rows, due.moved.clock), result, due.label)
+        progress(round(100 * min(1.0, (start + CHUNK_ROWS) / seen.num_rows)), 100)
+    times = _nanoseconds(seen["open_time"].cast(pa.timestamp("ns", "UTC")))
+    result.first, result.last = int(times.min()), int(times.max())
+    if pc.count_distinct(seen["period_seconds"]).as_py() == 1:
+        order = np.argsort(times, kind="stable")
+        chart.add(seen.take(pa.array(order)), times[order])
+    result.table, result.candles = events.table(), chart.candles()
+    return result
+
+
+def _published(bars: pa.Table) -> list[bytes]:
+    """Rows of `market.ohlc_revisions` as records of the topic."""
+    columns = {name: bars[name] for name in bars.column_names if name != "known_at"}
+    columns["open_time"] = columns["open_time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+    return [OHLCV(**dict(zip(columns, row, strict=True))).SerializeToString() for row in rows]
 
 
 # ---- what is stored
@@ -141,7 +235,8 @@ def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str,
         bars = _bars(settings, ticker, period, since)
         if not bars.num_rows:
             raise CandlewrightError(
-                f"no bars of {format_period(period)} of {ticker} are stored{_since(since)}; fetch some with"
+                f"no bars of {format_period(period)} of {ticker} are stored{_since(since)}"
+                f"{near_stored(settings, ticker)}; fetch some with"
                 f" `candlewright history {ticker} --period {format_period(period)} --start … --end …`"
             )
         return _Stored(f"bars of {format_period(period)}", _cut(bars), bars.num_rows)
@@ -149,8 +244,8 @@ def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str,
     parts = _peeked(_ticks(settings, ticker, windows))
     if parts is None:
         raise CandlewrightError(
-            f"no trades of {ticker} are stored{_since(since)}; a realtime request stores them"
-            " (`client.realtime(ticker)`), and bars are tried with --param period_seconds=60"
+            f"no trades of {ticker} are stored{_since(since)}{near_stored(settings, ticker)}; a realtime request"
+            " stores them (`client.realtime(ticker)`), and bars are tried with --param period_seconds=60"
         )
     return _Stored("trades", parts, len(windows))
 

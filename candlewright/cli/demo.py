@@ -14,12 +14,14 @@ from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS, candles_of
 from candlewright.cli.trigger import lines_of
 from candlewright.cli.watch import BAR_COLUMNS, candle_of, columns, row_of
 from candlewright.client import Bar, Client, Notification, Outcome, Realtime, Stream, connect
-from candlewright.client.spark_connect import session_of
+from candlewright.client.history.spark_connect import session_of
 from candlewright.client.times import format_nanoseconds
+from candlewright.supervisor import origin
 from candlewright.supervisor.private import PrivatePlatform
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.periods import format_period
+from core.origin import Origin
 from core.settings import Settings
-from venues.periods import format_period
 
 TICKER, PERIOD_SECONDS = "BTC/USDT.BINANCE", 60
 #: How much faster than real time the generated exchange's clock runs: its minutes close while one watches.
@@ -48,6 +50,8 @@ class Stage:
 
 def run(keep: Path | None) -> None:
     """Raises CandlewrightError when a step fails; everything is stopped then, too."""
+    if keep is not None:
+        origin.check(keep.absolute(), Origin.SANDBOX)
     with tempfile.TemporaryDirectory(prefix="candlewright-demo-") as temporary:
         platform = PrivatePlatform(
             keep or Path(temporary),

@@ -1,5 +1,6 @@
 """`candlewright doctor`: what this machine has and lacks."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -16,10 +17,10 @@ from candlewright.cli.output import Output, print_rows
 from candlewright.cli.platform import fetch_status
 from candlewright.supervisor import ports
 from candlewright.supervisor.parts import STAGES
-from core.errors import CandlewrightError, ConfigurationError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 from core.version import VERSION
-from relay.keys import KeyFolder
+from relay.doors.keys import KeyFolder
 from venues.catalogue import is_known
 
 MIN_FREE_BYTES = 2 << 30
@@ -54,7 +55,7 @@ def _python(settings: Settings) -> Iterator[Finding]:
 
 
 def _java(settings: Settings) -> Iterator[Finding]:
-    from flink_replacement_spark.java import java_home
+    from flink_replacement_spark.engine.java import java_home
 
     try:
         yield Finding("java", Verdict.OK, str(java_home(os.environ)))
@@ -75,7 +76,7 @@ def _jars(settings: Settings) -> Iterator[Finding]:
 
 def _redis(settings: Settings) -> Iterator[Finding]:
     if settings.bus.url:
-        yield Finding("bus", Verdict.OK, "an existing Redis, as bus.url says")
+        yield _own_redis(settings)
         return
     from bus.embedded import find_redis_server
 
@@ -83,6 +84,19 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         yield Finding("bus", Verdict.OK, f"embedded, {find_redis_server()}")
     except CandlewrightError as error:
         yield Finding("bus", Verdict.MISSING, str(error))
+
+
+def _own_redis(settings: Settings) -> Finding:
+    from bus.connect import connect
+
+    try:
+        with contextlib.closing(connect(settings.bus, retry_seconds=0.0)) as bus:
+            refusal = bus.refusal()
+    except CandlewrightError as error:
+        return Finding("bus", Verdict.MISSING, f"the Redis of bus.url: {error}")
+    if refusal:
+        return Finding("bus", Verdict.NOTE, f"the Redis of bus.url: {refusal}")
+    return Finding("bus", Verdict.OK, "an existing Redis, as bus.url says")
 
 
 def _data_directory(settings: Settings) -> Iterator[Finding]:
@@ -137,6 +151,8 @@ def _platform(settings: Settings) -> Iterator[Finding]:
     problems = page.get("problems", [])
     verdict = Verdict.OK if page.get("ready") and not problems else Verdict.NOTE
     yield Finding("platform", verdict, "; ".join(problems) or ("ready" if page.get("ready") else "starting"))
+    for warning in page.get("warnings", []):
+        yield Finding("warning", Verdict.NOTE, warning)
 
 
 CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (

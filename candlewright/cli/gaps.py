@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from candlewright.cli.loading import settings_for
+from candlewright.cli.near_tables import are_near, naming_the_folder
+from candlewright.cli.near_tickers import near_stored
 from candlewright.cli.output import Output, print_rows, yes_or_no
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.ticker import Ticker
 from core.settings import Settings
-from venues.ticker import Ticker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,20 +24,30 @@ def gaps(ticker: str, output: Output, data_dir: Path | None, config: Path | None
         Ticker.parse(ticker)
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
-    rows = read(settings_for(config, data_dir), ticker).to_pylist()
+    settings = settings_for(config, data_dir)
+    with naming_the_folder(settings):
+        rows = read(settings, ticker).to_pylist()
     if output is Output.table:
         for row in rows:
             row["repaired"] = yes_or_no(row["repaired"])
-    print_rows(rows, output, COLUMNS, f"no gaps of {ticker}")
+    print_rows(rows, output, COLUMNS, _nothing(settings, ticker) if not rows else "")
+
+
+def _nothing(settings: Settings, ticker: str) -> str:
+    from iceberg.read import is_stored
+
+    if not are_near(settings) or is_stored(settings, ticker):
+        return f"no gaps of {ticker}"
+    return f"no gaps of {ticker}: nothing of it is stored{near_stored(settings, ticker)}"
 
 
 def read(settings: Settings, ticker: str) -> "pa.Table":
     """From the tables themselves where they can be reached, else through Spark Connect."""
-    if settings.iceberg.catalog != "sqlite" or (settings.data_dir / "catalog.db").exists():
+    if are_near(settings):
         from iceberg.read import read_gaps
 
         return read_gaps(settings, ticker)
-    from candlewright.client.spark_connect import session_of
+    from candlewright.client.history.spark_connect import session_of
 
     with session_of(settings.spark) as session:
         query = "SELECT * FROM lake.market.gaps WHERE ticker = :ticker ORDER BY from_ts, detected_at"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from gateways.kapacitor import server
 from gateways.kapacitor.functions import function_named
 from gateways.kapacitor.journal import say
@@ -47,7 +47,7 @@ def serve(
 
     if path is None and (config or Path("candlewright.toml").exists() or any(name in os.environ for name in _SETTINGS)):
         path = settings().gateways.kapacitor.socket
-    kind = function_named(function, open_bus)
+    kind = function_named(function, open_bus, lambda: settings().ticks.max_ahead_ns)
     if http and not path:
         raise typer.BadParameter("only a server on a socket has a status page", param_hint="--http")
     if not path:

@@ -5,7 +5,7 @@ from pathlib import Path
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, say
 from core.settings import Settings
-from relay.keys import KeyFolder
+from relay.doors.keys import KeyFolder
 
 
 def new(name: str, file: Path | None, output: Output, data_dir: Path | None, config: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings, load_settings
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from candlewright.cli.chart import Style
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,11 @@ import typer
 
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, print_table, say
-from core.errors import CandlewrightError, ConfigurationError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from candlewright.wire.nearest import did_you_mean, near_venues
+from core.background import exit_on_failure
 from core.settings import Settings
-from venues.catalogue import is_known
+from venues.catalogue import CCXT_EXCHANGES, is_known
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access-key")
 _STATUS_TIMEOUT_SECONDS = 5.0
@@ -39,6 +41,7 @@ def up(
         choice.names(settings)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
+    exit_on_failure()
     raise typer.Exit(run_up(settings, choice))
 
 
@@ -47,7 +50,8 @@ def _exchange_url(text: str) -> tuple[str, dict[str, str]]:
     if not separator or not venue.strip() or not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--exchange-url {text!r}: write VENUE=URL, such as BINANCE=http://127.0.0.1:9001")
     if not is_known(venue.strip().upper()):
-        raise typer.BadParameter(f"--exchange-url {text!r}: ccxt has no exchange {venue.strip()!r}")
+        near = did_you_mean(near_venues(venue.strip(), (name.upper() for name in CCXT_EXCHANGES)))
+        raise typer.BadParameter(f"--exchange-url {text!r}: ccxt has no exchange {venue.strip()!r}{near}")
     return venue.strip().upper(), {"url": url.rstrip("/")}
 
 
@@ -74,11 +78,18 @@ def status(output: Output, config: Path | None) -> None:
             "pid": part.get("pid"),
             "restarts": part.get("restarts"),
             "problems": part.get("problems", []),
+            "warnings": part.get("warnings", []),
             "status": part.get("status", {}),
         }
         for name, part in page.get("parts", {}).items()
     ]
     print_rows(rows, output, ["part", "state", "pid", "restarts", "problems"], "no parts")
+    if output is Output.table:
+        ages = {t: age for row in rows for t, age in row["status"].get("last_frame_seconds_ago", {}).items()}
+        if ages:
+            print_table(("live ticker", "last frame"), [(ticker, f"{ages[ticker]} s ago") for ticker in sorted(ages)])
+        for warning in page.get("warnings", []):
+            say(f"warning: {warning}")
     if not page.get("ready") or not page.get("healthy"):
         if output is Output.table:
             say("the platform is not well" if page.get("ready") else "the platform is not ready")

@@ -18,7 +18,9 @@ HINT_SECONDS = 3.0
 
 
 class RequestProgress:
-    """Call it with (done, expected) candles, or whatever the `unit` is; `hint` is said once where nothing comes."""
+    """Call it with (done, expected) candles, or whatever the `unit` is; `hint` is said once where nothing comes, and a
+    `note` whenever it changes.
+    """
 
     def __init__(self, what: str, is_tty: bool | None = None, unit: str = "candles", hint: str = "") -> None:
         self._what = what
@@ -27,6 +29,7 @@ class RequestProgress:
         self._is_tty = sys.stderr.isatty() if is_tty is None else is_tty
         self._started = time.monotonic()
         self._next_line = self._started + PATIENCE_SECONDS
+        self._note = ""
         self._bar: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Self:
@@ -38,8 +41,12 @@ class RequestProgress:
         if self._bar is not None:
             self._bar[0].stop()
 
-    def __call__(self, done: int, expected: int) -> None:
+    def __call__(self, done: int, expected: int, *, note: str = "") -> None:
         now = time.monotonic()
+        if note != self._note:
+            self._note = note
+            if note:
+                say(f"{self._what}: {note}")
         if self._hint and (done or now - self._started >= HINT_SECONDS):
             if not done:
                 say(self._hint)

@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +10,24 @@ import typer
 
 from candlewright.cli import chart
 from candlewright.cli.loading import settings_for
+from candlewright.cli.near_tables import naming_the_folder
+from candlewright.cli.near_tickers import near_stored
 from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout, yes_or_no
 from candlewright.cli.progress import RequestProgress
-from candlewright.client import Client, History, RequestTimedOut, connect
+from candlewright.client import Client, History, RequestTimedOut, Stored, connect
 from candlewright.client.records import Range
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
-from core.errors import CandlewrightError, InvalidRequest
+from candlewright.wire.errors import CandlewrightError, InvalidRequest
+from candlewright.wire.periods import format_period, parse_period
+from candlewright.wire.ticker import Ticker
 from core.settings import Settings
-from venues.periods import format_period, parse_period
-from venues.ticker import Ticker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CHART_COLUMNS, CHART_ROWS = 120, 16
+#: Ranges without rows that are named one by one.
+SHOWN_RANGES = 10
 COLUMNS = ["open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count", "source"]
 
 
@@ -33,39 +37,97 @@ def history(
     start: str,
     end: str,
     limit: int | None,
+    refresh: bool,
+    as_of: str | None,
     output: FileOutput,
     file: Path | None,
     data_dir: Path | None,
     config: Path | None,
     timeout: float,
 ) -> None:
+    wanted = replace(_range(ticker, period, start, end, limit, output, file), refresh=refresh)
+    if refresh and as_of is not None:
+        raise typer.BadParameter("--as-of fetches nothing: leave out --refresh")
+    settings = settings_for(config, data_dir)
+    with connect(settings=settings, timeout=timeout) as c:
+        if as_of is not None:
+            _put_out(_stored(c, wanted, as_of), output, file)
+            return
+        got = _followed(c, wanted)
+    _put_out(got, output, file)
+    _say_closed(got)
+
+
+def load(
+    ticker: str,
+    period: str,
+    start: str,
+    end: str,
+    limit: int | None,
+    output: FileOutput,
+    file: Path | None,
+    data_dir: Path | None,
+    config: Path | None,
+) -> None:
+    wanted = _range(ticker, period, start, end, limit, output, file)
+    settings = settings_for(config, data_dir)
+    with naming_the_folder(settings), connect(settings=settings) as c:
+        got = _stored(c, wanted, None)
+        _put_out(got, output, file)
+    if not got.row_count:
+        say(f"nothing of {ticker} is stored in this range{near_stored(settings, ticker)}")
+
+
+def _range(
+    ticker: str, period: str, start: str, end: str, limit: int | None, output: FileOutput, file: Path | None
+) -> Range:
+    """What is asked for; raises typer.BadParameter."""
     try:
         Ticker.parse(ticker)
-        wanted = (to_nanoseconds(start), to_nanoseconds(end), parse_period(period))
+        wanted = Range(ticker, parse_period(period), to_nanoseconds(start), to_nanoseconds(end), limit)
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
-    if wanted[0] >= wanted[1]:
+    if wanted.start >= wanted.end:
         raise typer.BadParameter(f"--start {start} must lie before --end {end}")
     if output is FileOutput.parquet and file is None and sys.stdout.isatty():
         raise typer.BadParameter("--output parquet needs --file, or a pipe")
     if output is FileOutput.table and file is not None:
         raise typer.BadParameter("--file needs --output csv, json or parquet")
-    settings = settings_for(config, data_dir)
-    with connect(settings=settings, timeout=timeout) as c:
-        got = _followed(c, Range(ticker, wanted[2], wanted[0], wanted[1], limit))
+    return wanted
+
+
+def _stored(client: Client, wanted: Range, as_of: str | None) -> Stored:
+    """Raises typer.BadParameter unless the text is a time in the past."""
+    what = (wanted.ticker, wanted.period_seconds)
+    try:
+        if as_of is None:
+            return client.load(*what, wanted.start, wanted.end, limit=wanted.limit)
+        return client.history(*what, start=wanted.start, end=wanted.end, limit=wanted.limit, as_of=as_of)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _put_out(got: History | Stored, output: FileOutput, file: Path | None) -> None:
     if output is FileOutput.table:
         show(got)
     else:
         print_arrow(got.to_arrow(), output, file)
+    if isinstance(got, Stored):
+        _say_unknown(got)
+
+
+def _say_unknown(got: Stored) -> None:
+    what = "not stored" if got.as_of is None else f"not known at {format_nanoseconds(got.as_of)}"
+    for first, last in got.unknown[:SHOWN_RANGES]:
+        say(f"{what}: from {format_nanoseconds(first)} until {format_nanoseconds(last)}")
+    if len(got.unknown) > SHOWN_RANGES:
+        say(f"{what}: {len(got.unknown) - SHOWN_RANGES} further ranges")
 
 
 def _followed(client: Client, wanted: Range) -> History:
     """Whoever waits hears by which name the request can be looked at and cancelled, also on Ctrl-C."""
     request_id = client.new_request_id()
-    hint = (
-        f"request {request_id} has no candle yet: `candlewright venues` shows for which venues an ingestor is live,"
-        f" `candlewright requests {request_id} --cancel` ends it"
-    )
+    hint = f"request {request_id} has no candle yet: `candlewright requests {request_id} --cancel` ends it"
     what = f"{wanted.ticker} {format_period(wanted.period_seconds)}"
     with RequestProgress(what, hint=hint) as progress:
         try:
@@ -75,6 +137,7 @@ def _followed(client: Client, wanted: Range) -> History:
                 start=wanted.start,
                 end=wanted.end,
                 limit=wanted.limit,
+                refresh=wanted.refresh,
                 progress=progress,
                 request_id=request_id,
             )
@@ -83,18 +146,23 @@ def _followed(client: Client, wanted: Range) -> History:
             raise
 
 
-def show(got: History) -> None:
+def show(got: History | Stored) -> None:
     """A chart and a table on stdout; holes on stderr."""
     from rich.console import Console
 
     table = got.to_arrow()
-    final = got.notification
-    print(f"{final.ticker} {format_period(final.period_seconds)}: {got.row_count} candles")
+    of = got.wanted if isinstance(got, Stored) else got.notification
+    print(f"{of.ticker} {format_period(of.period_seconds)}: {got.row_count} candles")
     for line in chart.render(candles_of(table), min(Console().width, CHART_COLUMNS), CHART_ROWS, style_of_stdout()):
         print(line)
     print_arrow(table.select([name for name in COLUMNS if name in table.column_names]), FileOutput.table, None)
     for first, last in got.holes:
         say(f"no candles at the venue from {format_nanoseconds(first)} until {format_nanoseconds(last)}")
+
+
+def _say_closed(got: History) -> None:
+    if got.closed_until is not None:
+        say(f"closed until {format_nanoseconds(got.closed_until)}: later candles had not closed and are left out")
 
 
 def candles_of(table: "pa.Table") -> list[chart.Candle]:
@@ -155,21 +223,34 @@ def list_requests(
             raise CandlewrightError(f"the platform knows no request {request_id}")
         final = state.pop("notification") or {}
         rows = [{**state, **{key: final.get(key) for key in ("ticker", "status", "row_count", "error_message")}}]
-        columns = ["request_id", "state", "done_candles", "expected_candles", "status", "row_count", "error_message"]
-    else:
-        rows = _unfinished(settings) + _finished(settings)
         columns = [
             "request_id",
             "state",
-            "status",
-            "ticker",
-            "period",
-            "start",
-            "end",
+            "reason",
             "done_candles",
             "expected_candles",
+            "status",
+            "row_count",
+            "error_message",
         ]
+    else:
+        rows = _unfinished(settings) + _finished(settings)
+        if output is Output.table:
+            for row in rows:
+                row["candles"] = _of_all(row["done_candles"], row["expected_candles"])
+        # What 80 columns have room for comes first.
+        columns = ["ticker", "period", "state", "status", "candles", "request_id", "start", "end"]
+        if sys.stdout.isatty():
+            for reason in dict.fromkeys(row.get("reason") for row in rows):
+                if reason:
+                    say(f"{sum(row.get('reason') == reason for row in rows)} of them: {reason}")
+        else:
+            columns.append("reason")
     print_rows(rows, output, columns, f"no requests yet in {settings.data_dir}")
+
+
+def _of_all(done: int, expected: int | None) -> str:
+    return str(done) if expected is None else f"{done}/{expected}"
 
 
 def _cancel(client: Client, request_id: str, timeout: float) -> None:
@@ -186,7 +267,7 @@ def _unfinished(settings: Settings) -> list[dict[str, Any]]:
     from bus.connect import connect as connect_bus
     from candlewright.cli.pending_requests import unfinished
     from candlewright.supervisor.parts import bus_url_of
-    from core.errors import BusError
+    from candlewright.wire.errors import BusError
 
     url = bus_url_of(settings)
     if not url:
@@ -220,6 +301,7 @@ def _finished(settings: Settings) -> list[dict[str, Any]]:
                 "expected_candles": row["expected"],
                 "status": row["status"],
                 "holes": len(row["holes"] or ()),
+                "closed_until": row.get("closed_until"),
             }
         )
     return rows

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,19 @@ import typer
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, cell, json_line, print_rows, say
 from candlewright.cli.watch import ending_quietly
-from candlewright.client import Client, GapError, InvalidTrigger, Stream, TriggerEvent, TriggerInfo, connect
+from candlewright.client import (
+    Client,
+    GapError,
+    InvalidTrigger,
+    Stream,
+    TriggerEvent,
+    TriggerInfo,
+    TriggerNotFound,
+    connect,
+)
 from candlewright.client.times import format_nanoseconds
-from core.errors import InvalidRequest
-from venues.ticker import Ticker
+from candlewright.wire.errors import CandlewrightError, InvalidRequest
+from candlewright.wire.ticker import Ticker
 
 LIST_COLUMNS = ("trigger_id", "state", "events", "tickers", "registered", "sql")
 #: Of a text in a table.
@@ -35,6 +44,7 @@ def add(
     output: Output,
     config: Path | None,
     timeout: float,
+    replace: bool = False,
 ) -> None:
     """With `follow`, or `count`, the events follow on stdout, and what was registered is said on stderr."""
     text = read_text(sql, file)
@@ -45,6 +55,8 @@ def add(
         raise typer.BadParameter(str(error)) from error
     is_followed = follow or count is not None
     with ending_quietly(), connect(settings=settings_for(config)) as c:
+        if trigger_id is not None and not replace:
+            check_not_replaced(c, trigger_id, text, names, values)
         try:
             trigger = c.triggers.add(
                 text,
@@ -66,6 +78,22 @@ def add(
             print(json_line({"trigger_id": trigger.id, "status": status, "warnings": trigger.warnings}))
         else:
             print(f"{status} {trigger.id}")
+
+
+def check_not_replaced(
+    client: Client, trigger_id: str, sql: str, tickers: Sequence[str], parameters: Mapping[str, str]
+) -> None:
+    """Raises CandlewrightError where another trigger runs under this id."""
+    try:
+        known = client.triggers.get(trigger_id)
+    except TriggerNotFound:
+        return
+    same = (known.sql, set(known.tickers), dict(known.parameters)) == (sql, set(tickers), dict(parameters))
+    if not same and known.state == "active":
+        raise CandlewrightError(
+            f"another trigger is registered as {trigger_id}: `candlewright trigger show {trigger_id}` shows it,"
+            " --replace replaces it"
+        )
 
 
 def list_triggers(output: Output, config: Path | None, timeout: float) -> None:
@@ -220,6 +248,11 @@ def _described(info: TriggerInfo) -> Iterator[str]:
     yield f"events      {info.events}"
     yield f"registered  {format_nanoseconds(info.registered_at)}"
     yield f"tickers     {' '.join(info.tickers) or '(all that are active)'}"
+    values = [f"{name}={value}" for name, value in sorted(info.parameters.items())]
+    yield f"parameters  {' '.join(values) or '(none)'}"
+    if info.state_bytes:
+        kept = f"{info.partitions:,} partitions, {info.state_bytes:,} bytes of state"
+        yield f"cost        {kept}, {info.steps:,} steps so far"
     yield ""
     yield from info.sql.splitlines()
 

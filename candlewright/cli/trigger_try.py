@@ -19,11 +19,11 @@ from candlewright.cli.progress import RequestProgress
 from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS
 from candlewright.cli.trigger import content_of, parameter, read_text
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
-from cep import SkipFailed, TriggerRejected, evaluate
-from core.errors import CandlewrightError, InvalidRequest
+from candlewright.wire.errors import CandlewrightError, InvalidRequest
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ticker import Ticker
+from candlewright_cep import SkipFailed, TriggerRejected, evaluate
 from core.settings import Settings
-from venues.grid import SECOND
-from venues.ticker import Ticker
 
 if TYPE_CHECKING:
     from candlewright.cli.backtest import Backtest
@@ -42,9 +42,12 @@ def try_one(
     output: Output,
     data_dir: Path | None,
     config: Path | None,
+    as_seen: bool = False,
 ) -> None:
     if (table_file is None) == (ticker is None):
         raise typer.BadParameter("give the data once: --input table.parquet, or --ticker T with --since ISO")
+    if as_seen and ticker is None:
+        raise typer.BadParameter("--as-seen reads the bars that were published of a ticker: name it with --ticker")
     values = dict(map(parameter, parameters))
     text = read_text(sql, file)
     try:
@@ -52,7 +55,8 @@ def try_one(
             found = evaluate(text, _read(table_file), table or "ticks", values)
         else:
             assert ticker is not None
-            found = _over_history(text, values, ticker, since, table, output, settings_for(config, data_dir))
+            settings = settings_for(config, data_dir)
+            found = _over_history(text, values, ticker, since, table, output, settings, as_seen=as_seen)
     except (TriggerRejected, SkipFailed) as error:
         say(one_line(error))
         raise typer.Exit(1) from error
@@ -71,6 +75,8 @@ def _over_history(
     table: str | None,
     output: Output,
     settings: Settings,
+    *,
+    as_seen: bool,
 ) -> pa.Table:
     """The rows of a backtest; with `--output table` its chart is printed, too."""
     from candlewright.cli import backtest
@@ -83,7 +89,7 @@ def _over_history(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     with RequestProgress(ticker, unit="per cent") as progress:
-        found = backtest.run(settings, text, parameters, ticker, start, table, progress)
+        found = backtest.run(settings, text, parameters, ticker, start, table, progress, as_seen=as_seen)
     if output is Output.table:
         _draw(ticker, found)
     return found.table

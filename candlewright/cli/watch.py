@@ -15,11 +15,12 @@ import typer
 from candlewright.cli import chart
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, cell, json_line, say, style_of_stdout, yes_or_no
-from candlewright.client import Bar, Client, GapError, Stream, Tick, connect
+from candlewright.client import Bar, Client, GapError, PlatformRefused, Stream, Tick, TickerNotFound, connect
 from candlewright.client.times import format_nanoseconds
-from core.errors import InvalidRequest
-from venues.periods import format_period, parse_period
-from venues.ticker import Ticker
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.grid import open_containing
+from candlewright.wire.periods import format_period, parse_period
+from candlewright.wire.ticker import Ticker
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 KEPT_CANDLES, KEPT_TICKS = 500, 15
 CHART_ROWS, TABLE_ROWS = 14, 8
 REFRESHES_PER_SECOND = 8
+#: How often the bar that is forming takes in the trades that have come.
+FORMING_SECONDS = 0.2
 SECOND = 1_000_000_000
 DAY_SECONDS = 86_400
 BAR_COLUMNS = ("open_time", "open", "high", "low", "close", "volume", "trades", "revision", "complete")
@@ -53,19 +56,18 @@ def watch(
     with ending_quietly(), connect(settings=settings, timeout=timeout) as c:
         check(c, parsed)
         with subscribed(c, ticker, period_seconds) as stream, display_for(ticker, period_seconds, output) as display:
-            for shown, item in enumerate(without_gaps(stream), start=1):
+            items = without_gaps(stream) if not isinstance(display, FormingScreen) else with_forming(c, stream, display)
+            for shown, item in enumerate(items, start=1):
                 display.show(item)
                 if shown == count:
                     return
 
 
 def check(client: Client, ticker: Ticker) -> None:
-    """Somebody answers there; a ticker that will hardly ever have a trade is said to be one."""
+    """Raises PlatformUnreachable when nobody answers; says when no ingestor serves the venue."""
     venues = {venue.name for venue in client.venues() if venue.is_live}
     if ticker.venue not in venues:
         say(f"no ingestor is live for {ticker.venue}: waiting for one; `candlewright venues` shows them")
-    elif str(ticker) not in {market.ticker for market in client.markets(ticker.venue)}:
-        say(f"{ticker.venue} does not list {ticker.symbol}: waiting for it all the same")
 
 
 def subscribed(client: Client, ticker: str, period_seconds: int | None) -> Stream[Tick] | Stream[Bar]:
@@ -73,12 +75,32 @@ def subscribed(client: Client, ticker: str, period_seconds: int | None) -> Strea
 
 
 def without_gaps(stream: Stream[Tick] | Stream[Bar]) -> Iterator[Item]:
-    """A gap is a line on stderr."""
+    """A gap, and what the platform says of the ticker, is a line on stderr."""
     while True:
         try:
             yield stream.next()
-        except GapError as error:
+        except (GapError, TickerNotFound, PlatformRefused) as error:
             say(str(error))
+
+
+def with_forming(client: Client, bars: Stream[Tick] | Stream[Bar], screen: "FormingScreen") -> Iterator[Item]:
+    """Closed bars, while the ticker's trades go into the bar that is forming on the screen."""
+    with client.ticks(screen.ticker) as ticks:
+        while True:
+            try:
+                while True:
+                    screen.form(ticks.next(timeout=0))
+            except TimeoutError:
+                pass
+            except (GapError, TickerNotFound, PlatformRefused):
+                # The stream of bars reports what concerns the ticker.
+                screen.miss()
+            try:
+                yield bars.next(timeout=FORMING_SECONDS)
+            except TimeoutError:
+                pass
+            except (GapError, TickerNotFound, PlatformRefused) as error:
+                say(str(error))
 
 
 @contextmanager
@@ -105,7 +127,7 @@ def display_for(ticker: str, period_seconds: int | None, output: Output) -> Iter
     else:
         from rich.live import Live
 
-        screen = Screen(ticker, period_seconds)
+        screen = Screen(ticker, None) if period_seconds is None else FormingScreen(ticker, period_seconds)
         with Live(get_renderable=screen.render, refresh_per_second=REFRESHES_PER_SECOND):
             yield screen
 
@@ -153,22 +175,85 @@ class Screen:
         self._bars = {open_time: bar for open_time, bar in self._bars.items() if open_time in candles}
         self._candles = candles
 
+    def _unfinished(self) -> tuple[Bar | None, str]:
+        """The bar that is not closed yet, and what the title says of it."""
+        return None, ""
+
     def render(self) -> "RenderableType":
         from rich import box
         from rich.console import Console, Group
         from rich.table import Table
         from rich.text import Text
 
-        width = Console().width
-        shown = list(self._candles.values())[-max(1, width - 14) :]
-        lines = chart.render(shown, width, CHART_ROWS, style_of_stdout()) if shown else ["(waiting for the first one)"]
+        width, height = Console().size
+        forming, note = self._unfinished()
+        # The newest rows stay on the screen: beside the chart and the table there are eight further lines.
+        chart_rows = max(chart.MIN_HEIGHT, min(CHART_ROWS, height - TABLE_ROWS - 8))
+        candles = [*self._candles.values(), *([candle_of(forming)] if forming is not None else [])]
+        shown = candles[-max(1, width - 14) :]
+        lines = chart.render(shown, width, chart_rows, style_of_stdout()) if shown else ["(waiting for the first one)"]
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in self._columns:
             table.add_column(column, no_wrap=True)
         newest: Sequence[Item] = list(self._ticks) or [self._bars[key] for key in sorted(self._bars)]
-        for item in newest[-TABLE_ROWS:]:
+        for item in newest[-(TABLE_ROWS - (forming is not None)) :]:
             table.add_row(*(row_of(item) if isinstance(item, Tick) else short_row_of(item)))
-        return Group(f"{self._title}  ({self._count} so far, Ctrl-C ends)", Text.from_ansi("\n".join(lines)), table)
+        if forming is not None:
+            table.add_row(*short_row_of(forming)[:-1], "forming", style="dim")
+        return Group(
+            f"{self._title}  ({self._count} so far, {note}Ctrl-C ends)", Text.from_ansi("\n".join(lines)), table
+        )
+
+
+class FormingScreen(Screen):
+    """Closed bars, and in the last row and candle the one that is forming, of the trades that were seen."""
+
+    def __init__(self, ticker: str, period_seconds: int) -> None:
+        super().__init__(ticker, period_seconds)
+        self.ticker = ticker
+        self._period_seconds = period_seconds
+        self._forming: Bar | None = None
+        #: Since when (ns) all its trades were seen; 0 where that is all of them.
+        self._since = 0
+        self._has_missed = True
+
+    def show(self, item: Item) -> None:
+        super().show(item)
+        if self._forming is not None and isinstance(item, Bar) and item.open_time >= self._forming.open_time:
+            self._forming = None
+
+    def form(self, tick: Tick) -> None:
+        """Take in a trade; late ones of closed bars are left to the revisions."""
+        opened = open_containing(tick.timestamp, self._period_seconds)
+        forming = self._forming
+        if opened < (forming.open_time if forming is not None else 0) or opened in self._bars:
+            return
+        if self._has_missed or forming is None or opened > forming.open_time:
+            self._since = tick.timestamp if self._has_missed else 0
+            self._has_missed = False
+            self._forming = Bar(
+                tick.ticker, self._period_seconds, opened, tick.price, tick.price, tick.price, tick.price, tick.size,
+                None, 1, False, 0, "ticks", 0,
+            )  # fmt: skip
+            return
+        self._forming = replace(
+            forming,
+            high=max(forming.high, tick.price),
+            low=min(forming.low, tick.price),
+            close=tick.price,
+            volume=forming.volume + tick.size,
+            trade_count=(forming.trade_count or 0) + 1,
+        )
+
+    def miss(self) -> None:
+        """Trades are missing: the bar begins anew with the next one."""
+        self._has_missed = True
+
+    def _unfinished(self) -> tuple[Bar | None, str]:
+        if self._forming is None:
+            return None, ""
+        since = format_nanoseconds(self._since).partition("T")[2][:8]
+        return self._forming, f"forming since {since}, " if self._since else "the last is forming, "
 
 
 def candle_of(bar: Bar) -> chart.Candle:

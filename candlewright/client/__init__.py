@@ -21,12 +21,16 @@ from candlewright.client.errors import (
     RequestNotFound,
     RequestTimedOut,
     RowsUnavailable,
+    TickerNotFound,
     TriggerNotFound,
     TriggerSuspended,
 )
-from candlewright.client.history import Candles, History
-from candlewright.client.live import Bar, Tick
-from candlewright.client.realtime import AsyncRealtime, Realtime
+from candlewright.client.history.history import Candles, History
+from candlewright.client.history.rows import Rows
+from candlewright.client.history.stored import Stored
+from candlewright.client.live.items import Bar, Tick
+from candlewright.client.live.realtime import AsyncRealtime, Realtime
+from candlewright.client.live.streams import AsyncStream, Stream
 from candlewright.client.records import (
     Market,
     Notification,
@@ -37,11 +41,9 @@ from candlewright.client.records import (
     TriggerInfo,
     Venue,
 )
-from candlewright.client.rows import Rows
-from candlewright.client.streams import AsyncStream, Stream
 from candlewright.client.sync import Client
-from candlewright.client.trigger_events import TriggerEvent
-from candlewright.client.triggers import AsyncTrigger, Trigger
+from candlewright.client.triggers.events import TriggerEvent
+from candlewright.client.triggers.triggers import AsyncTrigger, Trigger
 from core.settings import Settings, load_settings
 
 __all__ = [
@@ -68,9 +70,11 @@ __all__ = [
     "RequestTimedOut",
     "RowsUnavailable",
     "Snapshot",
+    "Stored",
     "Stream",
     "Submission",
     "Tick",
+    "TickerNotFound",
     "Trigger",
     "TriggerEvent",
     "TriggerInfo",

@@ -5,26 +5,28 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import zmq
 from google.protobuf.message import Message
 
-from candlewright.client import sockets
-from candlewright.client.closing import CLOSED, AsyncClosing
 from candlewright.client.connection import Connection
 from candlewright.client.errors import Interruption
-from candlewright.client.feed import BUFFER_NUMBERS, Feed
-from candlewright.client.history import Candles, History
-from candlewright.client.live import Bar, Tick
-from candlewright.client.operations import Operations, Progress
-from candlewright.client.realtime import AsyncRealtime
+from candlewright.client.history.history import Candles, History
+from candlewright.client.history.progress import Progress
+from candlewright.client.history.rows import legacy_table
+from candlewright.client.history.stored import Stored
+from candlewright.client.live.feed import BUFFER_NUMBERS, Feed
+from candlewright.client.live.items import Bar, Tick
+from candlewright.client.live.realtime import AsyncRealtime
+from candlewright.client.live.streams import AsyncStream
+from candlewright.client.operations import Operations
 from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
-from candlewright.client.rows import legacy_table
-from candlewright.client.session import Operation, Ticket
-from candlewright.client.streams import AsyncStream
+from candlewright.client.session import sockets
+from candlewright.client.session.closing import CLOSED, AsyncClosing
+from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.times import Time
-from candlewright.client.triggers import AsyncTriggers
+from candlewright.client.triggers.triggers import AsyncTriggers
 
 T = TypeVar("T")
 
@@ -84,6 +86,7 @@ class AsyncClient(AsyncClosing):
             for done in self._calls:
                 done.set()
 
+    @overload
     async def history(
         self,
         ticker: str,
@@ -92,15 +95,44 @@ class AsyncClient(AsyncClosing):
         start: Time,
         end: Time,
         limit: int | None = None,
+        refresh: bool = False,
         progress: Progress | None = None,
         timeout: float | None = None,
         request_id: str | None = None,
-    ) -> History:
+        as_of: None = None,
+    ) -> History: ...
+
+    @overload
+    async def history(
+        self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None, as_of: Time
+    ) -> Stored: ...
+
+    async def history(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        refresh: bool = False,
+        progress: Progress | None = None,
+        timeout: float | None = None,
+        request_id: str | None = None,
+        as_of: Time | None = None,
+    ) -> History | Stored:
         """See `Client.history`; `progress` is a plain function called in the event loop."""
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
+        if as_of is not None:
+            return await asyncio.to_thread(self._connection.read_stored, wanted, as_of)
         identity = request_id or self._connection.new_request_id()
         final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return await asyncio.to_thread(self._connection.read_history, wanted, final)
+
+    async def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
+        """See `Client.load`."""
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        return await asyncio.to_thread(self._connection.read_stored, wanted)
 
     async def submit(
         self,
@@ -110,10 +142,11 @@ class AsyncClient(AsyncClosing):
         start: Time,
         end: Time,
         limit: int | None = None,
+        refresh: bool = False,
         request_id: str | None = None,
     ) -> Submission:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
         identity = request_id or self._connection.new_request_id()
         return await self.run(lambda ask: ask.submit(wanted, identity))
 

@@ -1,26 +1,31 @@
 """What both twins share besides the session: identity, addresses, arguments, rows."""
 
+import getpass
+import hashlib
+import socket
+import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
-from candlewright.client.feed import Feed
-from candlewright.client.history import History
-from candlewright.client.live import Bar, Bars, Tick, Ticks
+from candlewright.client.history.history import History
+from candlewright.client.history.rows import Rows, rows_from
+from candlewright.client.history.stored import Stored
+from candlewright.client.live.feed import Feed
+from candlewright.client.live.items import Bar, Bars, Tick, Ticks
 from candlewright.client.operations import Operations
-from candlewright.client.parameters import Parameter, parameter_texts
-from candlewright.client.questions import fresh_id
 from candlewright.client.records import Notification, Range
-from candlewright.client.rows import Rows, rows_from
-from candlewright.client.session import Session
-from candlewright.client.sockets import reachable
-from candlewright.client.times import Time, to_nanoseconds
-from candlewright.client.trigger_events import TriggerEvent, TriggerEvents
-from core.errors import InvalidRequest
-from core.keys import ClientKey
+from candlewright.client.session.questions import fresh_id
+from candlewright.client.session.session import Session
+from candlewright.client.session.sockets import reachable
+from candlewright.client.times import Time, format_nanoseconds, to_nanoseconds
+from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
+from candlewright.client.triggers.parameters import Parameter, parameter_texts
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright.wire.keys import ClientKey
+from candlewright.wire.periods import parse_period
+from candlewright.wire.ticker import Ticker
 from core.settings import Settings
-from protobuf.ingestor_pb2 import CEPTriggerRequest
-from venues.periods import parse_period
-from venues.ticker import Ticker
 
 MAX_CLIENT_ID_BYTES = 200
 
@@ -47,6 +52,8 @@ class Connection:
         self.key = ClientKey.read(path) if path else None
         self._name = self.key.name if self.key is not None else ""
         self.client_id = client_id or fresh_id("client", self._name)
+        #: Who this client is over restarts: a fresh id says nothing.
+        self._identity = client_id or self._name or f"{getpass.getuser()}@{socket.gethostname()}"
         if not self.client_id.startswith(self._name):
             raise ValueError(f"with the key of {self._name}, a client id begins with {self._name!r}")
         if len(self.client_id.encode()) > MAX_CLIENT_ID_BYTES:
@@ -61,9 +68,11 @@ class Connection:
     def new_request_id(self) -> str:
         return fresh_id("request", self._name)
 
-    def range(self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None) -> Range:
+    def range(
+        self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None, refresh: bool = False
+    ) -> Range:
         """Raises InvalidRequest for what is no time or period; the rest is the platform's to judge."""
-        return Range(ticker, parse_period(str(period)), to_nanoseconds(start), to_nanoseconds(end), limit)
+        return Range(ticker, parse_period(str(period)), to_nanoseconds(start), to_nanoseconds(end), limit, refresh)
 
     def bars(self, ticker: str, period: str | int, revisions: bool, first: int | None, buffer: int) -> Feed[Bar]:
         """Raises InvalidRequest for what is no ticker or period."""
@@ -86,13 +95,23 @@ class Connection:
         """Raises InvalidRequest for what is no ticker or parameter; the text is the platform's to judge."""
         if isinstance(tickers, str):
             raise InvalidRequest(f"tickers are a list: write [{tickers!r}]")
-        return CEPTriggerRequest(
-            trigger_id=trigger_id if trigger_id is not None else fresh_id("trigger", self._name),
+        request = CEPTriggerRequest(
+            trigger_id=trigger_id,
             sql_pattern=sql,
             tickers=[str(Ticker.parse(ticker)) for ticker in tickers],
             parameters=parameter_texts(parameters),
             callback_id=callback_id,
         )
+        if trigger_id is None:
+            request.trigger_id = self._derived_id(request)
+        return request
+
+    def _derived_id(self, request: CEPTriggerRequest) -> str:
+        """The same for the same trigger of the same client: a script that runs twice registers one trigger."""
+        tickers, parameters = sorted(request.tickers), sorted(request.parameters.items())
+        content = repr((self._identity, request.sql_pattern, tickers, parameters, request.callback_id))
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return "-".join(filter(None, (self._name, "trigger", digest)))
 
     def trigger_events(self, trigger_id: str, first: int | None, buffer: int) -> Feed[TriggerEvent]:
         kind = TriggerEvents(trigger_id)
@@ -104,9 +123,26 @@ class Connection:
 
     def read_history(self, wanted: Range, final: Notification) -> History:
         """The rows of a request that ended OK; raises RowsUnavailable."""
+        return self._source().history(wanted, final)
+
+    def read_stored(self, wanted: Range, as_of: Time | None = None) -> Stored:
+        """Rows without a request; raises InvalidRequest for what can have none, RowsUnavailable."""
+        Ticker.parse(wanted.ticker)
+        if wanted.start >= wanted.end:
+            raise InvalidRequest("the start of the range is not before its end")
+        if wanted.limit is not None and wanted.limit < 1:
+            raise InvalidRequest("the limit is not at least 1")
+        if wanted.refresh:
+            raise InvalidRequest("as_of fetches nothing: leave out refresh")
+        moment = None if as_of is None else to_nanoseconds(as_of)
+        if moment is not None and moment > time.time_ns():
+            raise InvalidRequest(f"as_of {format_nanoseconds(moment)} is in the future")
+        return self._source().stored(wanted, moment)
+
+    def _source(self) -> Rows:
         if self._rows is None:
             self._rows = rows_from(self._settings)
-        return self._rows.history(wanted, final)
+        return self._rows
 
     def read_final(self, final: Notification, limit: int | None) -> History:
         return self.read_history(Range(final.ticker, final.period_seconds, final.start, final.end, limit), final)

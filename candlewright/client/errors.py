@@ -7,6 +7,7 @@ CandlewrightError
 ├── TriggerNotFound          no such trigger is registered
 ├── PlatformUnreachable      (retryable) nobody answered in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
+├── TickerNotFound           no venue lists the ticker of a live stream; the stream goes on, should that change
 ├── TriggerSuspended         a trigger whose events are read runs no more, until it is registered again
 ├── GapError                 a live stream goes on after numbers that the platform no longer keeps
 ├── RowsUnavailable          the final arrived, the rows could not be read from here
@@ -19,7 +20,7 @@ import re
 from typing import ClassVar
 
 from candlewright.client.records import Notification
-from core.errors import CandlewrightError, InvalidRequest, TriggerRejected
+from candlewright.wire.errors import CandlewrightError, InvalidRequest, TriggerRejected
 
 __all__ = [
     "GapError",
@@ -31,6 +32,7 @@ __all__ = [
     "RequestNotFound",
     "RequestTimedOut",
     "RowsUnavailable",
+    "TickerNotFound",
     "TriggerNotFound",
     "TriggerSuspended",
 ]
@@ -78,6 +80,18 @@ class GapError(CandlewrightError):
         self.last = last
 
 
+class NumbersLost(GapError):
+    """The platform lost numbers `first` to `last` of `topic` after this stream had met them, and gives them again."""
+
+    def __init__(self, topic: str, first: int, last: int) -> None:
+        CandlewrightError.__init__(
+            self, f"{topic}: the platform lost numbers {first} to {last} after they were sent, and gives them again"
+        )
+        self.topic = topic
+        self.first = first
+        self.last = last
+
+
 class TriggerSuspended(CandlewrightError):
     """The platform has stopped a trigger, because of `reason`; it runs again once it is registered again.
 
@@ -91,8 +105,18 @@ class TriggerSuspended(CandlewrightError):
         self.registered_at = registered_at
 
 
-#: What a stream raises in between, and goes on behind.
-Interruption = GapError | TriggerSuspended
+class TickerNotFound(CandlewrightError):
+    """Nothing will come on `topic`: its venue does not list the ticker, or nobody has such a venue. The text names the
+    tickers that are close to it. The stream that raised it stays subscribed, in case the ticker is listed later.
+    """
+
+    def __init__(self, topic: str, text: str) -> None:
+        super().__init__(text)
+        self.topic = topic
+
+
+#: What a stream raises in between; the next step goes on after it.
+Interruption = GapError | TriggerSuspended | TickerNotFound | PlatformRefused
 
 
 class RowsUnavailable(CandlewrightError):

@@ -1,6 +1,6 @@
 """What can be asked of the platform, as generators of steps: the one copy that both twins run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
@@ -12,8 +12,8 @@ from candlewright.client.errors import (
     RequestNotFound,
     RequestTimedOut,
 )
-from candlewright.client.legacy_pages import LegacyPages
-from candlewright.client.questions import fresh_id, refused
+from candlewright.client.history.legacy_pages import LegacyPages
+from candlewright.client.history.progress import Progress, Told
 from candlewright.client.records import (
     Market,
     Notification,
@@ -24,13 +24,13 @@ from candlewright.client.records import (
     Submission,
     Venue,
 )
-from candlewright.client.session import Operation, Published, Reply, Send, Subscribe, TimedOut, Wait
-from candlewright.client.trigger_operations import TriggerOperations
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
-
-Progress = Callable[[int, int], None]
+from candlewright.client.session.questions import fresh_id, refused
+from candlewright.client.session.session import Operation, Published, Reply, Send, Subscribe, TimedOut, Wait
+from candlewright.client.times import format_nanoseconds
+from candlewright.client.triggers.operations import TriggerOperations
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
 
 #: Pause between two questions for the state of a running request; it grows up to the second figure.
 POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0
@@ -212,6 +212,7 @@ class Operations(TriggerOperations, LegacyPages):
         give_up = started + timeout_seconds if timeout_seconds is not None else float("inf")
         pause = POLL_SECONDS
         complaint: cw.Error | None = None
+        told = Told(f"request {request_id}", progress)
         while True:
             event_or_time = yield Wait(min(give_up, self._session.now + pause))
             if isinstance(event_or_time, TimedOut):
@@ -242,11 +243,11 @@ class Operations(TriggerOperations, LegacyPages):
                         raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
                     # The same id with the same content: harmless where it is known after all.
                     yield Send(submitted)
-                elif progress is not None:
-                    progress(message.done_candles, message.expected_candles)
+                else:
+                    told(message.done_candles, message.expected_candles, message.reason or _closed(message))
 
-    def _submit_message(self, wanted: Range, request_id: str) -> ing.SubmitHistoricalRequest:
-        return ing.SubmitHistoricalRequest(
+    def _submit_message(self, wanted: Range, request_id: str) -> Message:
+        request = ing.SubmitHistoricalRequest(
             request_id=request_id,
             ticker=wanted.ticker,
             start_time=wanted.start,
@@ -255,6 +256,7 @@ class Operations(TriggerOperations, LegacyPages):
             limit=wanted.limit,
             client_id=self._client_id,
         )
+        return cw.RefreshHistoricalRequest(request=request) if wanted.refresh else request
 
 
 def _final_in(message: Message, request_id: str) -> Notification | None:
@@ -263,6 +265,12 @@ def _final_in(message: Message, request_id: str) -> Notification | None:
     if isinstance(message, ing.HistoryReadyNotification) and message.request_id == request_id:
         return Notification.from_message(message)
     return None
+
+
+def _closed(message: cw.RequestState) -> str:
+    if not message.closed_until:
+        return ""
+    return f"closed until {format_nanoseconds(message.closed_until)}; later candles are left out"
 
 
 def _accepted(answer: ing.SubmitResponse) -> Submission:

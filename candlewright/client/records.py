@@ -1,21 +1,26 @@
 """What the client and its user hand each other: plain values, times in nanoseconds since the epoch (UTC)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A historical request as the caller means it; `start` and `end` in ns, half-open by open time."""
+    """A historical request as the caller means it; `start` and `end` in ns, half-open by open time.
+
+    `refresh`: the venue is asked although the table proves the range.
+    """
 
     ticker: str
     period_seconds: int
     start: int
     end: int
     limit: int | None = None
+    refresh: bool = False
 
 
 class Outcome(StrEnum):
@@ -77,13 +82,19 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """`state` is queued, running, done or unknown; `notification` is there when done."""
+    """`state` is queued, running, done or unknown; `notification` is there when done.
+
+    `reason`: what a request that has not ended waits for, as a sentence; empty while nothing holds it up.
+    `closed_until` (ns): where candles of its range begin that had not closed, and are left out; None = nowhere.
+    """
 
     request_id: str
     state: str
     done_candles: int
     expected_candles: int
     notification: Notification | None
+    reason: str = ""
+    closed_until: int | None = None
 
     @classmethod
     def from_message(cls, message: cw.RequestState) -> "RequestState":
@@ -94,6 +105,9 @@ class RequestState:
             done_candles=message.done_candles,
             expected_candles=message.expected_candles,
             notification=Notification.from_message(message.notification) if is_final else None,
+            # Of a live job that failed and is tried again, the notification says why.
+            reason=message.reason or (message.notification.error_message if message.state == "queued" else ""),
+            closed_until=message.closed_until or None,
         )
 
 
@@ -172,7 +186,9 @@ class Snapshot:
 class TriggerInfo:
     """A registered trigger. `state` is active, or suspended with the `reason`; `events` counts what it gave so far.
 
-    `is_starting`: it is stored, and the pipeline has not said yet that it runs everywhere.
+    `is_starting`: it is stored, and the pipeline has not said yet that it runs everywhere. What it costs is known where
+    it was asked for alone, and some seconds old: `partitions` (values of PARTITION BY that it keeps something of),
+    `state_bytes`, and the `steps` of its searches and functions so far.
     """
 
     trigger_id: str
@@ -183,6 +199,10 @@ class TriggerInfo:
     registered_at: int
     events: int
     is_starting: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    partitions: int = 0
+    state_bytes: int = 0
+    steps: int = 0
 
     @classmethod
     def from_message(cls, message: cw.TriggerInfo) -> "TriggerInfo":
@@ -195,6 +215,10 @@ class TriggerInfo:
             registered_at=message.registered_at,
             events=message.events,
             is_starting=message.is_starting,
+            parameters=dict(message.parameters),
+            partitions=message.partitions,
+            state_bytes=message.state_bytes,
+            steps=message.steps,
         )
 
 

@@ -5,26 +5,28 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import zmq
 from google.protobuf.message import Message
 
-from candlewright.client import sockets
-from candlewright.client.closing import CLOSED, Closing
 from candlewright.client.connection import Connection
 from candlewright.client.errors import Interruption
-from candlewright.client.feed import BUFFER_NUMBERS, Feed
-from candlewright.client.history import Candles, History
-from candlewright.client.live import Bar, Tick
-from candlewright.client.operations import Operations, Progress
-from candlewright.client.realtime import Realtime
+from candlewright.client.history.history import Candles, History
+from candlewright.client.history.progress import Progress
+from candlewright.client.history.rows import legacy_table
+from candlewright.client.history.stored import Stored
+from candlewright.client.live.feed import BUFFER_NUMBERS, Feed
+from candlewright.client.live.items import Bar, Tick
+from candlewright.client.live.realtime import Realtime
+from candlewright.client.live.streams import Stream
+from candlewright.client.operations import Operations
 from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
-from candlewright.client.rows import legacy_table
-from candlewright.client.session import Operation, Ticket
-from candlewright.client.streams import Stream
+from candlewright.client.session import sockets
+from candlewright.client.session.closing import CLOSED, Closing
+from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.times import Time
-from candlewright.client.triggers import Triggers
+from candlewright.client.triggers.triggers import Triggers
 
 T = TypeVar("T")
 #: A thread keeps the sockets this long at most, so that others come to see what arrived for them.
@@ -69,6 +71,7 @@ class Client(Closing):
             if not self._context.closed:
                 self._context.destroy(linger=0)
 
+    @overload
     def history(
         self,
         ticker: str,
@@ -77,22 +80,59 @@ class Client(Closing):
         start: Time,
         end: Time,
         limit: int | None = None,
+        refresh: bool = False,
         progress: Progress | None = None,
         timeout: float | None = None,
         request_id: str | None = None,
-    ) -> History:
+        as_of: None = None,
+    ) -> History: ...
+
+    @overload
+    def history(
+        self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None, as_of: Time
+    ) -> Stored: ...
+
+    def history(
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        refresh: bool = False,
+        progress: Progress | None = None,
+        timeout: float | None = None,
+        request_id: str | None = None,
+        as_of: Time | None = None,
+    ) -> History | Stored:
         """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`).
 
         `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
-        apart at most), also while nothing comes. `timeout`: seconds after which
-        RequestTimedOut is raised while the request goes on; by default the platform's own deadline decides. A
-        `request_id` given again continues the same request. Raises RequestNotFound, RequestTimedOut or RequestFailed
-        where the request ended so, RowsUnavailable where the tables cannot be reached from here.
+        apart at most), also while nothing comes. If it has a parameter `note`, it gets what the platform says besides,
+        such as "waiting for a slot of KRAKEN (served now: BINANCE)"; otherwise the logger `candlewright` warns of it.
+        `timeout`: seconds after which RequestTimedOut is raised while the request goes on; by default the platform's
+        own deadline decides. A `request_id` given again continues the same request. What the table proves is not asked
+        of the venue again, unless `refresh`. Raises RequestNotFound, RequestTimedOut or RequestFailed where the request
+        ended so, RowsUnavailable where the tables cannot be reached from here.
+
+        With `as_of` nothing is fetched: the candles are read as they were known at that time, and what was not known
+        yet is `unknown` in the result.
         """
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
+        if as_of is not None:
+            return self._connection.read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
         final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return self._connection.read_history(wanted, final)
+
+    def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
+        """Read the candles that are stored, without a request: neither platform nor exchange is asked.
+
+        `unknown` of the result says where nothing is stored. Raises RowsUnavailable where the tables cannot be reached.
+        """
+        wanted = self._connection.range(ticker, period, start, end, limit)
+        return self._connection.read_stored(wanted)
 
     def submit(
         self,
@@ -102,10 +142,11 @@ class Client(Closing):
         start: Time,
         end: Time,
         limit: int | None = None,
+        refresh: bool = False,
         request_id: str | None = None,
     ) -> Submission:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
         identity = request_id or self._connection.new_request_id()
         return self.run(lambda ask: ask.submit(wanted, identity))
 

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, date, datetime
 
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
 
 #: What a call accepts as a time: ISO 8601 text, a datetime, a date, or nanoseconds since the epoch.
 Time = str | datetime | date | int

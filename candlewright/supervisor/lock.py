@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 
 
 class DataDirectoryLock:

@@ -4,14 +4,18 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from candlewright.supervisor.ports import free_port
 from candlewright.supervisor.probes import HttpPing, RedisPing, StatusPage
 from candlewright.supervisor.server import PartSpec
 from candlewright.supervisor.state import PartPlan
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
+from candlewright.wire.nearest import did_you_mean
+from core.origin import Origin
 from core.settings import PREFIX, IngestorSettings, Settings
 
 REDIS = "redis"
@@ -54,7 +58,9 @@ class Choice:
             wanted = {ALIASES.get(part, part) for part in self.parts}
         unknown = wanted - set(STAGES)
         if unknown:
-            raise ConfigurationError(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
+            near = did_you_mean([name for part in sorted(unknown) for name in get_close_matches(part, STAGES, 1)])
+            known = near or f"; there are {', '.join(STAGES)}"
+            raise ConfigurationError(f"no such part: {', '.join(sorted(unknown))}{known}")
         if settings.bus.url:
             wanted.discard(REDIS)
         elif REDIS not in wanted:
@@ -66,21 +72,22 @@ class Choice:
         return [part for part in STAGES if part in wanted]
 
 
-def specs_of(settings: Settings, choice: Choice) -> list[PartSpec]:
+def specs_of(settings: Settings, choice: Choice, origin: Origin = Origin.EXCHANGES) -> list[PartSpec]:
     """The processes to run. The embedded Redis and the sandbox get free ports that stay theirs over restarts.
 
     Raises ConfigurationError.
     """
-    builder = _Builder(settings, choice)
+    builder = _Builder(settings, choice, origin)
     return [spec for name in choice.names(settings) for spec in builder.specs(name)]
 
 
 class _Builder:
-    def __init__(self, settings: Settings, choice: Choice) -> None:
+    def __init__(self, settings: Settings, choice: Choice, origin: Origin) -> None:
         self._settings = settings
         self._choice = choice
+        self._origin = origin
         self._run_dir = settings.data_dir / "run"
-        self._environment = {"DATA_DIR": str(settings.data_dir), "HTTP__BIND": "127.0.0.1:0"}
+        self._environment = {"DATA_DIR": str(settings.data_dir), "HTTP__BIND": "127.0.0.1:0", "ORIGIN": origin.value}
         if choice.config is not None:
             self._environment["CONFIG"] = str(choice.config.absolute())
         if settings.bus.url:
@@ -108,7 +115,13 @@ class _Builder:
         )
 
     def _redis(self) -> PartSpec:
+        from bus.connect import connect
         from bus.embedded import EmbeddedRedis
+        from bus.origin import announce_origin
+
+        def announce() -> None:
+            with closing(connect(self._settings.bus.model_copy(update={"url": server.url}))) as bus:
+                announce_origin(bus, self._origin)
 
         port = free_port()
         server = EmbeddedRedis(self._settings.data_dir / "redis", self._settings.bus.fsync, port)
@@ -116,7 +129,9 @@ class _Builder:
         self._environment["BUS__URL"] = server.url
         _keep_private(self._run_dir / BUS_URL_FILE, server.url)
         password = server.url.partition("://:")[2].partition("@")[0]
-        return PartSpec(_plan(REDIS, REDIS), command, merged(os.environ, {}), RedisPing(port, password))
+        return PartSpec(
+            _plan(REDIS, REDIS), command, merged(os.environ, {}), RedisPing(port, password), when_ready=announce
+        )
 
     def _sandbox(self) -> PartSpec:
         port = free_port()

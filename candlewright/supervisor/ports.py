@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import PREFIX, Settings
 
 REDIS_PORT = 6379

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -14,7 +15,8 @@ from typing import Any, Self
 from candlewright.supervisor.parts import merged
 from candlewright.supervisor.ports import free_port
 from candlewright.supervisor.processes import GUARD
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
+from core.background import start_thread
 from core.settings import PREFIX, Settings
 
 READY_SECONDS = 1_800.0
@@ -85,7 +87,7 @@ class PrivatePlatform:
         inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
         command = [sys.executable, "-m", "candlewright", "up", "--data-dir", str(self.data_dir), *self._arguments]
         self._lines = SimpleQueue()
-        self._process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
             env=merged(inherited, self._own),
             cwd=self.data_dir,
@@ -95,12 +97,15 @@ class PrivatePlatform:
             text=True,
             start_new_session=True,
         )
+
+        def kill(error: BaseException) -> None:
+            # Of a pipe that nobody reads its writer hangs.
+            process.kill()
+
         self._threads = [
-            threading.Thread(target=self._read_stdout, args=(self._process, self._lines), daemon=True),
-            threading.Thread(target=self._read_stderr, args=(self._process,), daemon=True),
+            start_thread("platform-stdout", partial(self._read_stdout, process, self._lines), on_failure=kill),
+            start_thread("platform-stderr", partial(self._read_stderr, process), on_failure=kill),
         ]
-        for thread in self._threads:
-            thread.start()
         self._wait_ready(time.monotonic() + timeout_seconds, timeout_seconds)
         return self
 
@@ -146,9 +151,11 @@ class PrivatePlatform:
     @staticmethod
     def _read_stdout(process: "subprocess.Popen[str]", lines: "SimpleQueue[str | None]") -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            lines.put(line.rstrip("\n"))
-        lines.put(None)
+        try:
+            for line in process.stdout:
+                lines.put(line.rstrip("\n"))
+        finally:
+            lines.put(None)
 
     def _read_stderr(self, process: "subprocess.Popen[str]") -> None:
         assert process.stderr is not None

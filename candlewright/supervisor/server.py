@@ -33,6 +33,8 @@ from candlewright.supervisor.state import (
     Terminate,
     TimePassed,
 )
+from candlewright.wire.errors import CandlewrightError
+from core.background import start_task
 from core.http import Status, StatusServer
 from core.metrics import render
 
@@ -42,13 +44,14 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """`environment` is added to that of the supervisor."""
+    """`environment` is added to that of the supervisor; `when_ready` is called each time the part becomes ready."""
 
     plan: PartPlan
     command: tuple[str, ...]
     environment: Mapping[str, str]
     probe: Probe
     port_file: Path | None = None
+    when_ready: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
@@ -143,12 +146,20 @@ class Supervisor:
                 for line in list(self._logs[part].last_lines)[-5:] if part in self._logs else []:
                     self._tell(f"  {part}: {line}")
             case BecameReady(part):
+                self._call_when_ready(part)
                 took = time.monotonic() - self._state.parts[part].started_at
                 self._tell(f"{part} is ready ({took:.1f} s)")
             case AllReady():
                 self._ready()
             case Finish():
                 self._is_finished = True
+
+    def _call_when_ready(self, part: str) -> None:
+        try:
+            if (call := self._specs[part].when_ready) is not None:
+                call()
+        except CandlewrightError as error:
+            self._tell(f"{part}: {error}")
 
     def _mark(self, part: str) -> str:
         return f"{self._run_id}/{part}"
@@ -171,7 +182,7 @@ class Supervisor:
             self._events.put_nowait(Exited(spec.name, 127, time.monotonic()))
             return
         self._state.handle(Started(spec.name, time.monotonic()))
-        prober = asyncio.create_task(self._probe(spec), name=f"probe-{spec.name}")
+        prober = start_task(lambda: self._probe(spec), f"probe of {spec.name}", restarts_after=PROBE_SECONDS)
         output = _Output(process, log)
         self._running[spec.name] = Running(process, log, prober, output)
 
@@ -217,6 +228,7 @@ class Supervisor:
             is_ready=self._state.is_ready,
             problems=() if is_starting and not problems else tuple(problems),
             details={"data_dir": str(self._data_dir), "parts": parts},
+            warnings=tuple(f"{name}: {text}" for name, part in parts.items() for text in part["warnings"]),
         )
 
     def _describe(self, name: str, part: Part) -> dict[str, Any]:
@@ -228,6 +240,7 @@ class Supervisor:
             "healthy": part.is_alive and not part.problems,
             "restarts": part.restarts,
             "problems": list(part.problems),
+            "warnings": list(running.details.get("warnings", ())) if running else [],
             "status": dict(running.details) if running else {},
         }
 

@@ -4,12 +4,15 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from urllib.parse import urlsplit
 
+from candlewright.supervisor import origin as data_origin
 from candlewright.supervisor import ports, processes
 from candlewright.supervisor.lock import DataDirectoryLock
 from candlewright.supervisor.parts import Choice, describe, specs_of
 from candlewright.supervisor.server import Supervisor
+from core.origin import Origin
 from core.settings import Settings
 
 #: How long ports of a platform that was just killed may stay taken.
@@ -37,26 +40,42 @@ def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_r
     Raises ConfigurationError when the data directory is in use, a port is taken, or the choice makes no sense.
     """
     names = choice.names(settings)
+    origin = data_origin.origin_of(settings, names)
     lock = DataDirectoryLock.acquire(settings.data_dir)
     try:
         if lock.previous_run:
             left = processes.kill_marked(lock.previous_run)
             if left:
                 tell(f"removed {left} processes that a killed platform left behind")
+        data_origin.check(settings.data_dir, origin)
         run = secrets.token_hex(8)
         lock.announce(run)
         ports.check(ports.binds_of(settings, names), PORT_PATIENCE_SECONDS)
-        specs = specs_of(settings, choice)
-        tell(f"data in {settings.data_dir}; parts: {describe(specs)}")
+        _settle_bus(settings, origin)
+        data_origin.settle(settings.data_dir, origin)
+        specs = specs_of(settings, choice, origin)
+        tell(f"data in {settings.data_dir} (origin: {origin}); parts: {describe(specs)}")
         if "relay" in names and settings.relay.unguarded:
             where = " and ".join(settings.relay.unguarded)
             tell(f"warning: keys are off, and whoever reaches {where} is let in; set relay.curve")
-        if settings.bus.url and not ports.answers(settings.bus.url):
-            tell(f"warning: nothing answers at bus.url ({urlsplit(settings.bus.url).netloc.rpartition('@')[2]}) yet")
-            tell("the parts wait for it: start a Redis there, or leave bus.url empty for an embedded one")
         supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, ready)
         asyncio.run(supervisor.run())
         tell("stopped")
     finally:
         lock.release()
     return 0
+
+
+def _settle_bus(settings: Settings, origin: Origin) -> None:
+    """Of a bus that others may share; where it is away, the ingestors do this when they start."""
+    from bus.connect import connect
+    from bus.origin import settle_origin
+
+    if not settings.bus.url:
+        return
+    if ports.answers(settings.bus.url):
+        with closing(connect(settings.bus, retry_seconds=PORT_PATIENCE_SECONDS)) as bus:
+            settle_origin(bus, origin)
+        return
+    tell(f"warning: nothing answers at bus.url ({urlsplit(settings.bus.url).netloc.rpartition('@')[2]}) yet")
+    tell("the parts wait for it: start a Redis there, or leave bus.url empty for an embedded one")

@@ -1,11 +1,12 @@
-"""Acknowledgements on their way to the bus: those that come while a call is under way go together with the next."""
+"""Acknowledgements on their way to the bus: those that arrive during a call go out together in the next one."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from bus.api import Bus
-from core.errors import BusError
+from candlewright.wire.errors import BusError
+from core.background import start_task
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.bus_calls import BusCalls
@@ -15,9 +16,9 @@ log = get_logger()
 
 
 class AckLane:
-    """Of one group on one topic. `on_done` is told what was asked, and by partition how many were pending.
+    """Of one group on one topic. `on_done` gets what was acknowledged, and how many were pending by partition.
 
-    Bounded by the calls that consumers have under way: each carries one.
+    Bounded by the consumers' calls under way, each of which carries one.
     """
 
     def __init__(
@@ -41,15 +42,15 @@ class AckLane:
         return self._flight is not None or bool(self._waiting)
 
     def begin(self, partition: int, offset: int) -> asyncio.Future[None]:
-        """Done once it is durable; ends with BusError where the bus could not be told. Nobody needs to wait for it.
+        """Done once durable; fails with BusError if the bus could not take it. Awaiting it is optional.
 
-        One that is cancelled before its turn is not carried out.
+        An acknowledgement cancelled before its turn is not carried out.
         """
         future = asyncio.get_running_loop().create_future()
         future.add_done_callback(_note_failure)
         self._waiting.append(((partition, offset), future))
         if self._flight is None:
-            self._flight = asyncio.get_running_loop().create_task(self._run())
+            self._flight = start_task(self._run, "kafka-pixy acks")
         return future
 
     async def flush(self) -> None:
@@ -64,7 +65,7 @@ class AckLane:
                 acks = [ack for ack, _ in taken]
                 try:
                     done = await self._calls.run(lambda acks=acks: self._acknowledge(acks))  # type: ignore[misc]
-                except Exception as error:  # The outermost loop of a line's acknowledgements: callers are told.
+                except Exception as error:  # The outermost loop of a line's acknowledgements: callers get the error.
                     failure = error if isinstance(error, BusError) else BusError(repr(error))
                     for _, future in taken:
                         if not future.done():

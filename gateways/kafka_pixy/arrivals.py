@@ -1,17 +1,18 @@
-"""The thread that hears of new records in the topics that somebody consumes, all of them with one blocking call."""
+"""The thread that watches for new records in all consumed topics, with one blocking call."""
 
 import threading
 from collections.abc import Callable
 
 from bus.api import Bus, TopicPartition
+from core.background import start_thread
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
 
-#: How long one call blocks, so how long a newly watched topic waits at most.
+#: How long one call blocks, and so how long a newly watched topic waits at most.
 _BLOCK_SECONDS = 0.1
-#: Between two looks at busy topics. What this gateway writes itself it does not hear of here first.
+#: Pause between two looks at busy topics. The gateway learns of its own writes sooner, without this thread.
 _PAUSE_SECONDS = 0.02
-#: A look costs so much a partition that with so many of them both times are twice as long, and so on.
+#: A look costs time per partition: with this many partitions both times double, with twice as many they triple, etc.
 _PARTITIONS = 500
 _MOST_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
@@ -19,7 +20,7 @@ log = get_logger()
 
 
 class Arrivals:
-    """`tell(topic)` is called on the thread: for new records, and once when a topic begins to be watched."""
+    """`tell(topic)` is called on the thread for new records, and once when a topic is first watched."""
 
     def __init__(self, bus: Bus, tell: Callable[[str], None]) -> None:
         self._bus = bus
@@ -29,20 +30,20 @@ class Arrivals:
         self._stop = threading.Event()
         self._ends: dict[TopicPartition, int] = {}
         self._watched: frozenset[str] = frozenset()
-        self._thread = threading.Thread(target=self._run, name="kafka-pixy-arrivals", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = start_thread("kafka-pixy-arrivals", self._run)
 
     def watch(self, topics: frozenset[str]) -> None:
-        """From now on these, and no others."""
+        """Watch exactly these from now on."""
         self._wanted = topics
         self._changed.set()
 
     def close(self) -> None:
         self._stop.set()
         self._changed.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
@@ -52,7 +53,7 @@ class Arrivals:
             except Exception as error:  # The outermost loop of the thread.
                 metrics.BUS_FAILURES.labels("arrivals").inc()
                 log.warning("arrivals_not_heard", error=repr(error))
-                # What came meanwhile is not known.
+                # Records that arrived meanwhile are unknown.
                 self._watched = frozenset()
                 self._stop.wait(_RETRY_SECONDS)
 
@@ -60,10 +61,10 @@ class Arrivals:
         wanted = self._wanted
         if self._watched - wanted:
             self._ends = {place: end for place, end in self._ends.items() if place[0] in wanted}
-        # One that is not made yet is looked for again.
+        # A topic that does not exist yet is checked again later.
         added = [topic for topic in wanted - self._watched if self._note_ends(topic)]
         self._watched = (self._watched & wanted).union(added)
-        # Records may have come before their ends were noted.
+        # Records may have arrived before their ends were noted.
         for topic in added:
             self._tell(topic)
         slower = 1 + len(self._ends) / _PARTITIONS

@@ -1,7 +1,7 @@
-"""One group on one topic: reads from the bus for the calls that wait, while there are any.
+"""One group on one topic: reads from the bus while calls wait.
 
-A record's time for acknowledgement runs from when it was read, and it is read for a call that waits, or at most a tenth
-of a second before; what nobody comes for is given back.
+A record's acknowledgement timeout starts when it is read. Records are read for a waiting call, or at most a tenth of a
+second ahead of one; records without a call are given back.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bus.api import NOBODY, Bus, GroupRecord, Record, StoredRecord
-from core.errors import BusError
+from candlewright.wire.errors import BusError
+from core.background import start_task
 from core.log import get_logger
 from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy import metrics
@@ -22,15 +23,15 @@ from gateways.kafka_pixy.bus_calls import BusCalls, make_topic
 from gateways.kafka_pixy.instances import Instances
 from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line
 
-#: Expired records are looked for so often while somebody waits.
+#: How often to look for expired records while calls wait.
 _LOOK_SECONDS = 1.0
-#: Where nothing can expire: nobody has any, and there is no other gateway.
+#: The same where nothing can expire: no record is out, and there is no other gateway.
 _QUIET_LOOK_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 5.0
-#: Looked at together.
+#: Records per look.
 _CLAIM_RECORDS = 1_000
-#: A dead letter is written once, however often it is tried within this time.
+#: Within this time a dead letter is written once, however often the write is retried.
 _DEAD_LETTER_SECONDS = 86_400.0
 _REGISTRY = "kafka_pixy_dead_letters"
 log = get_logger()
@@ -38,7 +39,7 @@ log = get_logger()
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A consume call that waits; `outcome` is None when its time is up."""
+    """A waiting consume call; `outcome` is None when its time is up."""
 
     arrived: float
     deadline: float
@@ -52,7 +53,7 @@ class _Claimed:
 
 
 class Consumer:
-    """Made on the event loop; `close` it there. All errors of the bus are survived: calls then wait for their time."""
+    """Create and close it on the event loop. It survives all bus errors: calls then wait until their time is up."""
 
     def __init__(
         self, bus: Bus, calls: BusCalls, topic: str, group: str, settings: KafkaPixySettings, me: Instances
@@ -61,7 +62,7 @@ class Consumer:
         self.group = group
         self.used_at = time.monotonic()
         self.acks = AckLane(bus, calls, topic, group, self._acknowledged)
-        #: What the bus says while the group cannot be made: nothing is promised until then.
+        #: The bus's error while the group cannot be made; until it is made, nothing is promised.
         self.problem = "the group has not been made yet"
         self._bus = bus
         self._calls = calls
@@ -74,7 +75,7 @@ class Consumer:
         self._has_more = True
         self._looked_at = -math.inf
         self._is_closing = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = start_task(self._run, "kafka-pixy consumer")
 
     @property
     def waiting(self) -> int:
@@ -87,7 +88,7 @@ class Consumer:
 
     # ---- calls
     def join(self, arrived: float) -> Call | None:
-        """None when too many calls wait."""
+        """None if too many calls wait."""
         self.used_at = arrived
         loop = asyncio.get_running_loop()
         call = Call(arrived, arrived + self._settings.long_polling_seconds, loop.create_future())
@@ -102,13 +103,13 @@ class Consumer:
         return call
 
     def leave(self, call: Call) -> None:
-        """The client is gone: what it was given goes to the next one."""
+        """The client is gone: its record goes to the next call."""
         self._line.leave(call)
         if call.outcome.done() and (offered := call.outcome.result()) is not None:
             self.take_back(offered)
 
     def take_back(self, offered: GroupRecord) -> None:
-        """A record that was given to a call, which did not answer with it."""
+        """Return a record that was given to a call, but not sent in its answer."""
         self._line.take_back(offered)
         self._hand_out()
         self._wake.set()
@@ -120,11 +121,11 @@ class Consumer:
             self._wake.set()
 
     async def close(self) -> None:
-        """Give back what nobody saw; waiting calls end as when their time is up."""
+        """Give back records that no client has seen; waiting calls end as if their time were up."""
         self._is_closing = True
         for call in self._line.calls:
             self._time_is_up(call)
-        # What is being read is waited for: it would be nobody's.
+        # Wait for the read under way, or its records would have no owner.
         self._wake.set()
         await asyncio.wait([self._task], timeout=_CLOSE_SECONDS)
         self._task.cancel()
@@ -168,17 +169,17 @@ class Consumer:
                 if self.problem:
                     await self._make()
                 await self._round()
-            except Exception as error:  # The outermost loop of a line: one that ended could be read by nobody.
+            except Exception as error:  # The outermost loop of a line: if it ended, no one could read from the group.
                 self._note("consume", error)
-                # What it was doing may have been done: the bus tells.
+                # The failed call may have taken effect: ask the bus.
                 self._has_more, self._looked_at = True, -math.inf
                 if self.problem or not (isinstance(error, BusError) and error.retryable):
-                    # Of a group that expired, or was deleted, as well: it is made again.
+                    # Also when the group expired or was deleted: it is made again.
                     self.problem = str(error) or repr(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _make(self) -> None:
-        """The group stands at the end of the topic from its first call on, whatever becomes of that call."""
+        """Make the group at the end of the topic with its first call, whatever becomes of that call."""
 
         def make() -> int:
             count = make_topic(self._bus, self.topic, self._settings.partitions)
@@ -209,18 +210,18 @@ class Consumer:
                 self._line.add_pending(partition, count)
             self._line.offer(found, time.monotonic())
             self._hand_out()
-            # Nothing came: `arrived` tells of the next one.
+            # Nothing arrived: `arrived` signals the next record.
             self._has_more |= bool(found)
             if found:
                 return
         if self._line.buffered:
-            # All calls had their record, or are at the end of their time: their timers are due.
+            # Every call has its record or is out of time, and its timer is due.
             await asyncio.sleep(0)
         elif self._line:
             await self._sleep(min(_LOOK_SECONDS, self._until_look(time.monotonic())))
 
     async def _rest(self) -> None:
-        """Nobody waits: what was read ahead is kept for a moment."""
+        """No call waits: keep what was read ahead for a moment."""
         if not self._line.buffered:
             await self._sleep(None)
             return
@@ -233,9 +234,9 @@ class Consumer:
         self._wake.clear()
 
     async def _look(self) -> bool:
-        """For records whose time is over, and such of gateways that are no more: they go before all new ones.
+        """Look for records that timed out, and records of dead gateways: they go ahead of all new ones.
 
-        False when there are more than could be taken now.
+        False if there are more than could be taken now.
         """
         wanted = min(_CLAIM_RECORDS, max(1, self._line.missing(time.monotonic())))
         found = await self._calls.run(lambda: self._claim(wanted))
@@ -244,7 +245,7 @@ class Consumer:
         spent = self._line.offer_again(found.records, now)
         if spent:
             await self._calls.run(lambda: self._bury(spent))
-        # Another gateway's acknowledgements make room as well.
+        # Another gateway's acknowledgements also make room.
         self._has_more = True
         self._hand_out()
         if len(found.records) >= wanted:
@@ -253,7 +254,7 @@ class Consumer:
         return True
 
     def _until_look(self, now: float) -> float:
-        """Seconds until expired records are to be looked for."""
+        """Seconds until the next look for expired records."""
         is_quiet = self._me.is_alone and not self._line.has_pending
         pause = _QUIET_LOOK_SECONDS if is_quiet else min(_LOOK_SECONDS, self._settings.ack_timeout_seconds / 2)
         return self._looked_at + pause - now
@@ -262,11 +263,11 @@ class Consumer:
         """On a thread."""
         found = _Claimed(self._bus.pending_by_consumer(self.topic, self.group))
         names = {name for own in found.pending.values() for name in own}
-        # Who lives is asked after who has what, so that one that has just begun is not taken for one that ended.
+        # Ask who is alive after asking who holds what, so that a gateway that has just started does not look dead.
         gone = self._me.ended(names)
         if names:
             found.records += self._claim_of(None, self._settings.ack_timeout_seconds, wanted)
-        # What was given back is newer than what somebody had.
+        # Records that were given back are newer than records that a consumer had.
         for name in (*sorted(gone), *(names & {NOBODY})):
             if len(found.records) < wanted:
                 claimed = self._claim_of(name, 0.0, wanted - len(found.records))
@@ -287,7 +288,7 @@ class Consumer:
         )
 
     def _bury(self, spent: Sequence[GroupRecord]) -> None:
-        """On a thread: to the stream of dead letters, and only then out of the group."""
+        """On a thread: write the records to the stream of dead letters, and only then remove them from the group."""
         for offered in spent:
             record = offered.record
             self._bus.publish_once(
@@ -321,6 +322,6 @@ class Consumer:
 
 
 def _dead_letter(record: StoredRecord, group: str, offers: int) -> Record:
-    """The message as it was, and where it came from in its headers."""
+    """The message unchanged, with its origin in its headers."""
     origin = {"topic": record.topic, "group": group, "partition": str(record.partition), "offset": str(record.offset)}
     return Record(record.value, record.key, {**record.headers, **origin, "offers": str(offers)})

@@ -1,8 +1,8 @@
-"""Which gateways live, so that what a killed one held goes to others at once.
+"""Tracks which gateways are alive, so that others take over the records of a killed one immediately.
 
-Each says so every second, and is forgotten some seconds after its last word. One that starts on the machine where
-another was killed sees at once that there is no such process any more. While the bus is away nobody can say anything:
-for some seconds after that only those are ended of which it can be seen.
+Each gateway beats every second, and is forgotten a few seconds after its last beat. A gateway on the machine where
+another was killed sees immediately that the process is gone. While the bus is down no gateway can beat, so for a few
+seconds after an outage only gateways whose process is visibly gone count as ended.
 """
 
 import math
@@ -15,14 +15,14 @@ from pathlib import Path
 from bus.api import Bus
 
 TABLE = "kafka_pixy_instances"
-#: Consumers of gateways, told from those of others that share a group.
+#: Prefix of gateways' consumer names, which distinguishes them from other consumers of a group.
 PREFIX = "kafka-pixy-"
 BEAT_SECONDS = 1.0
 KEEP_SECONDS = 6.0
 
 
 class Instances:
-    """`name`: of this gateway, as a consumer of its groups; `is_alone`: whether no other one lived at the last beat."""
+    """`name`: this gateway as a consumer of its groups; `is_alone`: no other gateway was alive at the last beat."""
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = PREFIX + secrets.token_hex(8)
@@ -35,7 +35,7 @@ class Instances:
         self._own = f"{self._place} {os.getpid()} {_started(os.getpid())}".encode()
 
     def beat(self) -> None:
-        """Say that this one lives, before it takes anything. Raises BusError."""
+        """Announce this gateway before it takes any record. Raises BusError."""
         self._bus.put(TABLE, {self.name: self._own}, keep_seconds=KEEP_SECONDS)
         now = self._clock()
         if self._was_silent(now):
@@ -45,9 +45,9 @@ class Instances:
         self.is_alone = all(name == self.name or self._has_ended(process) for name, process in known.items())
 
     def ended(self, consumers: Iterable[str]) -> set[str]:
-        """Those of `consumers` that were gateways, and live no more. Raises BusError.
+        """The gateways among `consumers` that are no longer alive. Raises BusError.
 
-        The bus is asked only where there are other gateways at all.
+        The bus is queried only if there are other gateways at all.
         """
         others = {name for name in consumers if name.startswith(PREFIX)} - {self.name}
         if not others:
@@ -63,18 +63,18 @@ class Instances:
         self._bus.delete(TABLE, [self.name])
 
     def _was_silent(self, now: float) -> bool:
-        """Whether so much time passed since the last word that those of others may be forgotten as well."""
+        """Whether the last beat is so old that other gateways' beats may have been forgotten too."""
         return now - self._beaten_at > KEEP_SECONDS / 2
 
     def _has_ended(self, process: bytes) -> bool:
-        """Whether it is certain that the process is no more; of another machine that cannot be known here."""
+        """Whether the process is certainly gone; never certain for a process on another machine."""
         place, _, rest = process.decode(errors="replace").partition(" ")
         pid, _, started = rest.partition(" ")
         return place == self._place and pid.isdecimal() and _started(int(pid)) != started
 
 
 def _place() -> str:
-    """This boot of this machine, and the namespace that process ids are of."""
+    """Identifies this boot of this machine, and the namespace of its process ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -83,10 +83,10 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in the kernel's ticks; empty for one that does not run."""
+    """When a process started, in kernel ticks; empty if it is not running."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
         return ""
-    # A killed process that nobody has waited for yet is a zombie.
+    # A killed process that its parent has not reaped yet is a zombie.
     return "" if fields[0] in "ZX" else fields[19]

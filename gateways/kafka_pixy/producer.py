@@ -1,6 +1,6 @@
-"""Messages on their way to the bus: those that come while a write is under way go together with the next.
+"""Messages on their way to the bus: those that arrive during a write go out together in the next one.
 
-One write of a topic is under way at a time, so that the order of one client's messages is kept.
+Each topic has at most one write under way, which keeps the order of one client's messages.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from bus.api import Bus, Position, Record
 from bus.topics import TICKS
-from core.errors import BusError, BusFull
+from candlewright.wire.errors import BusError, BusFull
+from core.background import start_task
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.bus_calls import BusCalls, make_topic
@@ -20,7 +21,7 @@ from gateways.tick_storage import TickStorage
 
 _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 4 << 20
-#: Asynchronous messages that wait; a call beyond them waits for room.
+#: Asynchronous messages that may wait; a further call waits for room.
 _MAX_WAITING = 20_000
 _MAX_WAITING_BYTES = 64 << 20
 #: How long asynchronous messages wait for readers of a full topic.
@@ -31,7 +32,7 @@ log = get_logger()
 
 @dataclass(slots=True)
 class _Message:
-    """`written` None: nobody waits for the outcome."""
+    """`written` is None if no caller waits for the outcome."""
 
     record: Record
     written: asyncio.Future[Position] | None
@@ -42,7 +43,7 @@ class _Message:
 
 
 class Producer:
-    """`partitions`: of topics that a write makes, 0 as the bus does; `on_written` is told the topic of each write."""
+    """`partitions`: for topics that a write makes, 0 for the bus's default; `on_written` gets each write's topic."""
 
     def __init__(
         self, bus: Bus, calls: BusCalls, partitions: int = 0, on_written: Callable[[str], None] = lambda topic: None
@@ -62,7 +63,7 @@ class Producer:
 
     @property
     def waiting(self) -> int:
-        """Messages that are not written yet."""
+        """Messages not written yet."""
         return self._waiting
 
     async def write(self, topic: str, record: Record) -> Position:
@@ -72,14 +73,14 @@ class Producer:
         return await future
 
     async def accept(self, topic: str, record: Record) -> None:
-        """Returns when there is room for the record, which is written later."""
+        """Returns when there is room for the record; it is written later."""
         while self._waiting >= _MAX_WAITING or self._waiting_bytes >= _MAX_WAITING_BYTES:
             self._room.clear()
             await self._room.wait()
         self._add(topic, _Message(record, None))
 
     async def flush(self, timeout_seconds: float) -> int:
-        """Write what waits; returns how many messages were not written in time."""
+        """Write what is waiting; returns how many messages were not written in time."""
         until = time.monotonic() + timeout_seconds
         while self._flights and (left := until - time.monotonic()) > 0:
             await asyncio.wait(list(self._flights.values()), timeout=left)
@@ -91,7 +92,7 @@ class Producer:
         self._lanes.setdefault(topic, deque()).append(message)
         self._count(1, message.size)
         if topic not in self._flights:
-            self._flights[topic] = asyncio.get_running_loop().create_task(self._run(topic))
+            self._flights[topic] = start_task(lambda: self._run(topic), "kafka-pixy producer")
 
     def _count(self, messages: int, size: int) -> None:
         self._waiting += messages
@@ -118,7 +119,7 @@ class Producer:
                 positions = await self._calls.run(lambda records=records: self._publish(topic, records))  # type: ignore[misc]
             except (
                 Exception
-            ) as error:  # The outermost loop of a topic: whatever it is, callers are told and the next ones go on.
+            ) as error:  # The outermost loop of a topic: callers get any error, and later messages proceed.
                 metrics.BUS_FAILURES.labels("publish").inc()
                 log.warning("publish_failed", topic=topic, messages=len(batch), error=repr(error))
                 batch = self._failed(batch, error, has_time=time.monotonic() < give_up)
@@ -145,7 +146,7 @@ class Producer:
         return positions
 
     def _failed(self, batch: list[_Message], error: Exception, *, has_time: bool) -> list[_Message]:
-        """What of the batch is to be tried again: of a full topic nothing was written, so that this repeats nothing."""
+        """The part of the batch to retry: a full topic takes none of its records, so a retry repeats none."""
         again = [message for message in batch if message.written is None] if isinstance(error, BusFull) else []
         if not has_time:
             again = []

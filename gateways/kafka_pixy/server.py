@@ -8,7 +8,8 @@ from typing import Any
 import grpc
 
 from bus.api import Bus, GroupRecord
-from core.errors import BusError, InvalidRequest
+from candlewright.wire.errors import BusError, InvalidRequest
+from core.background import awaited_task, only_noted, start_task
 from core.log import get_logger
 from core.settings_gateways import KafkaPixySettings
 from gateways import records
@@ -22,16 +23,16 @@ from gateways.service import handlers_of
 from protobuf import kafkapixy_pb2 as pixy
 
 MAX_REQUEST_BYTES = 1 << 20
-#: What the producer takes, key and all.
+#: Size limit of a produced message, key included.
 MAX_MESSAGE_BYTES = 1_000_000
 _MESSAGE_OVERHEAD_BYTES = 26
 MAX_GROUP_BYTES = 249
-#: Groups on topics that are served at the same time, and calls altogether.
+#: Groups on topics served at the same time, and calls in total.
 MAX_LINES = 10_000
 MAX_CALLS = 20_000
-#: Bytes of messages in calls that wait for their write.
+#: Bytes of messages in calls waiting for their write.
 MAX_PRODUCE_BYTES = 256 << 20
-#: A line that nobody asked for so long ends; its group stays.
+#: A line without a call for this long ends; its group stays.
 _LINE_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _LARGEST_OFFSET = (1 << 53) - 1
@@ -40,7 +41,7 @@ log = get_logger()
 
 
 class _Refused(Exception):
-    """Answered with this status."""
+    """An answer with this status."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -53,8 +54,9 @@ class KafkaPixy:
 
     name = "kafka_pixy"
 
-    def __init__(self, settings: KafkaPixySettings, bus: Bus) -> None:
+    def __init__(self, settings: KafkaPixySettings, bus: Bus, max_ahead_ns: int = records.MAX_AHEAD_NS) -> None:
         self._settings = settings
+        self._max_ahead_ns = max_ahead_ns
         self._bus = bus
         self._instances = Instances(bus)
         self._consumers: dict[tuple[str, str], Consumer] = {}
@@ -99,13 +101,16 @@ class KafkaPixy:
         except BusError as error:
             raise OSError(f"the bus does not answer: {error}") from error
         self._arrivals.start()
-        self._tasks = [self._loop.create_task(work) for work in (self._live(), self._keep_up())]
+        self._tasks = [
+            start_task(self._live, "kafka-pixy beat"),
+            start_task(self._keep_up, "kafka-pixy lines", restarts_after=BEAT_SECONDS),
+        ]
         await self._server.start()
 
     async def stop(self) -> None:
-        """No new calls; those that wait end, asynchronous messages are written, what nobody saw is given back."""
+        """Refuse new calls, end waiting ones, write asynchronous messages, give back records that no client saw."""
         self._is_stopping = True
-        stopping = self._loop.create_task(self._server.stop(_STOP_SECONDS))
+        stopping = awaited_task(self._server.stop(_STOP_SECONDS))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(consumer.close() for consumer in self._consumers.values()))
@@ -122,7 +127,7 @@ class KafkaPixy:
         await asyncio.to_thread(self._calls.close)
 
     def problems(self) -> tuple[str, ...]:
-        ended = tuple("a task beside the calls has ended" for task in self._tasks if task.done())
+        ended = tuple("a background task has ended" for task in self._tasks if task.done())
         return (*ended, self._problem) if self._problem else ended
 
     def details(self) -> Mapping[str, Any]:
@@ -134,7 +139,7 @@ class KafkaPixy:
         }
 
     async def _live(self) -> None:
-        """Say so, on a thread that waits for nothing else: who is not heard of for some seconds is taken for dead."""
+        """Beat from a thread with no other work: a gateway that is silent for a few seconds is taken for dead."""
         while True:
             try:
                 await asyncio.to_thread(self._instances.beat)
@@ -146,7 +151,7 @@ class KafkaPixy:
             await asyncio.sleep(BEAT_SECONDS)
 
     async def _keep_up(self) -> None:
-        """End lines that nobody asks for."""
+        """End lines without calls."""
         while True:
             oldest = time.monotonic() - _LINE_SECONDS
             ending = [place for place, own in self._consumers.items() if own.is_idle and own.used_at < oldest]
@@ -175,7 +180,7 @@ class KafkaPixy:
         self._check_cluster(request.cluster)
         key = None if request.key_undefined else request.key_value
         try:
-            record = records.record_of(request.topic, request.message, key=key)
+            record = records.record_of(request.topic, request.message, key=key, max_ahead_ns=self._max_ahead_ns)
         except InvalidRequest as error:
             raise _Refused(Code.INVALID_ARGUMENT, str(error)) from error
         size = len(request.message) + len(key or b"") + _MESSAGE_OVERHEAD_BYTES
@@ -225,12 +230,14 @@ class KafkaPixy:
         try:
             await consumer.acks.begin(offered.record.partition, offered.record.offset)
         except BusError as error:
-            # The message is answered all the same, and comes again after its time.
+            # The message is answered anyway, and is offered again after its timeout.
             log.info("answered_unacknowledged", topic=consumer.topic, group=consumer.group, error=str(error))
         except asyncio.CancelledError:
-            # Nobody saw it. What the bus may have been told already is over before the next call gets it.
+            # No client saw it. Any acknowledgement already sent completes before the next call gets the message.
             self._returning = {task for task in self._returning if not task.done()}
-            self._returning.add(self._loop.create_task(_return(consumer, offered)))
+            # Of a failure the record comes back after its time.
+            returning = start_task(lambda: _return(consumer, offered), "kafka-pixy return", on_failure=only_noted)
+            self._returning.add(returning)
             raise
 
     async def _next(self, consumer: Consumer, arrived: float) -> GroupRecord:
@@ -238,7 +245,7 @@ class KafkaPixy:
         if call is None:
             raise _Refused(Code.RESOURCE_EXHAUSTED, "too many requests wait for this group and topic")
         try:
-            # A future of its own is waited for, so that a cancelled call does not take away what it holds.
+            # Awaiting a separate future keeps a cancelled call from discarding the record.
             await asyncio.wait([call.outcome])
         except asyncio.CancelledError:
             consumer.leave(call)
@@ -252,7 +259,7 @@ class KafkaPixy:
 
     async def _consumer(self, topic: str, group: str, arrived: float) -> Consumer:
         if not group or len(group.encode()) > MAX_GROUP_BYTES or not group.isprintable():
-            raise _Refused(Code.INVALID_ARGUMENT, f"{group!r} is no name of a group")
+            raise _Refused(Code.INVALID_ARGUMENT, f"{group!r} is not a valid group name")
         if not records.is_named(topic):
             await asyncio.sleep(arrived + self._settings.long_polling_seconds - time.monotonic())
             raise _Refused(Code.NOT_FOUND, "long polling timeout")
@@ -287,7 +294,7 @@ class KafkaPixy:
         return pixy.AckRs()
 
     def _is_served(self, request: pixy.AckRq) -> bool:
-        """Also where it was another gateway, or this one before a restart."""
+        """Including by another gateway, or by this one before a restart."""
         if not records.is_visible(request.topic) or request.partition >= self._bus.partitions(request.topic):
             return False
         is_open = (request.topic, request.group) in self._consumers

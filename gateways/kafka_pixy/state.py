@@ -1,6 +1,6 @@
-"""The line of consume calls of one group on one topic: who gets which message. Pure.
+"""The line of consume calls of one group on one topic: which call gets which message. Pure.
 
-`Call` is whatever the server knows a call by. Times are monotonic seconds and come as arguments.
+`Call` is any value by which the server identifies a call. Times are monotonic seconds, passed as arguments.
 """
 
 from bisect import insort
@@ -14,7 +14,7 @@ from bus.api import GroupRecord
 
 Call = TypeVar("Call")
 
-#: Records are read ahead for calls that come as fast as those of this time before; so long they wait for one.
+#: Records are read ahead for as many calls as arrived within this time, and wait this long for a call.
 READ_AHEAD_SECONDS = 0.1
 _READ_AHEAD_RECORDS = 64
 
@@ -27,7 +27,7 @@ class HandOut(Generic[Call]):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Read so many records, of these partitions only."""
+    """Read `count` records, from these partitions only."""
 
     records: int
     partitions: tuple[int, ...]
@@ -35,9 +35,9 @@ class Want:
 
 @dataclass(slots=True)
 class Line(Generic[Call]):
-    """`capacity`: calls that may wait. `max_pending`: unacknowledged records of a partition, from which on it gives no
-    new ones. `max_retries`: how often a record is offered again, -1 for ever. `reads_ahead`: for calls that have not
-    come yet, which is wrong where another gateway's wait already.
+    """`capacity`: how many calls may wait. `max_pending`: how many unacknowledged records a partition may have before
+    it hands out no new ones. `max_retries`: how often a record is offered again, -1 without limit. `reads_ahead`: read
+    for calls that have not arrived yet, which is wrong while calls of another gateway are waiting.
     """
 
     capacity: int
@@ -53,12 +53,12 @@ class Line(Generic[Call]):
     _served: deque[float] = field(default_factory=deque)
 
     def __len__(self) -> int:
-        """Calls that wait."""
+        """The number of waiting calls."""
         return len(self._calls)
 
     @property
     def calls(self) -> list[Call]:
-        """Those that wait, in the order of their arrival."""
+        """The waiting calls, in order of arrival."""
         return list(self._calls)
 
     @property
@@ -74,19 +74,19 @@ class Line(Generic[Call]):
         return True
 
     def leave(self, call: Call) -> bool:
-        """Whether it still waited."""
+        """Whether the call was still waiting."""
         return self._calls.pop(call, None) is not None
 
     # ---- records
     def offer(self, records: Iterable[GroupRecord], now: float) -> None:
-        """Take new records that the bus handed to us."""
+        """Take new records from the bus."""
         self._fresh.extend(records)
         self._offered_at = now
 
     def offer_again(self, records: Sequence[GroupRecord], now: float) -> list[GroupRecord]:
-        """Take records that others had before: they go before what is new, in the order of their offsets.
+        """Take records that others had before; they go ahead of new ones, in offset order.
 
-        Those that were offered often enough are returned and not taken.
+        Records that have used up their retries are returned instead.
         """
         spent: list[GroupRecord] = []
         for offered in records:
@@ -98,11 +98,11 @@ class Line(Generic[Call]):
         return spent
 
     def take_back(self, offered: GroupRecord) -> None:
-        """A record whose call was cancelled before it saw it: one of the next calls gets it, before what is new."""
+        """Return a record whose call was cancelled before seeing it; a later call gets it, ahead of new records."""
         insort(self._again, offered, key=_place)
 
     def hand_out(self, now: float) -> list[HandOut[Call]]:
-        """Give what there is to the calls that came first; to none whose time is up."""
+        """Give the available records to the earliest calls, skipping those whose time is up."""
         in_time = (call for call, deadline in self._calls.items() if deadline > now)
         found = [HandOut(call, (self._again or self._fresh).popleft()) for call in list(islice(in_time, self.buffered))]
         for given in found:
@@ -111,20 +111,20 @@ class Line(Generic[Call]):
         return found
 
     def acknowledged(self, acks: Sequence[tuple[int, int]]) -> None:
-        """(partition, offset): not to be offered any more where they wait here."""
+        """Stop offering these (partition, offset) pairs if they are waiting here."""
         if self.buffered:
             gone = set(acks)
             self._again = deque(offered for offered in self._again if _place(offered) not in gone)
             self._fresh = deque(offered for offered in self._fresh if _place(offered) not in gone)
 
     def give_up(self, now: float) -> list[GroupRecord]:
-        """Records that nobody came for in time, to be given back to the bus."""
+        """Records that no call came for in time, to be given back to the bus."""
         if not self.buffered or self._calls or now - self._offered_at < READ_AHEAD_SECONDS:
             return []
         return self.clear()
 
     def clear(self) -> list[GroupRecord]:
-        """All records that wait here, to be given back."""
+        """All records waiting here, to be given back."""
         found = [*self._again, *self._fresh]
         self._again.clear()
         self._fresh.clear()
@@ -132,7 +132,7 @@ class Line(Generic[Call]):
 
     # ---- what to read
     def set_pending(self, pending: Mapping[int, int]) -> None:
-        """Unacknowledged records by partition, as the bus counts them."""
+        """Set the unacknowledged records by partition, as the bus counts them."""
         self._pending = dict(pending)
 
     def add_pending(self, partition: int, records: int) -> None:
@@ -144,11 +144,11 @@ class Line(Generic[Call]):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a partition has so many unacknowledged records that it gives no new ones."""
+        """Whether some partition has too many unacknowledged records to hand out new ones."""
         return any(count >= self.max_pending for count in self._pending.values())
 
     def missing(self, now: float) -> int:
-        """How many records the calls could take that are not here; 0 when nobody waits."""
+        """How many more records the calls could take; 0 if no call waits."""
         while self._served and self._served[0] < now - READ_AHEAD_SECONDS:
             self._served.popleft()
         if len(self._calls) <= self.buffered:
@@ -157,13 +157,13 @@ class Line(Generic[Call]):
         return len(self._calls) - self.buffered + ahead
 
     def want(self, now: float) -> Want | None:
-        """New records to read; None when nobody waits for one, or acknowledgements must come first."""
+        """New records to read; None if no call waits for one, or acknowledgements must come first."""
         missing = self.missing(now)
         room = {p: self.max_pending - self._pending.get(p, 0) for p in range(self.partitions)}
         open_partitions = tuple(p for p, left in room.items() if left > 0)
         if not missing or not open_partitions:
             return None
-        # One partition may have all that is read.
+        # All records read may come from one partition.
         return Want(min(missing, *(room[p] for p in open_partitions)), open_partitions)
 
 

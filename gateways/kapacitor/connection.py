@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from core.errors import BadFrame, CandlewrightError
+from candlewright.wire.errors import BadFrame, CandlewrightError
+from core.background import start_thread
 from gateways.kapacitor.journal import say
 from gateways.kapacitor.state import FunctionKind, Refused, Session, info_of
 from gateways.kapacitor.writer import ResponseWriter
@@ -58,6 +59,8 @@ class Connection:
         self._requests: queue.Queue[list[Request]] = queue.Queue(QUEUED)
         self._read_now: list[Request] = []
         self._has_failed = threading.Event()
+        #: Whether the worker has not seen the end yet.
+        self._is_open = True
         #: The time of the last keepalive.
         self._heard = 0
 
@@ -69,8 +72,7 @@ class Connection:
 
     def run(self) -> bool:
         """Until the daemon closes its side and all answers are written; False where it ended otherwise."""
-        worker = threading.Thread(target=self._work, name="function", daemon=True)
-        worker.start()
+        worker = start_thread("function", self._work, on_failure=self._worker_broke)
         try:
             self._read()
         except BadFrame as error:
@@ -116,16 +118,22 @@ class Connection:
             self._read_now = []
 
     def _work(self) -> None:
-        is_open = True
-        while is_open:
+        while self._is_open:
             taken = last = self._requests.get()
             while last and len(taken) < _AT_ONCE and not self._requests.empty():
                 last = self._requests.get_nowait()
                 taken = taken + last
-            is_open = bool(last)
+            self._is_open = bool(last)
             # What had failed takes nothing more, but the reader must not wait for room.
             if not self._has_failed.is_set():
-                self._serve(taken, is_open)
+                self._serve(taken, self._is_open)
+
+    def _worker_broke(self, error: BaseException) -> None:
+        self._has_failed.set()
+        self._give_up()
+        # The reader must not wait for room.
+        while self._is_open:
+            self._is_open = bool(self._requests.get())
 
     def _serve(self, requests: list[Request], is_open: bool) -> None:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
 from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point, Response, ValueType
 
 __all__ = [

@@ -48,8 +48,12 @@ _OPTIONS: Mapping[str, Mapping[str, Sequence[ValueType]]] = {
 NAMES = tuple(_OPTIONS)
 
 
-def function_named(name: str, open_bus: Callable[[], "Bus"]) -> FunctionKind:
-    """`open_bus`: for tasks that publish or name a registered trigger; called when one begins."""
+def function_named(
+    name: str, open_bus: Callable[[], "Bus"], max_ahead_ns: Callable[[], int] | None = None
+) -> FunctionKind:
+    """`open_bus`: for tasks that publish or name a registered trigger; called when one begins. `max_ahead_ns`: see
+    `ticks.max_ahead_seconds`, by default its default.
+    """
 
     def make(options: Options, *, is_batch: bool) -> Function:
         if name == "ohlc":
@@ -62,6 +66,7 @@ def function_named(name: str, open_bus: Callable[[], "Bus"]) -> FunctionKind:
             return match.make(open_bus, options, is_batch=is_batch)
         from gateways.kapacitor import publish
 
-        return publish.make(open_bus, options, is_batch=is_batch)
+        bound_ns = publish.MAX_AHEAD_NS if max_ahead_ns is None else max_ahead_ns()
+        return publish.make(open_bus, options, is_batch=is_batch, max_ahead_ns=bound_ns)
 
     return FunctionKind(name, _OPTIONS[name], make)

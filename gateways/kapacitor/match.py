@@ -10,10 +10,18 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 
 from bus.api import Bus
-from cep import Events, ReleaseBuffer, StreamInput, StreamQuery, TriggerRejected, TriggerStream, compile_stream
-from cep.plans import Filter, Match, Narrowed, Project, Renamed, Scan
-from cep.release import SEQUENCE
-from core.errors import BusError, ConfigurationError
+from candlewright.wire.errors import BusError, ConfigurationError
+from candlewright_cep import (
+    Events,
+    ReleaseBuffer,
+    StreamInput,
+    StreamQuery,
+    TriggerRejected,
+    TriggerStream,
+    compile_stream,
+)
+from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Renamed, Scan
+from candlewright_cep.streaming.release import SEQUENCE
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of, number_of
 from gateways.kapacitor.ohlc import batch_of
 from gateways.kapacitor.rules import registered_rule

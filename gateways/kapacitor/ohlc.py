@@ -16,9 +16,9 @@ from bars.exact import to_doubles
 from bars.level import Level
 from bars.maker import BarMaker, TickerState
 from bars.saved import load, save
+from candlewright.wire.grid import SECOND, open_containing
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, header_of, number_of
 from protobuf.udf_superset_pb2 import Point, Response
-from venues.grid import SECOND, open_containing
 
 __all__ = ["Ohlc", "make"]
 

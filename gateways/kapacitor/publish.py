@@ -15,15 +15,15 @@ import tenacity
 
 from bus import topics
 from bus.api import Bus, Record
-from core.errors import BusFull, CandlewrightError, InvalidRequest
+from candlewright.wire.candlewright_pb2 import OHLCV, Side, Tick
+from candlewright.wire.errors import BusFull, CandlewrightError, InvalidRequest
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, field_of, number_of
 from gateways.kapacitor.ohlc import batch_of
-from gateways.records import is_visible, record_of
+from gateways.records import MAX_AHEAD_NS, is_visible, record_of
 from gateways.tick_storage import TickStorage
-from protobuf.candlewright_pb2 import OHLCV, Side, Tick
 from protobuf.udf_superset_pb2 import Point, Response
 
-__all__ = ["Publisher", "make"]
+__all__ = ["MAX_AHEAD_NS", "Publisher", "make"]
 
 _REGISTRY = "kapacitor"
 _KEEP_SECONDS = 7 * 86_400.0
@@ -34,14 +34,17 @@ _AT_ONCE_BYTES = 4 << 20
 #: How long a full bus is waited for.
 _PATIENCE_SECONDS = 300.0
 _REFUSED = ("trigger_events", "notifications")
+_NO, _YES = ("", "0", "0.0", "f", "false", "n", "no"), ("1", "1.0", "t", "true", "y", "yes")
 _SIDES = {"buy": Side.BUY, "sell": Side.SELL, "b": Side.BUY, "s": Side.SELL}
 
 
-def make(open_bus: Callable[[], Bus], options: Options, *, is_batch: bool) -> "Publisher":
+def make(
+    open_bus: Callable[[], Bus], options: Options, *, is_batch: bool, max_ahead_ns: int = MAX_AHEAD_NS
+) -> "Publisher":
     """`open_bus` raises CandlewrightError where there is no bus. Raises OptionsRefused."""
     shape = _Shape.of(options)
     try:
-        return Publisher(open_bus(), shape)
+        return Publisher(open_bus(), shape, max_ahead_ns)
     except CandlewrightError as error:
         raise OptionsRefused(f"the bus is not to be reached: {error}") from error
 
@@ -85,15 +88,18 @@ _Placed = tuple[Point, dict[str, str], str, str]
 
 @dataclass(slots=True)
 class Publisher:
-    """Passes points on unchanged once they are on the bus. `refused`: points that cannot be such a record; `repeated`:
-    their key was on the bus before. A bus that cannot be reached ends the task, so that nothing is lost in silence.
+    """Passes points on unchanged once they are on the bus. `refused`: points that cannot be such a record; `partial`:
+    bars that may lack trades, which go on to the next node alone, as their key would keep the whole bar out;
+    `repeated`: their key was on the bus before. A bus that cannot be reached ends the task, so that nothing is lost in
+    silence.
     """
 
     bus: Bus
     shape: _Shape
+    max_ahead_ns: int = MAX_AHEAD_NS
     pause: Callable[[float], None] = time.sleep
     counts: dict[str, int] = field(
-        default_factory=lambda: {"points": 0, "published": 0, "repeated": 0, "refused": 0, "waits": 0}
+        default_factory=lambda: dict.fromkeys(("points", "published", "repeated", "refused", "partial", "waits"), 0)
     )
     _storage: TickStorage = field(init=False)
 
@@ -134,6 +140,9 @@ class Publisher:
         for point, tags, name, group in points:
             self.counts["points"] += 1
             try:
+                if self.shape.topic == topics.OHLC and _is_partial(point, tags):
+                    self.counts["partial"] += 1
+                    continue
                 record = self._record(point, tags, name, group)
                 key = self._key(point, tags, name)
             except (InvalidRequest, ValueError):
@@ -173,9 +182,10 @@ class Publisher:
     def _record(self, point: Point, tags: dict[str, str], name: str, group: str) -> Record:
         shape = self.shape
         if shape.topic == "ticks":
-            return record_of("ticks", self._tick(point, tags, name).SerializeToString())
+            tick = self._tick(point, tags, name).SerializeToString()
+            return record_of("ticks", tick, max_ahead_ns=self.max_ahead_ns)
         if shape.topic == "ohlc":
-            return record_of("ohlc", self._bar(point, tags).SerializeToString())
+            return record_of("ohlc", self._bar(point, tags).SerializeToString(), max_ahead_ns=self.max_ahead_ns)
         value = {"time": point.time, "name": name, "tags": tags, "fields": _fields(point)}
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return record_of(shape.topic, text.encode(), key=group.encode())
@@ -199,7 +209,7 @@ class Publisher:
             open_time=point.time,
             ticker=_text(point, tags, self.shape.ticker) or "",
             period_seconds=self.shape.period_seconds,
-            complete=not field_of(point, "partial"),
+            complete=True,
             source="ticks",
             open=_number(point, "open"),
             high=_number(point, "high"),
@@ -237,6 +247,21 @@ def _fields(point: Point) -> dict[str, object]:
 def _text(point: Point, tags: dict[str, str], name: str) -> str | None:
     value = field_of(point, name)
     return tags.get(name) if value is None else str(value)
+
+
+def _is_partial(point: Point, tags: dict[str, str]) -> bool:
+    """A number, a truth value, or either as text, from the field or the tag. Raises InvalidRequest for other texts."""
+    value = field_of(point, "partial")
+    if value is None:
+        value = tags.get("partial", "")
+    if not isinstance(value, str):
+        return bool(value)
+    text = value.strip().lower()
+    if text in _NO:
+        return False
+    if text in _YES:
+        return True
+    raise InvalidRequest(f"partial is {value!r}, neither true nor false")
 
 
 def _number(point: Point, name: str) -> float:

@@ -1,5 +1,7 @@
 """Triggers that are registered on the platform, by their ids."""
 
+from google.protobuf.message import DecodeError
+
 from bus.api import Bus
 from bus.topics import TABLE_TRIGGERS
 from gateways.kapacitor.function import OptionsRefused
@@ -11,7 +13,10 @@ __all__ = ["registered_rule"]
 def registered_rule(bus: Bus, trigger_id: str) -> tuple[str, dict[str, str]]:
     """Text and parameters. Raises OptionsRefused for an id that is not registered, BusUnavailable."""
     (value,) = bus.get(TABLE_TRIGGERS, [trigger_id])
-    entry = TriggerEntry() if value is None else TriggerEntry.FromString(value)
+    try:
+        entry = TriggerEntry() if value is None else TriggerEntry.FromString(value)
+    except DecodeError as error:
+        raise OptionsRefused(f"what is registered as trigger {trigger_id!r} cannot be read") from error
     if value is None or entry.is_leaving:
         raise OptionsRefused(f"no trigger {trigger_id!r} is registered")
     parameters = dict(entry.registration.parameters)

@@ -1,6 +1,7 @@
 """Where the daemon is met: this process's own input and output, or a socket with a connection for each use."""
 
 import os
+import select
 import socket
 import stat
 import threading
@@ -9,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
+from core.background import only_noted, start_thread
 from gateways.kapacitor.connection import Connection
 from gateways.kapacitor.journal import say
 from gateways.kapacitor.state import FunctionKind
@@ -31,17 +33,31 @@ def serve_process(kind: FunctionKind, is_batch: bool) -> bool:
     os.dup2(null, 0)
     os.close(null)
 
+    # Where nobody reads the output any more, the input may stay open for ever, as by another holder of its pipe.
+    woken, wake = os.pipe()
+    news = select.poll()
+    for descriptor in (source, woken):
+        news.register(descriptor, select.POLLIN | select.POLLHUP)
+
+    def read(size: int) -> bytes:
+        ready = {descriptor for descriptor, _ in news.poll()}
+        return b"" if woken in ready else os.read(source, size)
+
     def write(data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(target, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(target, rest) :]
+        except OSError:
+            os.write(wake, b"!")
+            raise
 
     try:
-        # A read of a pipe cannot be ended from here; the daemon closes it when it hears of an error.
-        return Connection(kind, is_batch, lambda size: os.read(source, size), write, lambda: None).run()
+        # Of another error the daemon is to hear: it is read from until it closes the input.
+        return Connection(kind, is_batch, read, write, lambda: None).run()
     finally:
-        os.close(target)
-        os.close(source)
+        for descriptor in (target, source, woken, wake):
+            os.close(descriptor)
 
 
 class SocketServer:
@@ -113,9 +129,9 @@ class SocketServer:
                 self._ended["refused_connections"] += 1
                 peer.close()
                 return
-            thread = threading.Thread(target=self._serve_one, args=(peer,), name="connection", daemon=True)
+            # It waits for the lock. Its failure costs this use alone, whose daemon sees the connection end.
+            thread = start_thread("connection", lambda: self._serve_one(peer), on_failure=only_noted)
             self._open[thread] = peer
-        thread.start()
 
     def _serve_one(self, peer: socket.socket) -> None:
         def give_up() -> None:

@@ -1,9 +1,10 @@
-"""AckFn and NackFn: what becomes of the records that the client has."""
+"""AckFn and NackFn: settle the records that the client has."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+from core.background import awaited_task
 from core.log import get_logger
 from gateways.numaflow import metrics
 from gateways.numaflow.group_calls import GroupCalls
@@ -14,7 +15,7 @@ from protobuf import source_superset_pb2 as source
 
 log = get_logger()
 
-#: Acknowledgements that wait for the bus; more are not read from the socket.
+#: Acknowledgements that may wait for the bus before the socket is no longer read.
 _MAX_WAITING = 1_000
 
 
@@ -26,7 +27,7 @@ class Acks:
         self._changed = asyncio.Event()
 
     async def changed(self) -> None:
-        """Until records are acknowledged or given back, or the process is to stop."""
+        """Wait until records are acknowledged or given back, or the process is asked to stop."""
         self._changed.clear()
         await self._changed.wait()
 
@@ -56,7 +57,7 @@ class Acks:
         return response
 
     async def give_up(self, records: Sequence[RecordId], why: str, reason: str) -> None:
-        """They stay on their topic; the group is not offered them again. Raises BusError."""
+        """The records stay on their topic, but the group is not offered them again. Raises BusError."""
         await self._calls.acknowledge(records)
         metrics.GIVEN_UP.labels(why).inc(len(records))
         log.error("records_given_up", why=why, reason=reason, records=[list(record) for record in records[:20]])
@@ -76,7 +77,7 @@ class Acks:
         again, given_up = self._state.judged(records, options.max_deliveries)
         if again:
             due_at = time.monotonic() + delay_seconds
-            # Before the client hears that they are: whoever goes on after a kill keeps to it.
+            # Before the client gets its answer, so that a successor after a kill keeps the promise.
             await self._calls.refuse({each.record: each.deliveries for each in again}, delay_seconds)
             self._state.refused((each.record for each in again), due_at)
             self._changed.set()
@@ -91,8 +92,8 @@ class Acks:
 
 
 async def _together(stream: Stream[source.AckRequest]) -> AsyncIterator[list[source.AckRequest]]:
-    """All requests that came while the last ones were acknowledged: single offsets would wait for the disk one by one.
-    Raises what reading them raises, once those before it are out.
+    """Batches the requests that arrive during an acknowledgement: single offsets would each wait for the disk. Raises
+    what reading them raises, after yielding those before it.
     """
     queue: asyncio.Queue[source.AckRequest | None] = asyncio.Queue(_MAX_WAITING)
 
@@ -103,7 +104,7 @@ async def _together(stream: Stream[source.AckRequest]) -> AsyncIterator[list[sou
         finally:
             await queue.put(None)
 
-    feeding = asyncio.create_task(feed())
+    feeding = awaited_task(feed())
     try:
         is_over = False
         while not is_over:
@@ -118,7 +119,7 @@ async def _together(stream: Stream[source.AckRequest]) -> AsyncIterator[list[sou
 
 
 def _records_of(call: str, offsets: Iterable[source.Offset]) -> list[RecordId]:
-    """Those that are this source's. What is none of them is no error: it is acknowledged as far as can be."""
+    """The offsets of this source. Others are not an error: there is nothing to acknowledge."""
     records = []
     for offset in offsets:
         record = record_id(offset.offset)

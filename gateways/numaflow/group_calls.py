@@ -1,4 +1,4 @@
-"""The consumer group for the event loop: the reader's blocking calls, on threads."""
+"""The consumer group for the event loop: runs the reader's blocking calls on threads."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from core.errors import BusError, BusUnavailable
+from candlewright.wire.errors import BusError, BusUnavailable
+from core.background import awaited_task
 from core.log import get_logger
 from gateways.numaflow import metrics
 from gateways.numaflow.partitions import RecordId
@@ -17,15 +18,15 @@ log = get_logger()
 
 Result = TypeVar("Result")
 
-#: The thread that waits for records looks up so often: the process may be about to stop.
+#: How often the thread that waits for records checks whether the process is stopping.
 _WAIT_SECONDS = 0.5
-#: A stop does not wait longer for a bus that is away.
+#: How long a stop waits for a bus that is down.
 _LEAVE_SECONDS = 1.0
 
 
 class GroupCalls:
-    """Reads, acknowledgements and the wait for news have threads of their own: none waits for another. All raise
-    BusError; a group that expired, or whose topic was dropped, is made anew once.
+    """Reads, acknowledgements and the wait for new records have separate threads, so none blocks another. All raise
+    BusError; a group that expired, or whose topic was dropped, is made again once.
     """
 
     def __init__(self, reader: GroupReader) -> None:
@@ -34,7 +35,7 @@ class GroupCalls:
         self._acking = ThreadPoolExecutor(2, thread_name_prefix="numaflow-ack")
         self._waiting = ThreadPoolExecutor(1, thread_name_prefix="numaflow-wait")
         self._news: asyncio.Future[None] | None = None
-        #: What the last call failed by; empty when it did not.
+        #: Why the last call failed; empty if it succeeded.
         self.problem = ""
 
     async def open(self) -> None:
@@ -56,9 +57,9 @@ class GroupCalls:
         return await self._run(self._fetching, self._reader.is_ready)
 
     def news(self) -> "asyncio.Future[None]":
-        """Done when there may be a new record, and now and then; all who wait share it."""
+        """Done when there may be a new record, and from time to time; shared by all waiters."""
         if self._news is None or self._news.done():
-            self._news = asyncio.ensure_future(self._run(self._waiting, self._reader.wait, _WAIT_SECONDS))
+            self._news = awaited_task(self._run(self._waiting, self._reader.wait, _WAIT_SECONDS))
             self._news.add_done_callback(looked_at)
         return self._news
 
@@ -91,6 +92,6 @@ class GroupCalls:
 
 
 def looked_at(future: "asyncio.Future[Any]") -> None:
-    """A failure that nobody waits for any more is told to somebody else: the next call of the bus fails too."""
+    """Discard a failure that no caller awaits any more: the next bus call fails too, and reports it."""
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""A unix socket's file: whose it is, and when it may be taken away."""
+"""A unix socket's file: who owns it, and when it may be removed."""
 
 import os
 import socket
@@ -10,9 +10,9 @@ MAX_PATH_BYTES = 107
 
 
 def make_way(path: Path) -> None:
-    """Remove what a dead process left at `path`, and make its folder.
+    """Remove the socket that a dead process left at `path`, and make its folder.
 
-    Raises OSError when somebody listens there, when what lies there is no socket, and for a path that is too long.
+    Raises OSError if a process listens there, if the file is not a socket, and if the path is too long.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(f"the path of a unix socket has at most {MAX_PATH_BYTES} bytes: {path}")
@@ -22,14 +22,14 @@ def make_way(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(f"{path} is no socket: it is left as it is")
+        raise OSError(f"{path} is not a socket, and is left unchanged")
     if _answers(path):
         raise OSError(f"another process listens on {path}")
     path.unlink(missing_ok=True)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Tells a file from another one of the same name; None where there is none."""
+    """Identifies a file among others of the same name; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -38,7 +38,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def remove_own(path: Path, own: tuple[int, int] | None) -> None:
-    """Remove `path` unless it is another's by now."""
+    """Remove `path` unless another process has replaced it."""
     if own is not None and identity(path) == own:
         path.unlink(missing_ok=True)
 
@@ -51,6 +51,6 @@ def _answers(path: Path) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            # Somebody does, who has no room for one more or no time.
+            # A process listens, but its backlog is full or it is too slow.
             pass
         return True

@@ -1,4 +1,4 @@
-"""A record of the bus as Numaflow gets it."""
+"""A record of the bus as Numaflow receives it."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -7,29 +7,29 @@ from google.protobuf.message import DecodeError
 
 from bus import topics
 from bus.api import StoredRecord
-from core.errors import BadFrame, InvalidRequest
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import tick_columns
+from candlewright.wire.errors import BadFrame, InvalidRequest
+from candlewright.wire.ticker import Ticker
 from gateways.numaflow import metrics
 from gateways.numaflow.partitions import RecordId, wire_offset
 from gateways.records import as_published
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf import source_superset_pb2 as source
-from protobuf import tick_columns
-from venues.ticker import Ticker
 
-#: Both sides allow this much for one message.
+#: The limit of one message on both sides.
 MAX_MESSAGE_BYTES = 64 << 20
 _NS = 1_000_000_000
-#: A Tick is small; what is larger is not looked at as one.
+#: A Tick is small; larger values are not parsed as one.
 _MAX_TICK_BYTES = 4 << 10
 _STATUS = source.ReadResponse.Status()
 
 
 def response_of(record: StoredRecord, record_id: RecordId) -> source.ReadResponse:
-    """`event_time` is the trade's (of a TickBatch the oldest one's: none of it is older), a bar's close, an event's
-    time; of other records, and of those that are not what their topic holds, when the bus took them.
+    """`event_time` is that of the trade (in a TickBatch the oldest, as a lower bound), of the bar's close, or of the
+    event. For all other records, and those that do not fit their topic, it is when the bus took them.
     """
-    headers = dict(record.headers)
+    headers = {_text(name): _text(value) for name, value in record.headers.items()}
     headers["topic"] = record.topic
     value = as_published(record)
     event_ns = record.timestamp_ms * 1_000_000
@@ -56,12 +56,17 @@ def response_of(record: StoredRecord, record_id: RecordId) -> source.ReadRespons
 
 @lru_cache(10_000)
 def _key(text: str) -> str:
-    """`exchange:symbol` of a ticker; another key as it is."""
+    """`exchange:symbol` for a ticker; any other key unchanged."""
     try:
         ticker = Ticker.parse(text)
     except InvalidRequest:
         return text
     return f"{ticker.venue}:{ticker.symbol}"
+
+
+def _text(value: str) -> str:
+    """Writers of other protocols may have put non-text bytes in a header."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _tick(value: bytes, headers: dict[str, str]) -> tuple[str, int]:
@@ -75,7 +80,7 @@ def _tick(value: bytes, headers: dict[str, str]) -> tuple[str, int]:
 
 
 def _is_tick(value: bytes) -> bool:
-    # The time has another wire type in a TickBatch, so that one message is not read as the other.
+    # The time has a different wire type in a TickBatch, so neither message parses as the other.
     try:
         return cw.Tick.FromString(value).timestamp != 0
     except DecodeError:
@@ -96,7 +101,7 @@ def _event(value: bytes, headers: dict[str, str]) -> tuple[str, int]:
     event = ing.CEPTriggerEvent.FromString(value)
     if not event.timestamp:
         raise ValueError("no event")
-    headers["kind"] = "cep"
+    headers["kind"] = "candlewright_cep"
     headers["schema"] = event.DESCRIPTOR.full_name
     return event.context.get("ticker", ""), event.timestamp
 

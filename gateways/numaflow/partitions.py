@@ -1,13 +1,13 @@
-"""Numaflow's partitions and offsets: each partition of a topic has a number that it keeps for ever."""
+"""Numaflow's partitions and offsets: each partition of a topic has a permanent number."""
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from bus.api import Bus, Record
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 
-#: A log of names; the number of a partition is the offset of the first record that names it, so that processes that add
+#: A log of names. A partition's number is the offset of the first record that names it, so that processes adding
 #: partitions at the same time agree.
 LOG = "__numaflow_partitions"
 READER = "numaflow"
@@ -16,7 +16,7 @@ _OFFSET = re.compile(rb"(\d{1,5}):(\d{1,19})")
 
 
 class RecordId(NamedTuple):
-    """A record of the source, for ever: Numaflow's partition, and the bus's offset in it."""
+    """The permanent identity of a record: Numaflow's partition, and the bus's offset in it."""
 
     partition_id: int
     offset: int
@@ -29,12 +29,12 @@ class SourcePartition(NamedTuple):
 
 
 def wire_offset(record: RecordId) -> bytes:
-    """What Numaflow gets, and gives back byte for byte. It names the partition too, so that it stands for itself."""
+    """What Numaflow gets, and returns byte for byte. It includes the partition, so it is complete on its own."""
     return b"%d:%d" % record
 
 
 def record_id(wire: bytes) -> RecordId | None:
-    """None for what `wire_offset` never made."""
+    """None if `wire_offset` did not make it."""
     match = _OFFSET.fullmatch(wire)
     return RecordId(int(match[1]), int(match[2])) if match else None
 
@@ -42,7 +42,7 @@ def record_id(wire: bytes) -> RecordId | None:
 def number_partitions(bus: Bus, topics: Iterable[str]) -> tuple[SourcePartition, ...]:
     """All partitions of `topics`, which must exist, in the order of their numbers.
 
-    Raises ConfigurationError when no number is left.
+    Raises ConfigurationError if no number is left.
     """
     bus.create_topic(LOG, 1)
     bus.hold(LOG, READER, {0: 0})
@@ -54,7 +54,7 @@ def number_partitions(bus: Bus, topics: Iterable[str]) -> tuple[SourcePartition,
         numbers = _numbers(bus)
     found = sorted(SourcePartition(numbers[_name(*each)], *each) for each in wanted)
     if found[-1].partition_id >= MAX_PARTITIONS:
-        raise ConfigurationError(f"Numaflow knows {MAX_PARTITIONS} partitions, and all their numbers are used up")
+        raise ConfigurationError(f"all {MAX_PARTITIONS} partition numbers that Numaflow allows are in use")
     return tuple(found)
 
 

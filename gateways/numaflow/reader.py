@@ -1,10 +1,10 @@
-"""The consumer group behind the source: blocking calls of the bus, for threads."""
+"""The source's consumer group: blocking bus calls, for threads."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from bus.api import Bus, GroupRecord, StoredRecord
-from core.errors import OffsetOutOfRange
+from candlewright.wire.errors import OffsetOutOfRange
 from core.log import get_logger
 from gateways.numaflow import metrics
 from gateways.numaflow.partitions import RecordId, SourcePartition, number_partitions
@@ -15,7 +15,7 @@ log = get_logger()
 
 Fetched = list[tuple[Found, StoredRecord]]
 
-#: Offsets in one call: the store takes no more than a million words.
+#: Offsets per call: the store takes at most a million words.
 _OFFSETS_A_CALL = 10_000
 
 
@@ -33,7 +33,7 @@ class GroupReader:
         self._id_of: dict[tuple[str, int], int] = {}
 
     def open(self) -> None:
-        """Make topics and groups that are not there, and number the partitions. Raises ConfigurationError."""
+        """Make missing topics and groups, and number the partitions. Raises ConfigurationError."""
         for topic in self._topics:
             self._bus.create_group(topic, self._group, at_end=self._at_end)
         found = number_partitions(self._bus, self._topics)
@@ -56,14 +56,14 @@ class GroupReader:
                 return self._new(count)
 
     def wait(self, seconds: float) -> None:
-        """Until there may be a new record, at most `seconds`."""
+        """Wait until there may be a new record, at most `seconds`."""
         after: dict[tuple[str, int], int] = {}
         for topic in self._topics:
             after |= {(topic, p): offset for p, offset in self._bus.next_offsets(topic, self._group).items()}
         self._bus.wait(after, seconds)
 
     def acknowledge(self, records: Sequence[RecordId]) -> int:
-        """Returns how many were pending; what is none of this source's partitions is passed over."""
+        """Returns how many were pending; skips partitions of other sources."""
         offsets: dict[SourcePartition, list[int]] = defaultdict(list)
         for partition_id, offset in records:
             if (place := self._by_id.get(partition_id)) is not None:
@@ -77,11 +77,11 @@ class GroupReader:
         return count
 
     def refuse(self, deliveries: Mapping[RecordId, int], delay_seconds: float) -> None:
-        """Write down that these come again after the delay, and how often they came."""
+        """Record that these are due again after the delay, and how often they were delivered."""
         self._refusals.note(deliveries, delay_seconds)
 
     def backlog(self) -> int:
-        """Records that nobody was given yet, and those that nobody acknowledged."""
+        """The number of records not yet delivered, and of those not acknowledged."""
         count = 0
         for topic in self._topics:
             count += sum(self._bus.pending(topic, self._group).values())
@@ -90,12 +90,12 @@ class GroupReader:
         return count
 
     def leave(self) -> None:
-        """Names of replicas that ended are forgotten, unless they left records behind."""
+        """Forget the names of replicas that have ended, unless they still hold records."""
         for topic in self._topics:
             self._bus.forget_consumer(topic, self._group, self._consumer)
 
     def is_ready(self) -> bool:
-        """Whether the groups are there; asks the store."""
+        """Whether the groups exist; asks the store."""
         return all(self._group in self._bus.groups(topic) for topic in self._topics)
 
     def _claimed(self, idle_seconds: float, count: int, of_consumer: str | None) -> Fetched:
@@ -124,7 +124,7 @@ class GroupReader:
     def _again(self, records: Iterable[Found]) -> Fetched:
         found: Fetched = []
         records = list(records)
-        # Others may have been given to another replica, or acknowledged through it.
+        # The others may have been given to another replica, or acknowledged through it.
         own = self._refusals.own([each.record for each in records])
         for each in records:
             if each.record not in own:
@@ -137,7 +137,7 @@ class GroupReader:
             if stored:
                 found.append((each, stored[0]))
             else:
-                # Only a writer outside the bus can take away what a group has not acknowledged.
+                # Only a writer outside the bus can remove records that a group has not acknowledged.
                 metrics.TRIMMED.labels(place.topic).inc()
                 log.error("record_is_gone", topic=place.topic, partition=place.partition, offset=each.record.offset)
                 self.acknowledge([each.record])
@@ -145,7 +145,7 @@ class GroupReader:
 
     def _new(self, count: int) -> Fetched:
         found: Fetched = []
-        # Another topic is first each time, so that a busy one does not keep the others waiting.
+        # A different topic is first each time, so that a busy one does not starve the others.
         self._topics.append(self._topics.pop(0))
         for topic in list(self._topics):
             if len(found) >= count:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
+from core.background import awaited_task
 from core.log import get_logger
 from gateways.numaflow import metrics
 from gateways.numaflow.acks import Acks
@@ -17,19 +18,19 @@ from protobuf import source_superset_pb2 as source
 
 log = get_logger()
 
-#: Records that are read from the bus and kept in memory at a time; a read of more is sent piece by piece. Where records
-#: are large a piece is smaller.
+#: Records read from the bus and kept in memory at a time; a larger read is sent in pieces. Large records make pieces
+#: smaller.
 _PIECE_RECORDS = 500
 _PIECE_BYTES = 64 << 20
 _FIRST_PIECE = 100
 _MAX_READ = 10_000
-#: While a read waits, records may expire that another replica has.
+#: While a read waits, records of another replica may expire.
 _LOOK_SECONDS = 0.5
 _WHY: Mapping[type[Fetch], str] = {FetchOwn: "reconnected", FetchAgain: "refused", FetchExpired: "expired"}
 
 
 class Reads:
-    """One fetch at a time, whatever the number of streams: a record is given to one of them."""
+    """One fetch at a time, however many streams there are: each record goes to one of them."""
 
     def __init__(self, state: SourceState, calls: GroupCalls, streams: Streams, acks: Acks) -> None:
         self._state = state
@@ -56,7 +57,7 @@ class Reads:
                 yield end
 
     async def _batch(self, request: source.ReadRequest.Request) -> AsyncIterator[source.ReadResponse]:
-        """At most as many records as asked for. Waits for the first ones only."""
+        """At most as many records as requested. Waits only for the first ones."""
         until = time.monotonic() + request.timeout_in_ms / 1_000
         asked = min(request.num_records, _MAX_READ)
         room = self._state.room(asked)
@@ -80,8 +81,8 @@ class Reads:
                 room = self._state.room(asked)
 
     async def _something(self, seconds: float, *, has_room: bool) -> None:
-        """Until there may be something to read, at most `seconds`."""
-        changed = asyncio.ensure_future(self._acks.changed())
+        """Wait until there may be something to read, at most `seconds`."""
+        changed = awaited_task(self._acks.changed())
         awaited: set[asyncio.Future[None]] = {changed}
         seconds = min(seconds, _LOOK_SECONDS)
         if has_room:
@@ -94,12 +95,12 @@ class Reads:
             changed.cancel()
 
     async def _take(self, count: int) -> list[source.ReadResponse]:
-        """The next records, by now those of the client. Goes on where the caller is cancelled, so that whoever opens
-        the next session waits for what this one was given. Raises BusError.
+        """The next records, which the client then holds. Continues even if the caller is cancelled, so that the next
+        session waits for what this one was given. Raises BusError.
         """
         if count <= 0:
             return []
-        taking = asyncio.ensure_future(self._take_alone(count))
+        taking = awaited_task(self._take_alone(count))
         taking.add_done_callback(looked_at)
         return await asyncio.shield(taking)
 
@@ -134,7 +135,7 @@ class Reads:
         for topic, count in delivered.items():
             metrics.DELIVERED.labels(topic).inc(count)
         if fetched:
-            # The next ones are about as large.
+            # The next records will be of a similar size.
             self._piece = max(1, min(_PIECE_RECORDS, _PIECE_BYTES * len(fetched) // max(1, weight)))
         if (why := _WHY.get(type(fetch))) is not None and responses:
             metrics.REDELIVERED.labels(why).inc(len(responses))

@@ -1,7 +1,8 @@
-"""What clients gave back, on the bus: no kill and no other replica offers it before its time, or forgets how often it
-came.
+"""Keeps on the bus what clients gave back, so that neither a kill nor another replica offers a record too early, or
+forgets how often it was delivered.
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from dataclasses import dataclass
 from bus.api import Bus
 from gateways.numaflow.partitions import RecordId, wire_offset
 
-#: A record that was given back is known for so long beyond its delay.
+#: How long a given-back record is remembered after its delay.
 _KEEP_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`due_at`: seconds of the wall clock; `deliveries`: before the refusal; `consumer`: who offers it again."""
+    """`due_at`: wall clock seconds; `deliveries`: before the refusal; `consumer`: the replica that offers it again."""
 
     due_at: float
     deliveries: int
@@ -27,7 +28,7 @@ class Refusal:
 
 
 class Refusals:
-    """Of one group. All calls block and raise BusError."""
+    """The refusals of one group. All calls block and raise BusError."""
 
     def __init__(self, bus: Bus, group: str, consumer: str) -> None:
         self._bus = bus
@@ -42,14 +43,14 @@ class Refusals:
         )
 
     def own(self, records: Sequence[RecordId]) -> set[RecordId]:
-        """Those that this replica is still the one to offer again."""
+        """The refusals that this replica still has to offer again."""
         found = self._get(records)
         own = {record for record, refusal in found.items() if refusal.consumer == self._consumer}
         self._known.difference_update(set(records) - own)
         return own
 
     def taken_over(self, records: Sequence[RecordId]) -> dict[RecordId, Refusal]:
-        """What is known of `records`, which the store has given to this replica."""
+        """The known refusals of `records`, which the store has given to this replica."""
         found = self._get(records)
         for record, refusal in found.items():
             if refusal.consumer != self._consumer:
@@ -59,7 +60,7 @@ class Refusals:
         return found
 
     def forget(self, records: Iterable[RecordId]) -> None:
-        """They are acknowledged."""
+        """Forget acknowledged records."""
         gone = self._known.intersection(records)
         if gone:
             self._bus.delete(self._table, [_row(record) for record in gone])
@@ -75,13 +76,19 @@ class Refusals:
 
     def _get(self, records: Sequence[RecordId]) -> dict[RecordId, Refusal]:
         rows = self._bus.get(self._table, [_row(record) for record in records])
-        return {record: _refusal(row) for record, row in zip(records, rows, strict=True) if row is not None}
+        found = {record: _refusal(row) for record, row in zip(records, rows, strict=True) if row is not None}
+        return {record: refusal for record, refusal in found.items() if refusal is not None}
 
 
 def _row(record: RecordId) -> str:
     return wire_offset(record).decode()
 
 
-def _refusal(row: bytes) -> Refusal:
-    due_at, deliveries, consumer = row.decode().split(" ", 2)
-    return Refusal(float(due_at), int(deliveries), consumer)
+def _refusal(row: bytes) -> Refusal | None:
+    """None for a row that no gateway wrote: the record then returns as if it had not been refused."""
+    try:
+        due_at, deliveries, consumer = row.decode().split(" ", 2)
+        refusal = Refusal(float(due_at), int(deliveries), consumer)
+    except ValueError:
+        return None
+    return refusal if math.isfinite(refusal.due_at) else None

@@ -1,4 +1,4 @@
-"""The source as a gateway: its socket, its info file, and the calls that are no streams."""
+"""The source as a gateway: its socket, its info file, and the unary calls."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,8 @@ import grpc
 import grpc.aio
 
 from bus.api import Bus
-from core.errors import BusError, ConfigurationError
+from candlewright.wire.errors import BusError, ConfigurationError
+from core.background import awaited_task
 from core.settings_gateways import NumaflowSettings
 from gateways.numaflow import listening, metrics, server_info
 from gateways.numaflow.acks import Acks
@@ -35,10 +36,10 @@ class NumaflowSource:
     name = "numaflow"
 
     def __init__(self, settings: NumaflowSettings, bus: Bus) -> None:
-        """Raises ConfigurationError for topics that clients of gateways may not see."""
+        """Raises ConfigurationError for topics that are hidden from gateways' clients."""
         hidden = [topic for topic in settings.topic if not is_visible(topic)]
         if hidden:
-            raise ConfigurationError(f"gateways.numaflow.topic: there is no topic {', '.join(hidden)} to be read")
+            raise ConfigurationError(f"gateways.numaflow.topic: no such topic: {', '.join(hidden)}")
         self._settings = settings
         self._socket = Path(settings.socket)
         self._info = Path(settings.server_info)
@@ -57,7 +58,7 @@ class NumaflowSource:
     async def start(self) -> None:
         await self._calls.open()
         listening.make_way(self._socket)
-        # One from a dead process would be believed.
+        # Readers would trust one left by a dead process.
         self._info.unlink(missing_ok=True)
         limits = [
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -84,7 +85,7 @@ class NumaflowSource:
         self._own_files.append((self._info, listening.identity(self._info)))
 
     async def stop(self) -> None:
-        """The reads under way end with what they have; then acknowledgements have the grace time."""
+        """Reads under way end with what they have; then acknowledgements get the grace time."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -128,23 +129,23 @@ class NumaflowSource:
         return source.PendingResponse(result=source.PendingResponse.Result(count=count))
 
     async def _partitions(self, request: object, context: Context) -> source.PartitionsResponse:
-        # Every replica reads all of them.
+        # Every replica reads all partitions.
         ids = self._reader.partition_ids
         return source.PartitionsResponse(
             result=source.PartitionsResponse.Result(partitions=ids, total_partitions=len(ids))
         )
 
     async def _is_ready(self, request: object, context: Context) -> source.ReadyResponse:
-        # Numaflow takes any answer for a yes: a no is an error.
+        # Numaflow takes any answer as ready, so "not ready" must be an error.
         if self._streams.stopping.is_set():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the source is stopping")
         if self._probe is None or self._probe.done():
-            self._probe = asyncio.ensure_future(self._calls.is_ready())
+            self._probe = awaited_task(self._calls.is_ready())
         try:
             is_ready = await asyncio.wait_for(asyncio.shield(self._probe), _PROBE_SECONDS)
         except (BusError, TimeoutError):
             is_ready = False
         if not is_ready:
             metrics.BUS_FAILURES.labels("IsReady").inc()
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the bus or its consumer group is not there")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the bus or its consumer group is not available")
         return source.ReadyResponse(ready=True)

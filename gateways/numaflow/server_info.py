@@ -1,4 +1,4 @@
-"""The file beside a source's socket that tells Numaflow which SDK serves it."""
+"""The file next to a source's socket from which Numaflow learns which SDK serves it."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Literally these letters, behind the JSON: whoever reads waits for them.
+#: Literally these letters, after the JSON: readers wait for them.
 TRAILER = "U+005C__END__"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(.*)")
 
@@ -21,12 +21,12 @@ class ServerInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-#: NackFn is called from this version on; "-z" makes the minimum the release itself and not its candidates.
+#: NackFn is called from this version on; "-z" excludes the release candidates from the minimum.
 OURS = ServerInfo("uds", "python", "1.4.0-z", "0.11.0")
 
 
 def write(path: Path, info: ServerInfo) -> None:
-    """All or nothing for whoever reads. Raises OSError."""
+    """Atomic for readers. Raises OSError."""
     fields = {
         "protocol": info.protocol,
         "language": info.language,
@@ -35,29 +35,29 @@ def write(path: Path, info: ServerInfo) -> None:
         "metadata": dict(info.metadata),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The type of the server is read from the name before "-server-info": a file under way must not have such a name.
+    # Readers take the server type from the name before "-server-info": an unfinished file must not have such a name.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(fields) + TRAILER)
     temporary.replace(path)
 
 
 def parse(text: str) -> ServerInfo | None:
-    """None while the trailer is missing. Raises ValueError for what is no server info."""
+    """None while the trailer is missing. Raises ValueError for an invalid server info file."""
     if not text.endswith(TRAILER):
         return None
     fields = json.loads(text.removesuffix(TRAILER))
     if not isinstance(fields, dict):
-        raise ValueError("the server info is no JSON object")
+        raise ValueError("the server info is not a JSON object")
 
     def text_of(name: str) -> str:
         value = fields.get(name)
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"{name} of the server info is no text")
+            raise ValueError(f"{name} of the server info is not a text")
         return value or ""
 
     metadata = fields.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise ValueError("metadata of the server info is no object")
+        raise ValueError("metadata of the server info is not an object")
     return ServerInfo(
         text_of("protocol"),
         text_of("language"),
@@ -68,6 +68,6 @@ def parse(text: str) -> ServerInfo | None:
 
 
 def version_of(text: str) -> tuple[int, int, int] | None:
-    """The release that `text` names; None where it names none."""
+    """The release that `text` names; None if it does not name one."""
     match = _VERSION.fullmatch(text.strip())
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None

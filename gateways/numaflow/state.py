@@ -1,4 +1,4 @@
-"""Which records the client has, which it is to get next, and why: pure decisions."""
+"""Which records the client has, which it gets next, and why: pure."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 from gateways.numaflow.partitions import RecordId
 
-#: How many times the records of one read may wait for their acknowledgement.
+#: How many full reads may be unacknowledged.
 BATCHES_OUTSTANDING = 4
-#: The store's clock counts milliseconds, and is not ours: what was delivered so shortly after a handshake may be taken
-#: for older than it, and is then looked at twice.
+#: The store's clock has milliseconds and is not ours: a record delivered within this time after a handshake may seem
+#: older than it, and is then checked twice.
 CLOCK_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A record that a fetch brought; `deliveries` counts from 1, this one included. `wait_seconds`: what is left of the
-    delay with which a client gave it back.
+    """A fetched record; `deliveries` counts from 1 and includes this one. `wait_seconds`: the rest of the delay with
+    which a client gave it back.
     """
 
     record: RecordId
@@ -26,7 +26,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FetchOwn:
-    """What this replica was given `idle_seconds` ago or earlier and nobody acknowledged."""
+    """Unacknowledged records that this replica was given at least `idle_seconds` ago."""
 
     idle_seconds: float
     count: int
@@ -41,7 +41,7 @@ class FetchAgain:
 
 @dataclass(frozen=True, slots=True)
 class FetchExpired:
-    """What any replica was given `idle_seconds` ago or earlier and nobody acknowledged."""
+    """Unacknowledged records that any replica was given at least `idle_seconds` ago."""
 
     idle_seconds: float
     count: int
@@ -57,7 +57,7 @@ Fetch = FetchOwn | FetchAgain | FetchExpired | FetchNew
 
 @dataclass(slots=True)
 class SourceState:
-    """`redeliver_seconds`: after which time another replica's records are taken over. Times are monotonic seconds."""
+    """`redeliver_seconds`: when another replica's records are taken over. Times are monotonic seconds."""
 
     redeliver_seconds: float
     _outstanding: dict[RecordId, int] = field(default_factory=dict)
@@ -73,11 +73,11 @@ class SourceState:
 
     @property
     def due_at(self) -> float | None:
-        """When the next record that was given back is due."""
+        """When the next given-back record is due."""
         return self._due[0][0] if self._due else None
 
     def session_opened(self, at: float) -> None:
-        """A client that connects has nothing: all that this replica was ever given comes again."""
+        """A newly connected client has nothing: every record this replica was ever given is sent again."""
         self._outstanding.clear()
         self._refused.clear()
         self._due.clear()
@@ -85,11 +85,11 @@ class SourceState:
         self._has_backlog = True
 
     def room(self, asked: int) -> int:
-        """How many records a read of `asked` may bring now."""
+        """How many records a read of `asked` may return now."""
         return max(0, min(asked, BATCHES_OUTSTANDING * asked - len(self._outstanding)))
 
     def fetches(self, at: float) -> Sequence[type[Fetch]]:
-        """What to try for one read, in this order, until it has enough."""
+        """The fetches to try for one read, in order, until it has enough."""
         kinds: list[type[Fetch]] = []
         if self._has_backlog:
             kinds.append(FetchOwn)
@@ -100,7 +100,7 @@ class SourceState:
         return [*kinds, FetchNew]
 
     def fetch(self, kind: type[Fetch], count: int, at: float) -> Fetch | None:
-        """The fetch of `kind` that brings at most `count` records; None when there is no more to try."""
+        """The fetch of `kind` for at most `count` records; None if there is nothing more to try."""
         if count <= 0:
             return None
         if kind is FetchOwn:
@@ -113,11 +113,11 @@ class SourceState:
         return FetchNew(count)
 
     def fetched(self, fetch: Fetch, found: Sequence[Found], at: float) -> list[RecordId]:
-        """Those of `found` that the client is to get now: not what it has already, or gave back for later."""
+        """Those of `found` to send now: without records that the client already has, or gave back for later."""
         if isinstance(fetch, FetchOwn) and not found:
             self._has_backlog = False
         if isinstance(fetch, FetchExpired) and len(found) < fetch.count:
-            # Records expire one by one: a share of the time is soon enough.
+            # Records expire one by one, so checking a few times per period is enough.
             self._claims_at = at + min(1.0, self.redeliver_seconds / 4)
         chosen = []
         for each in found:
@@ -136,8 +136,8 @@ class SourceState:
             self._refused.pop(record, None)
 
     def judged(self, records: Iterable[RecordId], max_deliveries: int) -> tuple[list[Found], list[RecordId]]:
-        """(what is given back, each with the deliveries that it has had; what came again `max_deliveries` times and is
-        to come no more, 0 = no limit). A record that the client does not have is passed over.
+        """(records to give back, each with its deliveries so far; records that used up `max_deliveries` and are not
+        offered again, 0 = no limit). Skips records that the client does not have.
         """
         again: list[Found] = []
         given_up: list[RecordId] = []
@@ -152,7 +152,7 @@ class SourceState:
         return again, given_up
 
     def refused(self, records: Iterable[RecordId], due_at: float) -> None:
-        """They come again at `due_at`, but for what was acknowledged meanwhile."""
+        """Offer the records again at `due_at`, except those acknowledged meanwhile."""
         for record in records:
             deliveries = self._outstanding.pop(record, None)
             if deliveries is not None:
@@ -166,7 +166,7 @@ class SourceState:
         while self._due and self._due[0][0] <= at and count:
             record = heapq.heappop(self._due)[1]
             deliveries = self._refused.pop(record, None)
-            # None: acknowledged meanwhile.
+            # None if acknowledged meanwhile.
             if deliveries is not None:
                 count -= 1
                 yield Found(record, deliveries + 1)

@@ -1,4 +1,4 @@
-"""A stream of a client, from its handshake to its end."""
+"""A client's stream, from its handshake to its end."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from core.errors import BusError
+from candlewright.wire.errors import BusError
+from core.background import awaited_task
 from core.log import get_logger
 from gateways.numaflow import metrics
 from protobuf import source_superset_pb2 as source
@@ -22,38 +23,41 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class BadCall(Exception):
-    """What the client sent is no message of its place."""
+    """The client sent a message that is invalid here."""
 
 
 class Stream(Generic[Message]):
-    """What a client sends: a handshake, and then requests."""
+    """What a client sends: a handshake, then requests."""
 
     def __init__(self, requests: AsyncIterator[Message], stopping: asyncio.Event) -> None:
         self._requests: AsyncIterator[Message] = requests
         self._stopping = stopping
 
     async def shook_hands(self) -> bool:
-        """False where the client left without a word. Raises BadCall for anything but a handshake."""
+        """False if the client left without sending anything. Raises BadCall for anything but a handshake."""
         first = await self._next()
         if first is None:
             return False
         if not first.handshake.sot or first.HasField("request"):
-            raise BadCall("the first message is a handshake with sot, and nothing else")
+            raise BadCall("the first message must be a handshake with sot, and nothing else")
         return True
 
     async def requests(self) -> AsyncIterator[Message]:
-        """Until the client has closed its side, or the process is to stop."""
+        """Requests until the client has closed its side, or the process is asked to stop."""
         while (message := await self._next()) is not None:
             yield _checked(message)
 
     async def rest(self) -> AsyncIterator[Message]:
-        """Until the client has closed its side; goes on when the process is to stop."""
+        """Requests until the client has closed its side, even if the process is asked to stop."""
         async for message in self._requests:
             yield _checked(message)
 
+    async def _coming(self) -> Message | None:
+        return await anext(self._requests, None)
+
     async def _next(self) -> Message | None:
-        coming = asyncio.ensure_future(anext(self._requests, None))
-        stopping = asyncio.ensure_future(self._stopping.wait())
+        coming = awaited_task(self._coming())
+        stopping = awaited_task(self._stopping.wait())
         try:
             await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return coming.result() if coming.done() else None
@@ -65,12 +69,12 @@ class Stream(Generic[Message]):
 def _checked(message: Message) -> Message:
     """Raises BadCall."""
     if not message.HasField("request"):
-        raise BadCall("after the handshake each message has a request")
+        raise BadCall("after the handshake every message must have a request")
     return message
 
 
 class Streams:
-    """Those that are open, by call. `stopping` ends them, and refuses new ones."""
+    """The open streams by call. `stopping` ends them, and refuses new ones."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -80,7 +84,7 @@ class Streams:
     async def opened(
         self, call: str, requests: AsyncIterator[Message], context: Context
     ) -> AsyncIterator[Stream[Message] | None]:
-        """None where the client left before its handshake. Ends the call with a status for what is raised inside."""
+        """None if the client left before its handshake. Ends the call with a status if anything is raised inside."""
         self.open[call] += 1
         try:
             async with told(call, context):
@@ -98,7 +102,7 @@ class Streams:
 
 @asynccontextmanager
 async def told(call: str, context: Context) -> AsyncIterator[None]:
-    """Ends the call with a status for what is raised inside: the client connects anew and gets all of it again."""
+    """Ends the call with a status if anything is raised inside: the client reconnects and gets every record again."""
     try:
         yield
     except (BadCall, DecodeError) as error:

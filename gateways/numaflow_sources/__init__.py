@@ -1,1 +1,1 @@
-"""Numaflow sources that are read into topics of the bus: here the platform plays numa."""
+"""Reads Numaflow sources into topics of the bus: here the platform plays numa."""

@@ -1,18 +1,21 @@
-"""Publishing once: what is about to be published is written down first, for the successor of a killed reader."""
+"""Publishes each piece once: a piece is journalled before it is published, for the successor of a killed reader."""
 
 from collections.abc import Sequence
 
+from google.protobuf.message import DecodeError
+
 from bus.api import Bus, Record
+from bus.dead_letters import Letter, put_aside
 from gateways.numaflow_sources.state import PIECES_KEPT, Result
 from protobuf.records_pb2 import NumaflowChunk
 
 TABLE = "numaflow_sources"
-#: A log of starts: the offset of its record is the number of a start.
+#: A log of starts: the offset of a start's record is its number.
 STARTS = "__numaflow_sources"
 
 
 class Journal:
-    """Of one source. All calls block, may be repeated, and raise BusError."""
+    """The journal of one source. All calls block, may be repeated, and raise BusError."""
 
     def __init__(self, bus: Bus, name: str, topic: str, dead_letters: str) -> None:
         self._bus = bus
@@ -22,16 +25,28 @@ class Journal:
         self._last: NumaflowChunk | None = None
 
     def begin(self) -> tuple[int, list[NumaflowChunk]]:
-        """(the number of this start, what earlier ones published, the oldest first). The last of these may not have
-        been published yet if it has records and not offsets only.
+        """(the number of this start, the pieces that earlier ones published, oldest first). The last piece may not have
+        been published yet if it has records and not only offsets.
         """
         self._bus.create_topic(STARTS, 1)
         (position,) = self._bus.publish(STARTS, [Record(self._name.encode(), partition=0)])
         rows = self._bus.get(TABLE, [self._row(slot) for slot in range(PIECES_KEPT)])
-        found = sorted((NumaflowChunk.FromString(row) for row in rows if row), key=lambda chunk: chunk.number)
+        chunks = [self._read(row) for row in rows if row]
+        found = sorted((chunk for chunk in chunks if chunk is not None), key=lambda chunk: chunk.number)
         self._last = found[-1] if found else None
-        # Records before the last: another reader of this source was refused when it wanted to publish them.
+        # Records in an earlier piece: another reader of this source was refused when it tried to publish them.
         return position.offset + 1, [chunk for chunk in found if chunk is self._last or not has_records(chunk)]
+
+    def _read(self, row: bytes) -> NumaflowChunk | None:
+        """None for a row that no reader wrote; it is put aside."""
+        try:
+            chunk = NumaflowChunk.FromString(row)
+            for result in chunk.results:
+                Result.FromString(result)
+        except DecodeError:
+            put_aside(self._bus, "gateways", [Letter(TABLE, row, "not a NumaflowChunk", self._name.encode())])
+            return None
+        return chunk
 
     def write_down(self, number: int, results: Sequence[Result]) -> None:
         chunk = NumaflowChunk(number=number, results=[result.SerializeToString() for result in results])
@@ -39,7 +54,7 @@ class Journal:
         self._last = chunk
 
     def close(self) -> None:
-        """What was written down last is published: of its records only the offsets matter any more."""
+        """Note that the last journalled piece is published: from now on only its offsets matter."""
         if rows := self._closed():
             self._bus.put(TABLE, rows)
             self._last = None
@@ -49,7 +64,7 @@ class Journal:
         return {} if last is None else {self._row(last.number): _offsets_only(last).SerializeToString()}
 
     def publish(self, number: int, records: Sequence[Record], dead: Sequence[Record]) -> None:
-        """Once for each number, whoever repeats it; BusError when a later start has published."""
+        """Publishes once per number, even if another reader repeats it; BusError if a later start has published."""
         self._bus.publish_as(self._topic, records, writer=f"numaflow:{self._name}", number=number)
         self._bus.publish_as(self._dead_letters, dead, writer=f"numaflow:{self._name}:dead", number=number)
 
@@ -58,7 +73,7 @@ class Journal:
 
 
 def has_records(chunk: NumaflowChunk) -> bool:
-    """Whether more than the offsets was written down."""
+    """Whether the journal holds more than the offsets."""
     return any(Result.FromString(result).HasField("event_time") for result in chunk.results[:1])
 
 

@@ -1,4 +1,4 @@
-"""What a source's payloads become on the bus."""
+"""Turns a source's payloads into records of the bus."""
 
 import json
 import math
@@ -10,10 +10,10 @@ from typing import Any
 
 from bus import topics
 from bus.api import Record
-from core.errors import ConfigurationError, InvalidRequest
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import ConfigurationError, InvalidRequest
 from core.settings_gateways import NumaflowSourceSettings
-from gateways.records import is_visible, record_of
-from protobuf import candlewright_pb2 as cw
+from gateways.records import MAX_AHEAD_NS, is_visible, record_of
 from protobuf import source_superset_pb2 as source
 
 FIELDS = ("ticker", "price", "size", "side", "ts", "trade_id")
@@ -31,7 +31,7 @@ _SIDES = {
 #: `EXCHANGE:SYMBOL`, as in the keys of the platform's own source.
 _VENUE_FIRST = re.compile(r"([A-Z][A-Z0-9_]*):([^:]+)")
 _NS = 1_000_000_000
-#: A number below is in seconds, milliseconds, microseconds; else in nanoseconds. Each holds from 1973 on.
+#: A number below each bound is in seconds, milliseconds, microseconds; else in nanoseconds. Valid from 1973 on.
 _UNITS = ((Decimal(10) ** 11, _NS), (Decimal(10) ** 14, 10**6), (Decimal(10) ** 17, 10**3))
 _TIME_LIMIT = 1 << 63
 _MAX_REASON = 500
@@ -40,16 +40,17 @@ Result = source.ReadResponse.Result
 
 
 class PayloadMapping:
-    """`record` is what a result becomes; `dead_letter` what it becomes when it does not fit."""
+    """`record` turns a result into a record; `dead_letter` does so for one that does not fit."""
 
-    def __init__(self, name: str, settings: NumaflowSourceSettings) -> None:
-        """Raises ConfigurationError with a sentence that names the setting."""
+    def __init__(self, name: str, settings: NumaflowSourceSettings, max_ahead_ns: int = MAX_AHEAD_NS) -> None:
+        """Raises ConfigurationError, whose message names the setting."""
+        self._max_ahead_ns = max_ahead_ns
         self._name = name
         self.topic = settings.topic
         self.dead_letters = settings.dead_letters or f"{name}_dead_letters"
         where = f"ingestor.numaflow.{name}"
         if not is_visible(self.topic) or self.topic == topics.NOTIFICATIONS:
-            raise ConfigurationError(f"{where}.topic: {self.topic} is not a topic that may be written")
+            raise ConfigurationError(f"{where}.topic: {self.topic} is not a writable topic")
         if not is_visible(self.dead_letters) or self.dead_letters in _PLATFORM:
             raise ConfigurationError(f"{where}.dead_letters: {self.dead_letters} must be a topic of your own")
         unknown = sorted(set(settings.mapping) - set(FIELDS))
@@ -58,19 +59,20 @@ class PayloadMapping:
                 f"{where}.mapping: no such field: {', '.join(unknown)}; there are {', '.join(FIELDS)}"
             )
         if settings.mapping and self.topic != topics.TICKS:
-            raise ConfigurationError(f"{where}.mapping: only payloads for the topic ticks are mapped")
+            raise ConfigurationError(f"{where}.mapping: only the topic ticks supports a mapping")
         self._paths = {field: settings.mapping.get(field, field) for field in FIELDS} if settings.mapping else None
 
     def record(self, result: Result) -> Record:
-        """Raises InvalidRequest with a sentence that says what does not fit."""
+        """Raises InvalidRequest, whose message says what does not fit."""
         if self._paths is not None:
-            return record_of(self.topic, self._tick(result, self._paths).SerializeToString())
+            value = self._tick(result, self._paths).SerializeToString()
+            return record_of(self.topic, value, max_ahead_ns=self._max_ahead_ns)
         headers = {**result.headers, "event_time_ns": str(_event_ns(result))}
         key = ":".join(result.keys).encode() if result.keys else None
-        return record_of(self.topic, result.payload, key=key, headers=headers)
+        return record_of(self.topic, result.payload, key=key, headers=headers, max_ahead_ns=self._max_ahead_ns)
 
     def dead_letter(self, result: Result, reason: str) -> Record:
-        """The payload as it came, with what else came and why it is here."""
+        """The payload unchanged, with its metadata and the reason in the headers."""
         headers = {
             **result.headers,
             "source": self._name,
@@ -84,12 +86,12 @@ class PayloadMapping:
 
     def _tick(self, result: Result, paths: Mapping[str, str]) -> cw.Tick:
         try:
-            # Exact numbers: a float holds no time in nanoseconds.
+            # Exact numbers: a float cannot represent a time in nanoseconds.
             fields = json.loads(result.payload, parse_float=Decimal, parse_constant=_refuse)
         except (ValueError, ArithmeticError, RecursionError) as error:
-            raise InvalidRequest(f"the payload is no JSON: {error}") from error
+            raise InvalidRequest(f"the payload is not valid JSON: {error}") from error
         if not isinstance(fields, dict):
-            raise InvalidRequest("the payload is no JSON object")
+            raise InvalidRequest("the payload is not a JSON object")
         found: dict[str, Any] = {field: _find(fields, path, result) for field, path in paths.items()}
         for field in _REQUIRED:
             if found[field] is None:
@@ -97,10 +99,10 @@ class PayloadMapping:
         offset, event_ns = result.offset, _event_ns(result)
         is_time = 0 < event_ns < _TIME_LIMIT
         if found["ts"] is None and not is_time:
-            raise InvalidRequest(f"the ts is missing, and the event time {event_ns} is no time")
+            raise InvalidRequest(f"the ts is missing, and the event time {event_ns} is not a valid time")
         return cw.Tick(
             ticker=_ticker(found["ticker"]),
-            # Of the offset, which is the same whenever the record comes again.
+            # Derived from the offset, which is the same at each repetition.
             trade_id=_trade_id(found["trade_id"]) or f"{self._name}:{offset.partition_id}:{_text(offset.offset)}",
             timestamp=event_ns if found["ts"] is None else _nanoseconds(found["ts"]),
             price=_number("price", found["price"]),
@@ -114,11 +116,11 @@ _PLATFORM = (topics.TICKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATI
 
 
 def _refuse(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a finite number")
 
 
 def _find(fields: Mapping[str, Any], path: str, result: Result) -> Any:
-    """`=text` is the text itself, `$key` the first key of the record; else a name, or names with dots between."""
+    """`=text` is the text itself, `$key` the record's first key; anything else is a field name, with dots if nested."""
     if path.startswith("="):
         return path[1:]
     if path == "$key":
@@ -133,7 +135,7 @@ def _find(fields: Mapping[str, Any], path: str, result: Result) -> Any:
 
 def _ticker(value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidRequest(f"the ticker {value!r} is no text")
+        raise InvalidRequest(f"the ticker {value!r} is not a text")
     match = _VENUE_FIRST.fullmatch(value)
     return f"{match[2]}.{match[1]}" if match else value
 
@@ -143,18 +145,18 @@ def _trade_id(value: Any) -> str:
         return value or ""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise InvalidRequest(f"the trade_id {value!r} is neither a text nor a whole number")
+    raise InvalidRequest(f"the trade_id {value!r} is neither a text nor an integer")
 
 
 def _decimal(field: str, value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        raise InvalidRequest(f"the {field} {value!r} is no number")
+        raise InvalidRequest(f"the {field} {value!r} is not a number")
     try:
         number = Decimal(value)
     except InvalidOperation as error:
-        raise InvalidRequest(f"the {field} {value!r} is no number") from error
+        raise InvalidRequest(f"the {field} {value!r} is not a number") from error
     if not number.is_finite():
-        raise InvalidRequest(f"the {field} {value!r} is no number")
+        raise InvalidRequest(f"the {field} {value!r} is not a number")
     return number
 
 
@@ -177,28 +179,28 @@ def _nanoseconds(value: Any) -> int:
         return _of_iso(value)
     number = _decimal("ts", value)
     if not 0 < number < _TIME_LIMIT:
-        raise InvalidRequest(f"the ts {value!r} is no time")
+        raise InvalidRequest(f"the ts {value!r} is not a valid time")
     scale = next((scale for limit, scale in _UNITS if number < limit), 1)
     return int((number * scale).to_integral_value())
 
 
 def _event_ns(result: Result) -> int:
-    """Whatever the source says: one that has no time to tell may send the year 1, or what is no time at all."""
+    """Accepts any value: a source without an event time may send the year 1, or an invalid time."""
     return int(result.event_time.seconds) * _NS + int(result.event_time.nanos)
 
 
 def _of_iso(text: str) -> int:
-    """Without a zone: UTC. Digits behind the microseconds are kept."""
+    """Without a zone, the time is UTC. Digits beyond microseconds are kept."""
     fraction = re.search(r"\.(\d+)", text)
     whole = text[: fraction.start()] + text[fraction.end() :] if fraction else text
     try:
         at = datetime.fromisoformat(whole)
     except ValueError as error:
-        raise InvalidRequest(f"the ts {text!r} is no time") from error
+        raise InvalidRequest(f"the ts {text!r} is not a valid time") from error
     seconds = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
     digits = fraction[1][:9].ljust(9, "0") if fraction else "0"
     if seconds <= 0:
-        raise InvalidRequest(f"the ts {text!r} is no time")
+        raise InvalidRequest(f"the ts {text!r} is not a valid time")
     return seconds * _NS + int(digits)
 
 

@@ -8,13 +8,13 @@ PUBLISHED = Counter(
 )
 REPEATED = Counter(
     "candlewright_numaflow_sources_repeated_total",
-    "Records dropped because they are on the bus already; they are acknowledged again",
+    "Records dropped and acknowledged again, because they are already on the bus",
     ["source"],
     registry=REGISTRY,
 )
 UNFIT = Counter(
     "candlewright_numaflow_sources_unfit_total",
-    "Payloads that are no record of their topic, by what became of them",
+    "Payloads that do not fit their topic, by what became of them",
     ["source", "fate"],
     registry=REGISTRY,
 )
@@ -23,7 +23,7 @@ ACKNOWLEDGED = Counter(
 )
 RECONNECTS = Counter(
     "candlewright_numaflow_sources_reconnects_total",
-    "Sessions that ended, by why",
+    "Sessions ended, by reason",
     ["source", "why"],
     registry=REGISTRY,
 )
@@ -38,7 +38,7 @@ FAILURES = Counter(
 )
 PENDING = Gauge(
     "candlewright_numaflow_sources_pending",
-    "Records that a source has for us; -1 = it does not say",
+    "Records waiting at the source; -1 if it does not report them",
     ["source"],
     registry=REGISTRY,
 )

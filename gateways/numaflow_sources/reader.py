@@ -1,4 +1,4 @@
-"""One source: what it sends goes onto the bus, and is then acknowledged; what comes between sessions with it."""
+"""Reads one source: publishes its records, then acknowledges them; pauses between sessions."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,8 @@ from tenacity.wait import wait_random_exponential
 
 from bus import topics
 from bus.api import Bus, Record
-from core.errors import BusError, BusFull, BusUnavailable, InvalidRequest
+from candlewright.wire.errors import BusError, BusFull, BusUnavailable, InvalidRequest
+from core.background import start_task
 from core.log import get_logger
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources import metrics
@@ -31,6 +32,7 @@ from gateways.numaflow_sources.state import (
     SourceRefused,
     key_of,
 )
+from gateways.records import MAX_AHEAD_NS
 from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage
 from protobuf import source_superset_pb2 as source
@@ -39,11 +41,11 @@ log = get_logger()
 
 Returned = TypeVar("Returned")
 
-#: After a read without records.
+#: Pause after a read without records.
 _EMPTY_SECONDS = 0.02
 _PENDING_SECONDS = 10.0
 _MAX_PAUSE_SECONDS = 10.0
-#: After what only a change of the source, or of us, can mend.
+#: Pause after an error that only a change of the source or the settings can fix.
 _REFUSED_PAUSE_SECONDS = 30.0
 
 
@@ -51,15 +53,21 @@ _PASSING = (SourceGone, grpc.aio.AioRpcError, OSError, BusError, TimeoutError)
 
 
 class SourceReader:
-    """`run` until `stop`. What it has published it acknowledges; what it has not comes again."""
+    """`run` until `stop`. It acknowledges what it has published; the source sends the rest again."""
 
     def __init__(
-        self, name: str, settings: NumaflowSourceSettings, bus: Bus, threads: ThreadPoolExecutor, clocks: TickClocks
+        self,
+        name: str,
+        settings: NumaflowSourceSettings,
+        bus: Bus,
+        threads: ThreadPoolExecutor,
+        clocks: TickClocks,
+        max_ahead_ns: int = MAX_AHEAD_NS,
     ) -> None:
-        """`clocks` is told of ticks. Raises ConfigurationError."""
+        """`clocks` gets the published ticks. Raises ConfigurationError."""
         self.name = name
         self._settings = settings
-        self._mapping = PayloadMapping(name, settings)
+        self._mapping = PayloadMapping(name, settings, max_ahead_ns)
         self._journal = Journal(bus, name, self._mapping.topic, self._mapping.dead_letters)
         self._threads = threads
         self._storage = TickStorage(bus)
@@ -73,7 +81,7 @@ class SourceReader:
         self._unfit = 0
 
     def stop(self) -> None:
-        """The batch under way is finished first."""
+        """Finish the batch under way first."""
         self._stopping.set()
 
     def details(self) -> dict[str, Any]:
@@ -107,7 +115,7 @@ class SourceReader:
         self._doing = "stopped"
 
     async def _sessions(self) -> None:
-        """Until one has read something and then broke, or `stop`; between failures pauses grow."""
+        """Try sessions until one that has read something breaks, or until `stop`; pauses between failures grow."""
         before = self._batches
         try:
             async for attempt in AsyncRetrying(
@@ -121,7 +129,7 @@ class SourceReader:
                 with attempt:
                     await self._session()
         except _PASSING as error:
-            # The next ones begin with short pauses again.
+            # Later failures start with short pauses again.
             self._tell(error)
 
     async def _pause(self, seconds: float) -> None:
@@ -141,7 +149,7 @@ class SourceReader:
         if isinstance(error, BusError):
             self.problem = str(error)
             if not error.retryable:
-                # A later start publishes for this source: what this one remembers is not the newest any more.
+                # A later start publishes for this source, so this one's memory is out of date.
                 self._state = None
 
     # ---- a session
@@ -154,20 +162,22 @@ class SourceReader:
                 return
             log.info("source_opened", source=self.name, language=session.info.language, version=session.info.version)
             self._does("reading")
-            asking = asyncio.create_task(self._ask_pending(session))
+            asking = start_task(
+                lambda: self._ask_pending(session), f"pending of {self.name}", restarts_after=_PENDING_SECONDS
+            )
             try:
                 while not self._stopping.is_set():
                     is_busy = await self._batch(session, self._state)
                     self._batches += 1
                     self.problem = ""
                     if not is_busy:
-                        # Not every source waits as long as it is asked to.
+                        # Not every source waits for the whole requested time.
                         await self._pause(_EMPTY_SECONDS)
             finally:
                 asking.cancel()
 
     async def _batch(self, session: SourceSession, state: ReaderState) -> bool:
-        """One read, published piece by piece, and then the acknowledgements; whether there were records."""
+        """One read, published piece by piece and then acknowledged; returns whether there were records."""
         offsets: list[source.Offset] = []
         piece: list[Result] = []
         size = pieces = 0
@@ -203,7 +213,7 @@ class SourceReader:
 
     async def _ask_pending(self, session: SourceSession) -> None:
         while True:
-            # Reading goes on whatever it says.
+            # The answer does not affect reading.
             with contextlib.suppress(grpc.aio.AioRpcError, SourceRefused):
                 metrics.PENDING.labels(self.name).set(await session.pending())
             await asyncio.sleep(_PENDING_SECONDS)
@@ -214,7 +224,7 @@ class SourceReader:
         return await asyncio.get_running_loop().run_in_executor(self._threads, functools.partial(call, *arguments))
 
     def _begin(self) -> ReaderState:
-        """What the last start was about to publish when it ended is published, once."""
+        """Publish, once, the piece that the last start was about to publish when it ended."""
         epoch, chunks = self._journal.begin()
         state = ReaderState(epoch, self._settings.max_records)
         pieces = [(chunk.number, [Result.FromString(each) for each in chunk.results]) for chunk in chunks]
@@ -228,7 +238,7 @@ class SourceReader:
     async def _publish(
         self, piece: Sequence[Result], state: ReaderState, offsets: list[source.Offset]
     ) -> SourceHalted | None:
-        """Publish what is not on the bus; `offsets` grows by those that may be acknowledged."""
+        """Publish what is not on the bus yet; adds to `offsets` those that may be acknowledged."""
         fresh = state.fresh(piece)
         metrics.REPEATED.labels(self.name).inc(len(piece) - len(fresh))
         records, dead, halted = self._mapped(fresh, halts=self._settings.unfit == "stop")
@@ -261,7 +271,7 @@ class SourceReader:
     def _mapped(
         self, results: Sequence[Result], *, halts: bool
     ) -> tuple[list[Record], list[Record], SourceHalted | None]:
-        """(records, dead letters, why not all of `results` are among them)."""
+        """(records, dead letters, the reason if some of `results` are in neither)."""
         records: list[Record] = []
         dead: list[Record] = []
         for result in results:
@@ -277,7 +287,7 @@ class SourceReader:
         return records, dead, None
 
     def _durably(self, call: Callable[[], None]) -> None:
-        """A full or absent bus is waited for: nothing more is read meanwhile."""
+        """Wait while the bus is full or down; nothing more is read meanwhile."""
         Retrying(
             retry=retry_if_exception_type((BusFull, BusUnavailable)),
             wait=wait_random_exponential(multiplier=0.05, max=1),

@@ -1,4 +1,4 @@
-"""All sources that the settings name, each read by a task of its own."""
+"""Reads every source in the settings, each in its own task."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,37 +6,42 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bus.api import Bus
-from core.errors import BusError
+from candlewright.wire.errors import BusError
+from core.background import start_task
 from core.log import get_logger
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources.reader import SourceReader
+from gateways.records import MAX_AHEAD_NS
 from gateways.tick_clocks import TickClocks
 
 log = get_logger()
 
-#: How long a stop waits for batches to be published and acknowledged; what is not comes again.
+#: How long a stop waits for batches to be published and acknowledged; the source sends the rest again.
 _GRACE_SECONDS = 5.0
 _CLOCK_SECONDS = 1.0
 
 
 class NumaflowSources:
-    """A `gateways.gateway.Gateway` that listens nowhere."""
+    """A `gateways.gateway.Gateway` that does not listen."""
 
     name = "numaflow_sources"
 
-    def __init__(self, sources: Mapping[str, NumaflowSourceSettings], bus: Bus) -> None:
+    def __init__(
+        self, sources: Mapping[str, NumaflowSourceSettings], bus: Bus, max_ahead_ns: int = MAX_AHEAD_NS
+    ) -> None:
         """Raises ConfigurationError."""
         self._threads = ThreadPoolExecutor(1 + len(sources), thread_name_prefix="numaflow-sources")
         self._clocks = TickClocks(bus)
         self._readers = [
-            SourceReader(name, settings, bus, self._threads, self._clocks) for name, settings in sources.items()
+            SourceReader(name, settings, bus, self._threads, self._clocks, max_ahead_ns)
+            for name, settings in sources.items()
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._tasks = [asyncio.create_task(reader.run()) for reader in self._readers]
-        self._telling = asyncio.create_task(self._tell_time())
+        self._tasks = [start_task(reader.run, f"source {reader.name}") for reader in self._readers]
+        self._telling = start_task(self._tell_time, "source clocks", restarts_after=_CLOCK_SECONDS)
 
     async def stop(self) -> None:
         for reader in self._readers:

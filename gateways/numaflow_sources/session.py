@@ -1,4 +1,4 @@
-"""A session with a source: from its socket's answer to the end of its streams, as numa holds one."""
+"""A session with a source, as numa holds one: from the socket's first answer to the end of its streams."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 from google.protobuf.empty_pb2 import Empty
 
+from core.background import awaited_task
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow import server_info
 from gateways.numaflow.message import MAX_MESSAGE_BYTES
@@ -27,21 +28,21 @@ _OPTIONS = (
 _READY_SECONDS = 1.0
 _INFO_SECONDS = 0.2
 _ANSWER_SECONDS = 10.0
-#: Beyond the time that a read may take: a source that says nothing for so long is connected to anew.
+#: Added to the time that a read may take; a source that stays silent longer is reconnected.
 _SILENCE_SECONDS = 60.0
 
 
 class SourceGone(Exception):
-    """The source ended a stream, or says nothing any more."""
+    """The source ended a stream, or has gone silent."""
 
 
 class SourceSession:
-    """Both streams, after their handshakes. All raise SourceGone, AioRpcError or TimeoutError where the source fails,
-    SourceRefused where it does not speak as it must.
+    """Both streams, after their handshakes. Methods raise SourceGone, AioRpcError or TimeoutError if the source fails,
+    SourceRefused if it breaks the protocol.
     """
 
     def __init__(self, channel: grpc.aio.Channel, reads: Any, acks: Any, info: server_info.ServerInfo) -> None:
-        """Raises SourceRefused for a source that cannot be read."""
+        """Raises SourceRefused if the source cannot be read."""
         self._channel = channel
         self._reads = reads
         self._acks = acks
@@ -57,14 +58,14 @@ class SourceSession:
             yield checked(answer)
 
     async def acknowledge(self, offsets: Sequence[source.Offset]) -> None:
-        """In one list, or one offset a request with its answer; answers are read while requests are written."""
+        """In one list, or one offset per request and answer; answers are read while requests are written."""
         groups = [offsets] if self._lists else [[offset] for offset in offsets]
 
         async def write() -> None:
             for each in groups:
                 await _write(self._acks, source.AckRequest(request=source.AckRequest.Request(offsets=each)))
 
-        writing = asyncio.create_task(write())
+        writing = awaited_task(write())
         try:
             for _ in groups:
                 await _next(self._acks, _SILENCE_SECONDS)
@@ -73,7 +74,7 @@ class SourceSession:
             writing.cancel()
 
     async def pending(self) -> int:
-        """-1 where the source does not know."""
+        """-1 if the source does not know."""
         return int((await _asked(self._channel, "PendingFn", source.PendingResponse)).result.count)
 
     async def close(self) -> None:
@@ -86,7 +87,7 @@ class SourceSession:
 async def opened(
     settings: NumaflowSourceSettings, stopping: asyncio.Event, doing: Callable[[str], None]
 ) -> AsyncIterator[SourceSession | None]:
-    """Waits for socket, readiness and info file; `doing` is told for which. None when it is to stop meanwhile."""
+    """Waits for socket, readiness and info file; reports each to `doing`. None if asked to stop meanwhile."""
     async with grpc.aio.insecure_channel(f"unix:{settings.socket}", options=_OPTIONS) as channel:
         doing(f"waiting for {settings.socket}")
         if not await _is_ready(channel, settings.socket, stopping):
@@ -117,7 +118,7 @@ async def _is_ready(channel: grpc.aio.Channel, socket: str, stopping: asyncio.Ev
                 return True
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-                raise SourceRefused(f"{socket} is no Numaflow source: it has no IsReady") from error
+                raise SourceRefused(f"{socket} is not a Numaflow source: it has no IsReady") from error
         await pause(stopping, _READY_SECONDS)
     return False
 
@@ -129,7 +130,7 @@ async def _server_info(path: Path, stopping: asyncio.Event) -> server_info.Serve
         except FileNotFoundError:
             info = None
         except ValueError as error:
-            raise SourceRefused(f"{path} is no server info: {error}") from error
+            raise SourceRefused(f"{path} is not a valid server info file: {error}") from error
         if info is not None:
             return info
         await pause(stopping, _INFO_SECONDS)
@@ -159,7 +160,7 @@ async def _asked(channel: grpc.aio.Channel, name: str, response: Any) -> Any:
 
 
 async def _write(stream: Any, message: Any) -> None:
-    """Raises SourceGone where the stream has ended, AioRpcError where it ends now."""
+    """Raises SourceGone if the stream has ended, AioRpcError if it ends now."""
     try:
         await stream.write(message)
     except asyncio.InvalidStateError as error:
@@ -167,8 +168,8 @@ async def _write(stream: Any, message: Any) -> None:
 
 
 async def _next(stream: Any, seconds: float) -> Any:
-    """Raises SourceGone at the end of the stream, TimeoutError after `seconds`, AioRpcError for its failure,
-    SourceRefused for what is no message.
+    """Raises SourceGone at the end of the stream, TimeoutError after `seconds`, AioRpcError if it fails,
+    SourceRefused for an invalid message.
     """
     answer = await asyncio.wait_for(stream.read(), seconds)
     if answer is grpc.aio.EOF:
@@ -177,9 +178,9 @@ async def _next(stream: Any, seconds: float) -> Any:
 
 
 def _understood(answer: Any) -> Any:
-    """Raises SourceRefused for None, which stands for what could not be parsed."""
+    """Raises SourceRefused for None, which stands for an unparsable message."""
     if answer is None:
-        raise SourceRefused("the source sent what is no message of source.v1")
+        raise SourceRefused("the source sent an invalid source.v1 message")
     return answer
 
 

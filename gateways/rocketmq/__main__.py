@@ -3,7 +3,7 @@
 import sys
 
 from bus.connect import connect, messaging_of
-from core.errors import CandlewrightError, ConfigurationError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.settings import load_settings
 from gateways.rocketmq.commands import run
 

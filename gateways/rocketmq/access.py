@@ -1,4 +1,4 @@
-"""Access keys: who may call, where `access_keys` is set."""
+"""Access keys: which clients may call, if `access_keys` is set."""
 
 import hashlib
 import hmac
@@ -15,15 +15,15 @@ def signature(secret: str, date_time: str) -> str:
 
 
 def check(metadata: Mapping[str, str], secrets: Mapping[str, str]) -> None:
-    """Raises Refused UNAUTHENTICATED for a call that is not signed with one of `secrets`, by key."""
+    """Raises Refused UNAUTHENTICATED for a call not signed with one of `secrets`, by key."""
     found = _SCHEME.fullmatch(metadata.get("authorization", "").strip())
     if found is None:
         raise Refused(UNAUTHENTICATED, "the call names no access key")
     key, headers, given = found.groups()
     date_time = metadata.get("x-mq-date-time", "")
     secret = secrets.get(key)
-    # Compared for an unknown key as well, so that the time taken tells nothing.
+    # Also compared for an unknown key, so that timing reveals nothing.
     expected = signature(secret if secret is not None else "unknown", date_time)
     is_right = hmac.compare_digest(expected, given.upper())
     if secret is None or not is_right or not date_time or headers.strip() != "x-mq-date-time":
-        raise Refused(UNAUTHENTICATED, f"the access key {key[:64]} or its signature is not right")
+        raise Refused(UNAUTHENTICATED, f"the access key {key[:64]} or its signature is wrong")

@@ -1,4 +1,4 @@
-"""A certificate of our own: stock clients speak TLS only, and trust any."""
+"""A self-signed certificate: stock clients only speak TLS, and trust any certificate."""
 
 import datetime
 import os
@@ -10,18 +10,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 
 _DAYS = 3_650
 
 
 def key_and_certificate(folder: Path, cert_file: str, key_file: str, hosts: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """PEM texts: of the named files, else of those in `folder`, which are made (mode 0600) where they are missing.
+    """PEM texts of the named files, else of those in `folder`, which are made (mode 0600) if missing.
 
-    Raises ConfigurationError when only one file is named, or one cannot be read.
+    Raises ConfigurationError if only one file is named, or one cannot be read.
     """
     if bool(cert_file) != bool(key_file):
-        raise ConfigurationError("gateways.rocketmq: tls_cert and tls_key go together")
+        raise ConfigurationError("gateways.rocketmq: set both tls_cert and tls_key, or neither")
     if cert_file:
         try:
             return Path(key_file).read_bytes(), Path(cert_file).read_bytes()
@@ -32,7 +32,7 @@ def key_and_certificate(folder: Path, cert_file: str, key_file: str, hosts: tupl
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         key_text, certificate_text = _make(hosts)
         _write(certificate, certificate_text)
-        # The key comes last: with it the pair is complete.
+        # The key is written last: its presence means that the pair is complete.
         _write(key, key_text)
     return key.read_bytes(), certificate.read_bytes()
 

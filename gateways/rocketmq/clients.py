@@ -1,14 +1,16 @@
-"""Clients: who is alive, what each reads, and the commands that wait for them.
+"""Clients: which are alive, what each reads, and the commands waiting for them.
 
-All of it is kept on the bus, so that clients may talk to any of several gateways.
+All of this is kept on the bus, so that clients may talk to any of several gateways.
 """
 
 import asyncio
 import time
 
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
 
-from core.errors import BusError
+from candlewright.wire.errors import BadFrame, BusError
+from core.background import awaited_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import filters, state
@@ -28,10 +30,10 @@ _REPORT_SECONDS = 3_600.0
 _LETTER_SECONDS = 300.0
 _FRESH_SECONDS = 1.0
 _GONE_SECONDS = 120.0
-#: How long calls of such a client are held.
+#: How long calls of a client that said goodbye are held.
 _GONE_PAUSE_SECONDS = 0.5
 _COLLECT_SECONDS = 0.25
-#: A command is answered before clients give the call up.
+#: A command call is answered before clients give it up.
 MAX_COMMAND_SECONDS = 50.0
 _MAX_REPORT_BYTES = 1 << 20
 _MAX_SUBSCRIPTIONS = 1_000
@@ -45,24 +47,24 @@ class Clients:
     def __init__(self, settings: RocketMQSettings, store: Store) -> None:
         self._settings = settings
         self._store = store
-        #: As they lie in the table; what did not change is not read again.
+        #: As stored in the table; unchanged rows are not parsed again.
         self._rows: dict[bytes, Client] = {}
-        #: By group, then by key.
+        #: Keyed by group, then by key.
         self._members: dict[str, dict[str, Client]] = {}
         self._known_at = float("-inf")
         self._look: asyncio.Task[None] | None = None
         self._polls: dict[str, asyncio.Future[bytes | None]] = {}
-        #: The group that each of these named as its producer group.
+        #: The group that each polling client named as its producer group.
         self._poll_groups: dict[str, str] = {}
-        #: Of these, those whose mail was not looked for yet.
+        #: Polling clients whose mail has not been checked yet.
         self._new_polls: set[str] = set()
-        #: When those that said goodbye did, in that order: they still have calls under way.
+        #: When clients said goodbye, in that order: they still have calls under way.
         self._gone: dict[str, float] = {}
 
     async def members(self, group: str) -> list[Client]:
-        """Live clients of `group`, as of a second ago at most, and with what came in through this gateway."""
+        """Live clients of `group`, at most a second out of date, and including what this gateway received."""
         if self._look is None and time.monotonic() - self._known_at > _FRESH_SECONDS:
-            self._look = asyncio.create_task(self._look_up())
+            self._look = awaited_task(self._look_up())
         if self._look is not None:
             await asyncio.shield(self._look)
         return list(self._members.get(group, {}).values())
@@ -70,7 +72,8 @@ class Clients:
     async def _look_up(self) -> None:
         try:
             found = await self._store.run(self._store.bus.items, TABLE_CLIENTS)
-            self._rows = {row: self._rows.get(row) or Client.from_bytes(row) for row in found.values()}
+            read = {row: self._rows.get(row) or _read(row) for row in found.values()}
+            self._rows = {row: client for row, client in read.items() if client is not None}
             self._members = {}
             for client in self._rows.values():
                 self._members.setdefault(client.group, {})[client.key] = client
@@ -79,12 +82,12 @@ class Clients:
             self._look = None
 
     async def max_attempts(self, group: str) -> int | None:
-        """How often a message may be given out, None where no member says so."""
+        """How often a message may be delivered; None if no member sets a limit."""
         return state.max_attempts(await self.members(group), group)
 
     @property
     def count(self) -> int:
-        # Also asked for by other threads.
+        # Other threads call this too.
         return sum(map(len, list(self._members.values())))
 
     # ---- calls
@@ -113,10 +116,10 @@ class Clients:
     ) -> service.NotifyClientTerminationResponse:
         if not request.client_id:
             raise Refused(INVALID_ARGUMENT, "the client_id is missing")
-        # Whatever group it names: which arm is set says little (push consumers set the producer's).
+        # Any group it names: which arm is set says little (push consumers set the producer's).
         rows = await self._store.run(self._store.bus.items, TABLE_CLIENTS)
-        clients = map(Client.from_bytes, rows.values())
-        keys = [client.key for client in clients if client.client_id == request.client_id]
+        clients = map(_read, rows.values())
+        keys = [client.key for client in clients if client is not None and client.client_id == request.client_id]
         await self._store.run(self._store.bus.delete, TABLE_CLIENTS, keys)
         for members in self._members.values():
             for key in keys:
@@ -130,15 +133,15 @@ class Clients:
         return service.NotifyClientTerminationResponse(common=common())
 
     async def poll(self, request: service.PollCommandRequest, hold_seconds: float) -> service.PollCommandResponse:
-        """A command for the client, or a no-op after `hold_seconds`."""
+        """A command for the client, or a no-op after `hold_seconds` without one."""
         client_id, group = request.client_id, request.producer_group
         if not client_id or self.is_gone(client_id):
             await asyncio.sleep(min(_GONE_PAUSE_SECONDS, hold_seconds))
             return service.PollCommandResponse(noop_command=service.NoopCommand())
-        # A client that asks again has given its earlier call up.
+        # A client that calls again has given up its earlier call.
         self._answer(client_id, None)
         if len(self._polls) >= self._settings.max_waiting_polls:
-            raise Refused(RESOURCE_EXHAUSTED, f"{len(self._polls)} clients wait for commands already")
+            raise Refused(RESOURCE_EXHAUSTED, f"{len(self._polls)} clients are already waiting for commands")
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._polls[client_id] = future
         self._new_polls.add(client_id)
@@ -157,16 +160,20 @@ class Clients:
                 del self._poll_groups[client_id]
         if letter is None:
             return service.PollCommandResponse(noop_command=service.NoopCommand())
-        command = service.PollCommandResponse.FromString(letter)
+        try:
+            command = service.PollCommandResponse.FromString(letter)
+        except DecodeError:
+            FAILURES.labels("unreadable").inc()
+            return service.PollCommandResponse(noop_command=service.NoopCommand())
         COMMANDS.labels(str(command.WhichOneof("type"))).inc()
         return command
 
     def is_gone(self, client_id: str) -> bool:
-        """Whether the client said goodbye a short time ago, and did not come back."""
+        """Whether the client said goodbye recently, and has not come back."""
         return time.monotonic() - self._gone.get(client_id, float("-inf")) < _GONE_SECONDS
 
     async def report(self, kind: str, command_id: str, text: str) -> None:
-        """Keep what a client answered to a command, for whoever gave it."""
+        """Keep a client's answer to a command, for its issuer."""
         if not command_id:
             raise Refused(INVALID_ARGUMENT, "the command_id is missing")
         REPORTS.labels(kind).inc()
@@ -180,8 +187,8 @@ class Clients:
         """See `sending.Ask`. Producers of the group take turns."""
         clients = await self.members(group)
         found = state.producers(clients, group)
-        # A producer that has just started asks for commands before its first heartbeat comes. Push consumers name
-        # their group the same way.
+        # A new producer polls for commands before its first heartbeat arrives. Push consumers name their group the
+        # same way.
         consumers = {client.client_id for client in clients if client.is_consumer}
         found += [id for id, polled in self._poll_groups.items() if polled == group and id not in {*found, *consumers}]
         if not found:
@@ -189,7 +196,7 @@ class Clients:
         command = service.PollCommandResponse()
         command.recover_orphaned_transaction_command.orphaned_transactional_message.CopyFrom(message)
         command.recover_orphaned_transaction_command.transaction_id = transaction_id
-        # One that waits here is known to live; others may have just gone.
+        # A client waiting here is certainly alive; others may have just gone.
         waiting = [client for client in found if client in self._polls] or found
         await self.command(waiting[asked % len(waiting)], command)
         return True
@@ -199,7 +206,7 @@ class Clients:
 
     # ---- task
     async def hand_out_commands(self) -> None:
-        """For ever: bring letters to the clients that wait here."""
+        """Runs forever: delivers mail to the clients that wait here."""
         posted: int | None = None
         while True:
             try:
@@ -211,8 +218,8 @@ class Clients:
             await asyncio.sleep(_COLLECT_SECONDS)
 
     async def _collect(self, before: int | None) -> int:
-        """The number of letters that were posted ever. Where it is still as `before`, only those who have come since
-        can have mail.
+        """The number of letters ever posted. While it still equals `before`, only clients that have arrived since can
+        have mail.
         """
         posted = await self._store.run(self._store.queue.posted)
         waiting = [client for client, poll in self._polls.items() if not poll.done()]
@@ -222,12 +229,12 @@ class Clients:
         letters = await self._store.run(self._store.queue.collect, [mailbox(client) for client in waiting])
         for client, letter in zip(waiting, letters, strict=True):
             if letter is not None and not self._answer(client, letter):
-                # It hung up meanwhile, and will be back.
+                # The client hung up meanwhile, and will be back.
                 await self._store.run(self._store.queue.post, mailbox(client), letter, _LETTER_SECONDS)
         return posted
 
     def answer_all(self) -> None:
-        """So that nobody waits for a gateway that stops."""
+        """End waiting calls, so that no client waits for a stopping gateway."""
         for client in list(self._polls):
             self._answer(client, None)
 
@@ -239,13 +246,22 @@ class Clients:
         return True
 
 
+def _read(row: bytes) -> Client | None:
+    """None for a row that no gateway wrote."""
+    try:
+        return Client.from_bytes(row)
+    except BadFrame:
+        FAILURES.labels("unreadable").inc()
+        return None
+
+
 def _client_of(request: service.HeartbeatRequest) -> Client:
     if not request.client_id:
         raise Refused(INVALID_ARGUMENT, "the client_id is missing")
     if request.WhichOneof("client_data") == "producer_data":
         return Client(request.client_id, group_of(request.producer_data.group), is_consumer=False)
     if request.WhichOneof("client_data") is None:
-        raise Refused(INVALID_ARGUMENT, "the heartbeat says neither what is produced nor what is consumed")
+        raise Refused(INVALID_ARGUMENT, "the heartbeat names neither producer nor consumer data")
     data = request.consumer_data
     if len(data.subscriptions) > _MAX_SUBSCRIPTIONS:
         raise Refused(INVALID_ARGUMENT, f"there are more than {_MAX_SUBSCRIPTIONS} subscriptions")
@@ -267,7 +283,7 @@ def _client_of(request: service.HeartbeatRequest) -> Client:
 
 
 def describe(status: object) -> str:
-    """A google.rpc.Status in words."""
+    """A google.rpc.Status as text."""
     code = getattr(status, "code", 0)
     name = code_pb2.Code.Name(code) if code in code_pb2.Code.values() else str(code)
     return f"{name}: {getattr(status, 'message', '')}"

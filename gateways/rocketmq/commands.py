@@ -1,6 +1,6 @@
 """Commands to clients, for operators: `python -m gateways.rocketmq` with `clients`, `stack` or `verify`.
 
-They go over the bus, to whichever gateway the client asks for commands, and so does its answer.
+A command travels over the bus to the gateway that the client polls, and its answer returns the same way.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 
 from bus.api import Bus
 from bus.messaging import Messaging
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
 from gateways.rocketmq import messages
 from gateways.rocketmq.clients import TABLE_CLIENTS, TABLE_REPORTS, mailbox
 from gateways.rocketmq.state import Client
@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.1
 
 
 def run(arguments: Sequence[str], bus: Bus, queue: Messaging) -> str:
-    """What is to be printed. Raises InvalidRequest, BusError."""
+    """The text to print. Raises InvalidRequest, BusError."""
     asked = _parser().parse_args(arguments)
     if asked.what == "clients":
         return "\n".join(sorted(map(_described, bus.items(TABLE_CLIENTS).values())))
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str], bus: Bus, queue: Messaging) -> str:
         command.verify_message_consumption_command.message.CopyFrom(
             _message(bus, asked.topic, asked.partition, asked.offset)
         )
-    # Reports that nobody asked for are not kept.
+    # Unrequested reports are not kept.
     bus.put(TABLE_REPORTS, {command_id: b""}, keep_seconds=asked.timeout + 60.0)
     queue.post(mailbox(asked.client), command.SerializeToString(), asked.timeout)
     give_up = time.monotonic() + asked.timeout
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str], bus: Bus, queue: Messaging) -> str:
         if report:
             return report.decode(errors="replace")
         time.sleep(_LOOK_SECONDS)
-    raise InvalidRequest(f"no answer of {asked.client} within {asked.timeout:g} s")
+    raise InvalidRequest(f"no answer from {asked.client} within {asked.timeout:g} s")
 
 
 def _described(raw: bytes) -> str:
@@ -62,10 +62,12 @@ def _message(bus: Bus, topic: str, partition: int, offset: int) -> definition.Me
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m gateways.rocketmq", description="Ask clients of the RocketMQ gateway.")
+    parser = argparse.ArgumentParser(
+        "python -m gateways.rocketmq", description="Query clients of the RocketMQ gateway."
+    )
     whats: Any = parser.add_subparsers(dest="what", required=True)
-    whats.add_parser("clients", help="who is alive: id, kind, group, topics")
-    stack = whats.add_parser("stack", help="the stacks of a client's threads")
+    whats.add_parser("clients", help="list live clients: id, kind, group, topics")
+    stack = whats.add_parser("stack", help="show the stacks of a client's threads")
     verify = whats.add_parser("verify", help="have a consumer consume a message once more")
     for command in (stack, verify):
         command.add_argument("client")

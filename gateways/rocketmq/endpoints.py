@@ -1,4 +1,4 @@
-"""Where clients are sent: they talk only to the addresses that a route names."""
+"""The addresses in a route: clients talk only to these."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -7,7 +7,7 @@ from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 
 def endpoints_of(asked: definition.Endpoints, advertise: str) -> definition.Endpoints:
-    """What the client came with, which it can reach, unless an address is advertised. Raises Refused."""
+    """The advertised address, else the one the client used, which it can reach. Raises Refused."""
     if not asked.addresses or not all(address.host for address in asked.addresses):
         raise Refused(INVALID_ARGUMENT, "the endpoints are missing: the address that the client was given")
     if not advertise:
@@ -17,19 +17,19 @@ def endpoints_of(asked: definition.Endpoints, advertise: str) -> definition.Endp
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Of `host:port`, an IPv6 host in brackets. Raises ValueError."""
+    """Parses `host:port`, with an IPv6 host in brackets. Raises ValueError."""
     host, _, port = text.rpartition(":")
     number = int(port)
     if not host or not 0 <= number < 65_536:
-        raise ValueError(f"{text!r} is no host:port")
+        raise ValueError(f"{text!r} is not a valid host:port")
     return host.strip("[]"), number
 
 
 def reachable(text: str) -> tuple[str, int]:
-    """Of `host:port` that clients are sent to. Raises ValueError for one that names no machine, such as 0.0.0.0:80."""
+    """Parses a `host:port` for clients. Raises ValueError for one that names no machine, such as 0.0.0.0:80."""
     host, port = host_and_port(text)
     if not port or _is_unspecified(host):
-        raise ValueError(f"{text!r} is no address that clients can reach")
+        raise ValueError(f"{text!r} is not an address that clients can reach")
     return host, port
 
 

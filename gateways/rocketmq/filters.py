@@ -1,7 +1,7 @@
-"""Which messages a subscription takes: tags, or a condition over properties in a subset of SQL92.
+"""Which messages a subscription matches: tags, or a condition over properties in a subset of SQL92.
 
-Values of properties are text. A comparison with a number takes the text as one; what is no number, and a property that
-is not there, make it unknown, and a message for which the whole condition is unknown is not taken.
+Property values are text. A comparison with a number converts the text to a number. It is unknown if the text is not
+numeric or the property is missing, and a message for which the whole condition is unknown does not match.
 """
 
 import re
@@ -25,11 +25,11 @@ _Operand = Callable[[Properties], _Value]
 
 
 def filter_of(expression: definition.FilterExpression) -> Filter:
-    """Raises Refused INVALID_ARGUMENT with the place of the mistake."""
+    """Raises Refused INVALID_ARGUMENT, with the position of the mistake."""
     return _filter(expression.type, expression.expression)
 
 
-# One of the largest takes a megabyte.
+# A filter of the largest size takes a megabyte.
 @lru_cache(maxsize=128)
 def _filter(kind: int, text: str) -> Filter:
     if len(text) > MAX_TEXT:
@@ -37,7 +37,7 @@ def _filter(kind: int, text: str) -> Filter:
     if kind == definition.TAG:
         return _tags(text)
     if kind != definition.SQL:
-        raise Refused(INVALID_ARGUMENT, f"there is no filter of type {kind}")
+        raise Refused(INVALID_ARGUMENT, f"unknown filter type {kind}")
     if not text.strip():
         raise Refused(INVALID_ARGUMENT, "the SQL filter is empty")
     condition = _Parser(text).condition()
@@ -53,7 +53,7 @@ def _tags(text: str) -> Filter:
         return lambda message: True
     wanted = frozenset(tag.strip() for tag in text.split("||"))
     if "" in wanted or any("|" in tag for tag in wanted):
-        raise Refused(INVALID_ARGUMENT, f"{text[:80]!r} is no list of tags with || between them")
+        raise Refused(INVALID_ARGUMENT, f"{text[:80]!r} is not a list of tags separated by ||")
     if "*" in wanted:
         return lambda message: True
     return lambda message: message.system_attribute.tag in wanted
@@ -76,7 +76,7 @@ class _Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """In capitals, where it may be a keyword."""
+        """In capitals if it may be a keyword."""
         return self.text.upper() if self.kind == "name" else ""
 
 
@@ -90,7 +90,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
-#: Of a property; Python takes more for a number.
+#: A number in a property; Python accepts more.
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "LIKE", "CONTAINS"})
 _ORDERED = {"<", "<=", ">", ">="}
@@ -118,7 +118,7 @@ class _Parser:
         self._depth = 0
 
     def condition(self) -> _Condition:
-        """The whole text."""
+        """Parse the whole text."""
         found = self._any()
         if self._next.kind != "end":
             raise self._wrong("the end of the condition")
@@ -174,7 +174,7 @@ class _Parser:
             right, _ = self._operand()
             return _comparison(left, "<>" if sign == "!=" else sign, right)
         elif isinstance(constant, bool) or (constant is None and token.kind == "name" and token.word != "NULL"):
-            # TRUE, FALSE, or a property that is one.
+            # TRUE, FALSE, or a property with one of these values.
             return lambda properties: _as_boolean(left(properties))
         else:
             raise self._wrong("a comparison")
@@ -189,7 +189,7 @@ class _Parser:
         return _joined(choices, decisive=True)
 
     def _operand(self) -> tuple[_Operand, _Value]:
-        """With its value where it is a constant."""
+        """The operand, with its value if it is constant."""
         sign = 1.0
         while self._next.kind == "symbol" and self._next.text in "+-":
             sign = -sign if self._take().text == "-" else sign
@@ -243,12 +243,12 @@ class _Parser:
 
     def _wrong(self, wanted: str) -> Refused:
         token = self._next
-        found = "the text ends" if token.kind == "end" else f"there is {token.text[:40]!r}"
-        return Refused(INVALID_ARGUMENT, f"SQL filter, column {token.at}: {found} where {wanted} should be")
+        found = "the end of the text" if token.kind == "end" else repr(token.text[:40])
+        return Refused(INVALID_ARGUMENT, f"SQL filter, column {token.at}: expected {wanted}, found {found}")
 
 
 def _joined(parts: Sequence[_Condition], *, decisive: bool) -> _Condition:
-    """All of them, where False decides, or any, where True does. A loop, because there may be a thousand."""
+    """All of them if False decides, any of them if True does. A loop, because there may be a thousand."""
     if len(parts) == 1:
         return parts[0]
 
@@ -288,7 +288,7 @@ def _compare(left: _Value, sign: str, right: _Value) -> bool | None:
         if first is None or second is None or sign in _ORDERED:
             return None
         return (first == second) is (sign == "=")
-    # Two texts have an order where both are numbers; they are equal where they are the same text.
+    # Two texts have an order only if both are numbers; they are equal if they are the same text.
     if sign in _ORDERED or isinstance(left, float) or isinstance(right, float):
         low, high = _as_number(left), _as_number(right)
         if low is None or high is None:

@@ -1,7 +1,7 @@
-"""Receipt handles: which delivery of which record a client answers to.
+"""Receipt handles identify the delivery of a record that a client settles.
 
-Nothing is kept for them: Redis knows the newest attempt of each record, so that a handle holds after a restart and at
-another gateway. The check sum tells a handle from text; what it allows is no more than what a member may do anyway.
+They need no storage: Redis knows the newest attempt of each record, so a handle remains valid after a restart and at
+another gateway. The checksum only detects malformed handles; a handle permits no more than any group member may do.
 """
 
 import base64
@@ -16,7 +16,7 @@ _MAX_NUMBER = 1 << 53
 
 
 def text_of(claim: Claim, hidden_until_ms: int) -> str:
-    """`hidden_until_ms`: wall clock, for people who look at it."""
+    """`hidden_until_ms`: wall clock, for human readers."""
     topic, group, partition, offset, attempt, _ = claim
     fields = [topic, partition, offset, group, attempt, hidden_until_ms]
     body = json.dumps(fields, separators=(",", ":")).encode()
@@ -24,7 +24,7 @@ def text_of(claim: Claim, hidden_until_ms: int) -> str:
 
 
 def parse(text: str) -> Claim:
-    """Raises Refused INVALID_ARGUMENT for what is no handle."""
+    """Raises Refused INVALID_ARGUMENT for an invalid handle."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         fields = json.loads(raw[4:]) if zlib.crc32(raw[4:]).to_bytes(4, "big") == raw[:4] else None

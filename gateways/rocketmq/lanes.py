@@ -1,11 +1,11 @@
-"""Many calls done together: what waits while one batch is under way is the next one."""
+"""Batches calls: those that arrive while one batch is under way form the next."""
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from core.errors import CandlewrightError
+from core.background import start_task
 from gateways.rocketmq.status import RESOURCE_EXHAUSTED, Refused
 
 _BATCH_ITEMS = 500
@@ -19,20 +19,20 @@ Result = TypeVar("Result")
 
 
 class Room:
-    """What may wait in several lanes together."""
+    """The limit shared by several lanes."""
 
     def __init__(self) -> None:
         self.items = 0
         self.bytes = 0
 
     def check(self, size: int) -> None:
-        """Raises Refused when too much waits."""
+        """Raises Refused if too much is waiting."""
         if self.items >= _MAX_WAITING or self.bytes + size > _MAX_WAITING_BYTES:
-            raise Refused(RESOURCE_EXHAUSTED, f"{self.items} calls wait to be written already")
+            raise Refused(RESOURCE_EXHAUSTED, f"{self.items} calls are already waiting to be written")
 
 
 class Lane(Generic[Item, Result]):
-    """`work`: does a batch, and returns as many results; one batch at a time, in order."""
+    """`work` processes a batch and returns one result per item; one batch at a time, in order."""
 
     def __init__(self, work: Callable[[list[Item]], Awaitable[Sequence[Result]]], room: Room) -> None:
         self._work = work
@@ -45,14 +45,14 @@ class Lane(Generic[Item, Result]):
         return self._flight is None
 
     async def do(self, item: Item, size: int = 0) -> Result:
-        """Raises what `work` raises, and Refused when too much waits. A call that is given up before its batch begins
-        is not done.
+        """Raises what `work` raises, and Refused if too much is waiting. A call cancelled before its batch starts is
+        not processed.
         """
         self._room.check(size)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, size, future))
         if self._flight is None:
-            self._flight = asyncio.create_task(self._fly())
+            self._flight = start_task(self._fly, "rocketmq lane")
         self._room.items += 1
         self._room.bytes += size
         try:
@@ -68,7 +68,7 @@ class Lane(Generic[Item, Result]):
                 items, futures = self._next_batch()
                 try:
                     results = await self._work(items) if items else ()
-                except CandlewrightError as error:
+                except Exception as error:  # Raised in the calls that wait for it.
                     for future in futures:
                         if not future.done():
                             future.set_exception(error)
@@ -77,7 +77,7 @@ class Lane(Generic[Item, Result]):
                     if not future.done():
                         future.set_result(result)
         finally:
-            # Whatever ends this early, nobody is left waiting.
+            # However this ends, no caller is left waiting.
             for future in (*futures, *(future for _, _, future in self._waiting)):
                 future.cancel()
             self._waiting.clear()

@@ -1,8 +1,8 @@
-"""Messages as records of the bus, and records of the bus as messages.
+"""Converts messages to records of the bus, and back.
 
-The body is the record's value, so that others who read the topic find it there. Tag, keys, message id and kind are
-headers by RocketMQ's names for them, what else the sender said is one JSON header; all these names are reserved, so no
-user attribute can be taken for one.
+The body is the record's value, so that clients of other protocols can read it. Tag, keys, message id and kind are
+headers with RocketMQ's names; everything else the sender set is one JSON header. All these names are reserved, so that
+no user attribute can be mistaken for one.
 """
 
 import hashlib
@@ -17,21 +17,21 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from bus import topics
 from bus.api import Record, StoredRecord
 from bus.messaging import ORDER_HEADER
-from core.errors import InvalidRequest
-from gateways.records import as_published, record_of
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import InvalidRequest
+from gateways.records import MAX_AHEAD_NS, as_published, record_of
 from gateways.rocketmq.names import MAX_TOPIC_CHARACTERS
 from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 MAX_BODY_BYTES = 4 << 20
-#: What gzip adds to a body of that size at most.
+#: The most that gzip adds to a body of that size.
 _GZIP_BYTES = 4 << 10
-#: Tag, keys, properties and all the rest together.
+#: Tag, keys, properties and everything else except the body.
 _MAX_REST_BYTES = 64 << 10
 TAG, KEYS, MESSAGE_ID, KIND = "TAGS", "KEYS", "UNIQ_KEY", "MSG_TYPE"
-#: Of a dead letter: where it came from, and how often it was tried.
+#: Headers of a dead letter: its origin and its attempts.
 REAL_TOPIC, REAL_QUEUE, ORIGIN_ID, ATTEMPTS = "REAL_TOPIC", "REAL_QID", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME"
 RESERVED = frozenset(
     {
@@ -79,7 +79,7 @@ _OWN = frozenset({TAG, KEYS, MESSAGE_ID, KIND, ORDER_HEADER})
 
 
 def check(message: definition.Message) -> None:
-    """Raises Refused INVALID_ARGUMENT for a message that is not to be taken."""
+    """Raises Refused INVALID_ARGUMENT for an invalid message."""
     system = message.system_attribute
     if not system.message_id:
         raise Refused(INVALID_ARGUMENT, "the message has no message_id")
@@ -90,9 +90,9 @@ def check(message: definition.Message) -> None:
     if size > MAX_BODY_BYTES + (_GZIP_BYTES if system.body_encoding == definition.GZIP else 0):
         raise Refused(INVALID_ARGUMENT, f"the body has {size} bytes; {MAX_BODY_BYTES} are allowed")
     if message.ByteSize() - size > _MAX_REST_BYTES:
-        raise Refused(INVALID_ARGUMENT, f"what stands beside the body has more than {_MAX_REST_BYTES} bytes")
+        raise Refused(INVALID_ARGUMENT, f"tag, keys and properties together have more than {_MAX_REST_BYTES} bytes")
     if "|" in system.tag:
-        raise Refused(INVALID_ARGUMENT, "a tag cannot hold |, which stands between tags in a subscription")
+        raise Refused(INVALID_ARGUMENT, "a tag cannot contain |, which separates tags in a subscription")
     given = system.body_digest
     if given.checksum:
         expected = checksum(given.type, message.body)
@@ -100,7 +100,7 @@ def check(message: definition.Message) -> None:
         if given.type == definition.CRC32:
             is_same = given.checksum.upper().lstrip("0") == expected.lstrip("0")
         if not is_same:
-            raise Refused(INVALID_ARGUMENT, "the body_digest is not that of the body")
+            raise Refused(INVALID_ARGUMENT, "the body_digest does not match the body")
 
 
 def checksum(kind: int, body: bytes) -> str:
@@ -111,17 +111,24 @@ def checksum(kind: int, body: bytes) -> str:
         return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     if kind == definition.SHA1:
         return hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()
-    raise Refused(INVALID_ARGUMENT, f"there is no digest of type {kind}")
+    raise Refused(INVALID_ARGUMENT, f"unknown digest type {kind}")
 
 
-def to_record(topic: str, message: definition.Message, partition: int | None) -> Record:
-    """What is published on `topic`. Raises Refused INVALID_ARGUMENT for what `gateways.records` does not take."""
+def to_record(
+    topic: str, message: definition.Message, partition: int | None, max_ahead_ns: int = MAX_AHEAD_NS
+) -> Record:
+    """The record to publish on `topic`. Raises Refused INVALID_ARGUMENT if `gateways.records` refuses it."""
     body = message.body
     if topic in _PLATFORM and message.system_attribute.body_encoding == definition.GZIP:
         body = _unzipped(body)
     try:
         return record_of(
-            topic, body, partition=partition, headers=_headers(message), max_topic_bytes=MAX_TOPIC_CHARACTERS
+            topic,
+            body,
+            partition=partition,
+            headers=_headers(message),
+            max_ahead_ns=max_ahead_ns,
+            max_topic_bytes=MAX_TOPIC_CHARACTERS,
         )
     except InvalidRequest as error:
         raise Refused(INVALID_ARGUMENT, str(error)) from error
@@ -132,9 +139,9 @@ def _unzipped(body: bytes) -> bytes:
     try:
         plain = unzip.decompress(body, MAX_BODY_BYTES + 1)
     except zlib.error as error:
-        raise Refused(INVALID_ARGUMENT, "the body is not the gzip that its encoding says") from error
+        raise Refused(INVALID_ARGUMENT, "the body is not gzip, as its encoding claims") from error
     if not unzip.eof or len(plain) > MAX_BODY_BYTES:
-        raise Refused(INVALID_ARGUMENT, "the body is no whole gzip, or too large once it is unpacked")
+        raise Refused(INVALID_ARGUMENT, "the gzip body is incomplete, or too large when unpacked")
     return plain
 
 
@@ -175,7 +182,7 @@ def _headers(message: definition.Message) -> dict[str, str]:
 
 
 def from_record(record: StoredRecord, resource: definition.Resource, store_host: str) -> definition.Message:
-    """A record of any writer as a message, complete but for what belongs to a delivery."""
+    """Any writer's record as a message, complete except for the fields of a delivery."""
     body = as_published(record)
     message = definition.Message(topic=resource, body=body)
     system = message.system_attribute
@@ -204,7 +211,7 @@ def _read_headers(record: StoredRecord, message: definition.Message) -> None:
     if KEYS in headers:
         system.keys.extend(_text(headers[KEYS]).split(" "))
     elif record.key:
-        # Of writers that speak another protocol.
+        # From writers that speak another protocol.
         system.keys.append(record.key.decode(errors="replace"))
     kind = headers.get(KIND, "")
     if kind in definition.MessageType.keys():  # noqa: SIM118
@@ -241,7 +248,7 @@ def _read_headers(record: StoredRecord, message: definition.Message) -> None:
 
 
 def _describe(record: StoredRecord, message: definition.Message) -> None:
-    """Tag, keys and attributes of what the platform made, so that it can be filtered."""
+    """Tag, keys and attributes of the platform's own messages, so that they can be filtered."""
     system = message.system_attribute
     name = (record.key or b"").decode(errors="replace")
     system.tag = name
@@ -282,7 +289,7 @@ def _attributes(topic: str, value: bytes, name: str) -> Mapping[str, str]:
 
 
 def _text(value: str) -> str:
-    """Writers of other protocols may have put bytes that are no text into a header."""
+    """Writers of other protocols may have put non-text bytes in a header."""
     return value.encode("utf-8", "replace").decode()
 
 

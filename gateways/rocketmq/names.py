@@ -1,4 +1,4 @@
-"""Names of topics and groups: `namespace%name` where there is a namespace."""
+"""Names of topics and groups: `namespace%name` if there is a namespace."""
 
 import re
 
@@ -7,22 +7,22 @@ from gateways.records import is_visible
 from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
-#: Of the one broker that routes name.
+#: The name of the one broker in routes.
 BROKER = "candlewright"
-#: Where messages go whose sender never said what is to become of them.
+#: The topic for messages whose sender never decided their transaction.
 HOLDING_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-#: Of a name, and of a namespace.
+#: Length limit of a name, and of a namespace.
 MAX_CHARACTERS = 255
 _DEAD_LETTERS = "%DLQ%"
-#: The longest names have a group with its namespace in them.
+#: The longest names include a group and its namespace.
 MAX_TOPIC_CHARACTERS = len(_DEAD_LETTERS) + 2 * MAX_CHARACTERS + 1
 _LEGAL = re.compile(r"[A-Za-z0-9%|_.-]*")
 
 
 def topic_of(resource: definition.Resource) -> str:
-    """The topic's name on the bus. Raises Refused: INVALID_ARGUMENT for one that cannot be, NOT_FOUND for the
-    platform's inner topics.
+    """The topic's name on the bus. Raises Refused: INVALID_ARGUMENT for an invalid name, NOT_FOUND for the platform's
+    internal topics.
     """
     name = _full(resource, "topic")
     if not is_visible(name):
@@ -60,6 +60,6 @@ def _full(resource: definition.Resource, kind: str) -> str:
     if len(name) > most or len(namespace) > MAX_CHARACTERS or not _LEGAL.fullmatch(namespace + name):
         raise Refused(
             INVALID_ARGUMENT,
-            f"the {kind} {name[:80]!r} is not made of letters, digits, %, |, -, _ and ., {MAX_CHARACTERS} at most",
+            f"the {kind} {name[:80]!r} must be at most {MAX_CHARACTERS} letters, digits, %, |, -, _ and .",
         )
     return full_name(resource)

@@ -1,4 +1,4 @@
-"""Messages of many calls written together, and what their platform is told of ticks."""
+"""Writes the messages of many calls together, and informs the platform of ticks."""
 
 from bus import topics
 from bus.api import Position, Record
@@ -9,7 +9,7 @@ from gateways.tick_storage import TickStorage
 
 
 class Publisher:
-    """One write at a time for each topic, so that messages of one sender stay in order."""
+    """One write per topic at a time, which keeps one sender's messages in order."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -19,7 +19,7 @@ class Publisher:
         self.tick_clocks = TickClocks(store.bus)
 
     async def publish(self, topic: str, record: Record) -> None:
-        """Returns when the record is durable. Raises BusError, Refused when too much waits."""
+        """Returns when the record is durable. Raises BusError, and Refused if too much is waiting."""
         lane = self._lanes.get(topic)
         if lane is None:
             lane = self._lanes[topic] = Lane(lambda records: self._store.run(self._write, topic, records), self._room)
@@ -30,12 +30,12 @@ class Publisher:
                 self._lanes.pop(topic, None)
 
     def expect(self, topic: str, record: Record) -> None:
-        """To be called, on a thread, before a record is published otherwise."""
+        """Call this, on a thread, before publishing a record by other means."""
         if topic == topics.TICKS and record.key is not None:
             self._tick_storage.want([record.key.decode()])
 
     def published(self, topic: str, record: Record) -> None:
-        """To be called after that."""
+        """Call this after publishing it."""
         if topic == topics.TICKS:
             self.tick_clocks.published([record])
 

@@ -1,9 +1,9 @@
-"""Messages out by offset, without a group."""
+"""Reads messages by offset, without a group."""
 
 import time
 
 from bus.api import Bus, TopicPartition
-from core.errors import OffsetOutOfRange
+from candlewright.wire.errors import OffsetOutOfRange
 from gateways.rocketmq import messages
 from gateways.rocketmq.clients import Clients
 from gateways.rocketmq.filters import Filter, filter_of
@@ -20,7 +20,7 @@ _PAGE = 256
 
 
 class Pulling:
-    """`store_host`: told to clients as the place where messages are kept."""
+    """`store_host`: reported to clients as the host that stores the messages."""
 
     def __init__(self, store: Store, sending: Sending, clients: Clients, waiting: Waiting, store_host: str) -> None:
         self._store = store
@@ -92,14 +92,14 @@ class Pulling:
         resource: definition.Partition,
         reply: service.PullMessageResponse,
     ) -> int:
-        """Put messages into `reply`; the offset behind the last one looked at."""
+        """Put messages into `reply`; returns the offset after the last one examined."""
         size = 0
         try:
             records = await self._store.run(
                 self._store.bus.read, topic, partition, at, max_records=_PAGE, max_bytes=2 * REPLY_BYTES
             )
         except OffsetOutOfRange:
-            # Trimmed between the two looks; the next one says so.
+            # Trimmed between the two reads; the next call reports it.
             return at
         for record in records:
             message = messages.from_record(record, resource.topic, self._store_host)
@@ -118,7 +118,7 @@ class Pulling:
 
 
 def first_since(bus: Bus, topic: str, partition: int, first: int, end: int, wanted_ms: int) -> int:
-    """The first offset from `first` on whose record was stored at that time or later, else `end`."""
+    """The first offset, from `first` on, whose record was stored at that time or later, else `end`."""
     low, high = first, end
     while low < high:
         middle = (low + high) // 2

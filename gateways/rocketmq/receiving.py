@@ -1,4 +1,4 @@
-"""Messages out to groups, each hidden for a time, and what becomes of them."""
+"""Delivers messages to groups, hides each for a time, and settles them."""
 
 import asyncio
 import itertools
@@ -7,7 +7,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from bus.messaging import Claim, Delivery, Received, Settled
-from core.errors import BusError, BusUnavailable, OffsetOutOfRange
+from candlewright.wire.errors import BusError, BusUnavailable, OffsetOutOfRange
+from core.background import awaited_task, only_noted, start_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import handles, messages, state
@@ -27,9 +28,9 @@ from protobuf.apache.rocketmq.v1 import service_pb2 as service
 log = get_logger()
 
 _MAX_HIDE_SECONDS = 12 * 3_600.0
-#: Of records that members of the group were given over another protocol.
+#: For records that group members received over another protocol.
 _OTHERS_SECONDS = 300.0
-#: How long a held call goes without a look where others may have settled or postponed something.
+#: How long a held call waits between looks if others may have settled or postponed messages.
 _LOOK_SECONDS = 1.0
 _PAGE = 256
 _GONE_PAUSE_SECONDS = 0.2
@@ -38,7 +39,7 @@ _Answer = service.AckMessageRequest | service.NackMessageRequest | service.Forwa
 
 
 class Receiving:
-    """`store_host`: told to clients as the place where messages are kept."""
+    """`store_host`: reported to clients as the host that stores the messages."""
 
     def __init__(
         self,
@@ -56,9 +57,9 @@ class Receiving:
         self._waiting = waiting
         self._store_host = store_host
         self._turn = itertools.count()
-        #: Groups that are known to exist; one that expires is made anew when that is found.
+        #: Groups known to exist; an expired one is made again when that is noticed.
         self._joined: set[tuple[str, str]] = set()
-        #: Kept so that they are not forgotten before they end.
+        #: References that keep tasks alive until they end.
         self._afterwork: set[asyncio.Task[None]] = set()
         self._acknowledging = Lane[Claim, Settled](lambda claims: store.run(store.queue.acknowledge, claims), Room())
 
@@ -68,7 +69,7 @@ class Receiving:
         topic, group = topic_of(request.partition.topic), group_of(request.group)
         accepts = filter_of(request.filter_expression)
         count = await self._sending.partitions(topic)
-        # Pseudo partition -1 of some servers: any.
+        # Some servers use pseudo partition -1 for any partition.
         asked = list(range(count)) if request.partition.id == -1 else [request.partition.id]
         if not 0 <= asked[0] < count:
             raise Refused(NOT_FOUND, f"topic {topic} has no partition {request.partition.id}: there are {count}")
@@ -82,7 +83,7 @@ class Receiving:
         with self._waiting.held(request.client_id, places, in_order_of) as arrived:
             while True:
                 if self._clients.is_gone(request.client_id):
-                    # Nobody would answer to what it was given.
+                    # The client could not settle what it was given.
                     taken: list[definition.Message] = []
                     await asyncio.sleep(min(_GONE_PAUSE_SECONDS, max(0.0, until - time.monotonic())))
                     break
@@ -91,14 +92,14 @@ class Receiving:
                 try:
                     taken = await self._select(topic, group, found, accepts, request.partition.topic, hide)
                 except BaseException:
-                    # The caller hung up, or the store does not answer.
+                    # The caller hung up, or the store is not responding.
                     self._later(self._undo(topic, group, found))
                     raise
                 left = until - time.monotonic()
                 if taken or left <= 0 or self._waiting.is_over:
                     break
                 if found:
-                    # All of it was filtered: there may be more at once.
+                    # Every message was filtered out: more may be available immediately.
                     continue
                 pause = min(left, PATIENCE_SECONDS) if due is None else min(left, due, _LOOK_SECONDS)
                 await set_within(arrived, pause)
@@ -110,7 +111,7 @@ class Receiving:
     async def join(
         self, topic: str, group: str, policy: int, request: service.ReceiveMessageRequest | None = None
     ) -> None:
-        """Make the group where it does not exist, standing where its consume policy says."""
+        """Make the group if it does not exist, positioned as its consume policy says."""
         if (topic, group) in self._joined:
             return
         if group in await self._store.run(self._store.bus.groups, topic):
@@ -125,7 +126,9 @@ class Receiving:
 
     async def acknowledge(self, request: service.AckMessageRequest) -> service.AckMessageResponse:
         if request.WhichOneof("handle") == "offset":
-            raise Refused(INVALID_ARGUMENT, "an offset without a partition names no message: send the receipt handle")
+            raise Refused(
+                INVALID_ARGUMENT, "an offset without a partition does not identify a message: send the receipt handle"
+            )
         claim = self._claim(request)
         self._settled("ack", await self._acknowledging.do(claim), claim)
         return service.AckMessageResponse(common=common())
@@ -164,12 +167,12 @@ class Receiving:
         hide: float,
         most: int,
     ) -> tuple[list[Delivery], float | None]:
-        """What there is now, and the seconds until something hidden is due."""
+        """The messages available now, and the seconds until a hidden one is due."""
         found: list[Delivery] = []
         due: float | None = None
         start = next(self._turn) % len(partitions)
         for partition in [*partitions[start:], *partitions[:start]]:
-            call = asyncio.ensure_future(
+            call = awaited_task(
                 self._store.run(
                     self._store.queue.receive,
                     topic,
@@ -194,7 +197,7 @@ class Receiving:
             except BusError:
                 if group in await self._store.run(self._store.bus.groups, topic):
                     raise
-                # It expired, or was deleted: from where it stood nothing is known.
+                # The group expired or was deleted, so its position is unknown.
                 self._joined.discard((topic, group))
                 await self.join(topic, group, definition.PLAYBACK)
                 continue
@@ -214,7 +217,7 @@ class Receiving:
         resource: definition.Resource,
         hide: float,
     ) -> list[definition.Message]:
-        """Of what was found, what goes into the reply; the rest is settled or given back."""
+        """The messages for the reply; the rest of what was found is settled or given back."""
         taken: list[definition.Message] = []
         dropped: list[Claim] = []
         back: list[Delivery] = []
@@ -240,7 +243,7 @@ class Receiving:
             system.invisible_period.FromMilliseconds(round(hide * 1_000))
             taken.append(message)
         if dropped:
-            # Else they would be pending for this group for ever.
+            # Otherwise they would stay pending for this group forever.
             await self._store.run(self._store.queue.acknowledge, dropped)
             FILTERED.inc(len(dropped))
         if back:
@@ -250,14 +253,14 @@ class Receiving:
         return taken
 
     async def undeliver(self, reply: service.ReceiveMessageResponse) -> None:
-        """The caller hung up before the reply: as if nothing had been given out."""
+        """The caller hung up before the reply: undo the delivery."""
         claims = [handles.parse(message.system_attribute.receipt_handle) for message in reversed(reply.messages)]
         await self._store.run(self._store.queue.give_back, claims)
 
     async def _bury(self, claim: Claim, attempts: int, reason: str) -> None:
-        """Move the message to the group's dead letters; a repetition finds it settled and changes nothing.
+        """Move the message to the group's dead letters; repeating this changes nothing.
 
-        `attempts`: how often it was tried, as the client counts.
+        `attempts`: the number of attempts, as the client counts them.
         """
         topic, group, partition, offset, *_ = claim
         if partition >= await self._sending.partitions(topic):
@@ -265,7 +268,7 @@ class Receiving:
         try:
             (record,) = await self._store.run(self._store.bus.read, topic, partition, offset, max_records=1)
         except (OffsetOutOfRange, ValueError):
-            # Trimmed, or never there.
+            # Trimmed, or never existed.
             (outcome,) = await self._store.run(self._store.queue.acknowledge, [claim])
             self._settled("bury", outcome, claim)
             return
@@ -280,7 +283,7 @@ class Receiving:
         system.partition_id = (
             state.message_group_partition(system.message_group, count) if system.message_group else offset % count
         )
-        # What was said of the first delivery holds no longer.
+        # The outcome of the first delivery no longer applies.
         system.ClearField("timed_delivery")
         system.message_type = definition.FIFO if system.message_group else definition.NORMAL
         id = f"dead/{group}/{topic}/{partition}/{offset}"
@@ -292,24 +295,26 @@ class Receiving:
         self._settled("bury", outcome, claim)
 
     def _claim(self, request: _Answer) -> Claim:
-        """Raises Refused for a handle that is malformed, or of another topic or group than the call names."""
+        """Raises Refused for a malformed handle, or one of a different topic or group than the call names."""
         claim = handles.parse(request.receipt_handle)
         if claim.topic != topic_of(request.topic) or claim.group != group_of(request.group):
-            raise Refused(INVALID_ARGUMENT, "the receipt handle is of another topic or group")
+            raise Refused(INVALID_ARGUMENT, "the receipt handle belongs to another topic or group")
         return claim._replace(consumer=request.client_id)
 
     def _settled(self, what: str, outcome: Settled, claim: Claim) -> None:
         SETTLED.labels(what, outcome.value).inc()
         if outcome is Settled.STALE:
-            raise Refused(INVALID_ARGUMENT, "the receipt handle is out of date: the message was delivered again since")
+            raise Refused(
+                INVALID_ARGUMENT, "the receipt handle is out of date: the message has been delivered again since"
+            )
         if outcome is Settled.UNKNOWN:
             raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
-        # In order, what follows may go now; postponed, it may be due before those who wait look again.
+        # In ordered mode later messages may be free now; a postponed one may be due before waiting calls look again.
         if what == "nack" or self._waiting.is_in_order(claim.topic, claim.group, claim.partition):
             self._store.nudge([(claim.topic, claim.partition)])
 
     def _pass_over(self, topic: str, group: str, since_ms: int) -> None:
-        """Let a new group begin with the first record at or after a time."""
+        """Position a new group at the first record at or after a time."""
         for partition, bounds in enumerate(self._store.bus.state(topic)):
             start = first_since(self._store.bus, topic, partition, bounds.first, bounds.end, since_ms)
             at = bounds.first
@@ -336,7 +341,7 @@ class Receiving:
         await self._undo(topic, group, deliveries)
 
     async def _undo(self, topic: str, group: str, deliveries: Sequence[Delivery]) -> None:
-        """As if none of them had been given out; those that were settled stay so."""
+        """Undo the delivery of all of them; settled ones stay settled."""
         try:
             await self._store.run(self._give_back, topic, group, deliveries)
             self._store.nudge({(topic, delivery.record.partition) for delivery in deliveries})
@@ -345,7 +350,8 @@ class Receiving:
             log.warning("rocketmq_give_back_failed", topic=topic, group=group, error=str(error))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        # A message that is not given back returns after its time.
+        task = start_task(lambda: work, "rocketmq give-back", on_failure=only_noted)
         self._afterwork.add(task)
         task.add_done_callback(self._afterwork.discard)
 

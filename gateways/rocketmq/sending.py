@@ -1,14 +1,18 @@
-"""Messages in: now, later, and those whose sender decides later; and the task that publishes what was for later."""
+"""Accepts immediate, timed and transactional messages, and runs the tasks that publish timed ones and query senders."""
 
 import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 
+from google.protobuf.message import DecodeError
+
 from bus.api import Record
-from core.errors import BusError
+from bus.dead_letters import Letter, put_aside
+from candlewright.wire.errors import BusError
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
+from gateways.records import MAX_AHEAD_NS
 from gateways.rocketmq import messages, state
 from gateways.rocketmq.metrics import FAILURES, KEPT, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
 from gateways.rocketmq.names import HOLDING_TOPIC, full_name, is_writable, topic_of
@@ -20,36 +24,39 @@ from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
 log = get_logger()
 
-#: The queue of messages for later and of half messages, and the registries that make their publishing once.
+#: The queue of timed and half messages, and the registries that make sure each is published once.
 QUEUE = "rocketmq"
 REGISTRY = "rocketmq_released"
 SENT_REGISTRY = "rocketmq_sent"
 _KEEP_SECONDS = 7 * 86_400.0
 _LEASE_SECONDS = 30.0
 _CLAIM = 64
-#: So that many messages whose senders are gone for good cost little.
+#: Keeps many messages whose senders are gone for good cheap.
 _ASK_PAUSE_SECONDS = 0.05
-#: The longest pause of the task: others may add messages at another gateway.
+#: The longest pause of the task: messages may be added at another gateway.
 _PAUSE_SECONDS = 0.2
 
 COMMIT, ROLLBACK, GIVEN_UP = "commit", "rollback", "given up"
 
-#: Tells a live producer of a group to say what is to become of a message; False when there is none.
+#: Asks a live producer of a group to decide a message; False if there is none.
 Ask = Callable[[str, definition.Message, str, int], Awaitable[bool]]
 
 
 class Sending:
-    """`partitions`: of topics that are made here."""
+    """`partitions`: for topics made here."""
 
-    def __init__(self, settings: RocketMQSettings, store: Store, partitions: int) -> None:
+    def __init__(
+        self, settings: RocketMQSettings, store: Store, partitions: int, max_ahead_ns: int = MAX_AHEAD_NS
+    ) -> None:
         self._settings = settings
+        self._max_ahead_ns = max_ahead_ns
         self._store = store
         self._new_partitions = partitions
         self._publisher = Publisher(store)
-        #: Partitions of topics that were sent to; they never change.
+        #: Partitions of the topics sent to; they never change.
         self._counts: dict[str, int] = {}
         self._wake = asyncio.Event()
-        #: A sentence while the bus is away.
+        #: A sentence while the bus is down.
         self.problem = ""
 
     # ---- calls
@@ -58,14 +65,14 @@ class Sending:
         system = message.system_attribute
         topic = topic_of(message.topic)
         if not is_writable(topic):
-            raise Refused(NOT_FOUND, f"topic {topic} has no partition that can be written to")
+            raise Refused(NOT_FOUND, f"topic {topic} has no writable partition")
         messages.check(message)
         delay = self._delay(system)
         if topic not in self._counts:
             self._counts[topic] = await self._store.run(self._open, topic)
         partition = _partition(topic, request, self._counts[topic])
-        # Says at once what would be refused when it is released.
-        record = messages.to_record(topic, message, partition)
+        # Refuse now what would be refused at release.
+        record = messages.to_record(topic, message, partition, self._max_ahead_ns)
         queue = self._store.queue
         reply = service.SendMessageResponse(common=common(), message_id=system.message_id)
         if system.message_type == definition.TRANSACTION:
@@ -88,7 +95,7 @@ class Sending:
         return reply
 
     def _open(self, topic: str) -> int:
-        """The number of partitions of a topic that exists then."""
+        """Make the topic if needed; returns its number of partitions."""
         self._partitions(topic)
         return self._store.bus.partitions(topic) or self._store.bus.create_topic(topic)
 
@@ -108,7 +115,7 @@ class Sending:
         )
         if held != wanted:
             TRANSACTIONS.labels("refused").inc()
-            text = f"transaction {id[:64]} ended before: {held}" if held else f"there is no transaction {id[:64]}"
+            text = f"transaction {id[:64]} ended before: {held}" if held else f"no such transaction: {id[:64]}"
             raise Refused(INVALID_ARGUMENT, text)
         if half is not None:
             TRANSACTIONS.labels(wanted).inc()
@@ -118,7 +125,7 @@ class Sending:
         return service.EndTransactionResponse(common=common())
 
     async def partitions(self, topic: str) -> int:
-        """How many `topic` has, or will have. Raises Refused NOT_FOUND."""
+        """How many partitions `topic` has, or will have. Raises Refused NOT_FOUND."""
         return await self._store.run(self._partitions, topic)
 
     def _partitions(self, topic: str) -> int:
@@ -128,12 +135,12 @@ class Sending:
         return count or self._new_partitions
 
     async def look(self) -> None:
-        """Raises BusUnavailable when the store does not answer."""
+        """Raises BusUnavailable if the store does not respond."""
         await self._store.run(self._store.queue.next_due, QUEUE)
 
     # ---- tasks
     async def publish_later(self) -> None:
-        """For ever: publish what is due."""
+        """Runs forever: publishes messages that are due."""
         while True:
             self._wake.clear()
             try:
@@ -154,13 +161,15 @@ class Sending:
                 await set_within(self._wake, pause)
 
     async def release(self, id: str, payload: bytes) -> None:
-        """Publish a message for later, once however often and by however many this is done. What cannot be published
-        now stays.
+        """Publish a timed message, exactly once however often this is repeated, by any gateway. A message that cannot
+        be published now is kept.
         """
-        message = definition.Message.FromString(payload)
+        message = await self._read(id, payload)
+        if message is None:
+            return
         topic = message.topic.name
         try:
-            record = messages.to_record(topic, message, message.system_attribute.partition_id)
+            record = messages.to_record(topic, message, message.system_attribute.partition_id, self._max_ahead_ns)
             is_first = await self._store.run(self._release, id, topic, record)
         except (BusError, Refused) as error:
             RELEASE_FAILURES.inc()
@@ -169,6 +178,20 @@ class Sending:
         if is_first:
             RELEASED.inc()
 
+    async def _read(self, id: str, payload: bytes) -> definition.Message | None:
+        """None for an invalid message, which is put aside and does not return."""
+        try:
+            return definition.Message.FromString(payload)
+        except DecodeError:
+            FAILURES.labels("unreadable").inc()
+            await self._store.run(self._drop, id, payload)
+            return None
+
+    def _drop(self, id: str, payload: bytes) -> None:
+        put_aside(self._store.bus, "gateways", [Letter(QUEUE, payload, "not a timed message", id.encode())])
+        self._store.queue.resolve(QUEUE, id, GIVEN_UP)
+        self._store.queue.remove(QUEUE, id, registry=REGISTRY)
+
     def _release(self, id: str, topic: str, record: Record) -> bool:
         """On a thread."""
         once = self._publish_once(topic, record, REGISTRY, id, _KEEP_SECONDS)
@@ -176,7 +199,7 @@ class Sending:
         return once
 
     def _publish_once(self, topic: str, record: Record, registry: str, name: str, keep_seconds: float) -> bool:
-        """Whether the name was not known."""
+        """Whether the name was new."""
         self._publisher.expect(topic, record)
         once = self._store.bus.publish_once(
             topic, record, registry=registry, name=name, content=b"", keep_seconds=keep_seconds
@@ -185,7 +208,7 @@ class Sending:
         return once.is_first
 
     async def every_second(self) -> None:
-        """For ever: let bars of tickers that fell silent be final, and say how much is kept."""
+        """Runs forever: finalises bars of tickers that fell silent, and reports how much is kept."""
         while True:
             await asyncio.sleep(1.0)
             try:
@@ -196,7 +219,7 @@ class Sending:
                 log.warning("rocketmq_clocks_failed", error=str(error))
 
     async def ask_senders(self, ask: Ask) -> None:
-        """For ever: have senders of undecided messages asked, and put away what nobody decided."""
+        """Runs forever: queries the senders of undecided messages, and sets aside those never decided."""
         base = self._settings.transaction_check_seconds
         while True:
             try:
@@ -204,7 +227,9 @@ class Sending:
                     self._store.queue.claim_unresolved, QUEUE, max_items=_CLAIM, again_seconds=base
                 )
                 for half in halves:
-                    message = definition.Message.FromString(half.payload)
+                    message = await self._read(half.id, half.payload)
+                    if message is None:
+                        continue
                     if half.asked >= self._settings.transaction_check_max:
                         await self._put_away(half.id, message)
                     elif await ask(
@@ -215,7 +240,7 @@ class Sending:
                         )
                         TRANSACTIONS.labels("asked").inc()
                     else:
-                        # Nobody is there to be asked: that is no answer, and does not count.
+                        # There is no producer to query, so this does not count as a check.
                         TRANSACTIONS.labels("nobody").inc()
             except BusError as error:
                 FAILURES.labels("transactions").inc()
@@ -225,7 +250,7 @@ class Sending:
 
     # ---- inside
     def _delay(self, system: definition.SystemAttribute) -> float:
-        """Seconds to wait, 0 or less for now. Raises Refused."""
+        """Seconds to wait; 0 or less means now. Raises Refused."""
         if system.HasField("delay_level"):
             if not 0 <= system.delay_level <= len(state.DELAY_LEVEL_SECONDS):
                 raise Refused(INVALID_ARGUMENT, f"the delay_level {system.delay_level} is not between 1 and 18")
@@ -243,13 +268,13 @@ class Sending:
         return max(0.0, period.ToMilliseconds() / 1_000) or self._settings.transaction_check_seconds
 
     def _later_id(self, topic: str, system: definition.SystemAttribute) -> str:
-        """A repeated send is known by it where repetitions are to be dropped."""
+        """Identifies a repeated send if repetitions are to be dropped."""
         if self._settings.deduplication_seconds > 0:
             return f"{topic}/{system.message_id}"
         return uuid.uuid4().hex
 
     def _to_ask(self, message: definition.Message) -> definition.Message:
-        """The message as its sender is to see it."""
+        """The message as its sender sees it."""
         shown = definition.Message()
         shown.CopyFrom(message)
         digest = shown.system_attribute.body_digest
@@ -271,7 +296,7 @@ class Sending:
 
 
 def _kept(topic: str, message: definition.Message, partition: int) -> bytes:
-    """A message for later, with the place where it is to go."""
+    """A timed message, with its destination."""
     kept = definition.Message()
     kept.CopyFrom(message)
     kept.topic.CopyFrom(definition.Resource(name=topic))
@@ -280,7 +305,7 @@ def _kept(topic: str, message: definition.Message, partition: int) -> bytes:
 
 
 def _partition(topic: str, request: service.SendMessageRequest, count: int) -> int:
-    """The one that the call names, else the message group's, else the message's. Raises Refused NOT_FOUND."""
+    """The partition that the call names, else the message group's, else the message's. Raises Refused NOT_FOUND."""
     system = request.message.system_attribute
     if request.HasField("partition"):
         partition = request.partition.id

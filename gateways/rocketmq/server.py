@@ -1,8 +1,8 @@
-"""The gateway: a gRPC server, and the tasks beside its calls."""
+"""The gateway: a gRPC server and its background tasks."""
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ import grpc.aio
 
 from bus.api import Bus
 from bus.connect import messaging_of
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
+from core.background import start_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
+from gateways.records import MAX_AHEAD_NS
 from gateways.rocketmq.certificate import key_and_certificate
 from gateways.rocketmq.clients import Clients
 from gateways.rocketmq.endpoints import host_and_port, reachable
-from gateways.rocketmq.metrics import FAILURES
 from gateways.rocketmq.pulling import Pulling
 from gateways.rocketmq.receiving import Receiving
 from gateways.rocketmq.sending import Sending
@@ -29,28 +30,31 @@ from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
 log = get_logger()
 
-#: Above the largest body, so that a larger one is told what is wrong with it.
+#: Above the largest body, so that a larger one gets a clear error.
 _MAX_REQUEST_BYTES = 32 << 20
 _GRACE_SECONDS = 3.0
+_RESTART_SECONDS = 1.0
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
-    # Clients that keep their connections alive are not to be thrown out for it.
+    # Do not disconnect clients for sending keepalives.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
 
 class RocketMQGateway:
-    """See `gateways.gateway.Gateway`. `keys`: the folder for a certificate of our own; `partitions`: of new topics.
+    """See `gateways.gateway.Gateway`. `keys`: the folder for a self-signed certificate; `partitions`: for new topics.
 
-    Raises ConfigurationError for settings that cannot be used.
+    Raises ConfigurationError for unusable settings.
     """
 
     name = "rocketmq"
 
-    def __init__(self, settings: RocketMQSettings, bus: Bus, *, keys: Path, partitions: int) -> None:
+    def __init__(
+        self, settings: RocketMQSettings, bus: Bus, *, keys: Path, partitions: int, max_ahead_ns: int = MAX_AHEAD_NS
+    ) -> None:
         self._settings = settings
         try:
             host, self._port = host_and_port(settings.bind)
@@ -62,7 +66,7 @@ class RocketMQGateway:
         self._keys = keys
         self._tasks: list[asyncio.Task[None]] = []
         self._store = Store(bus, messaging_of(bus))
-        self._sending = Sending(settings, self._store, partitions)
+        self._sending = Sending(settings, self._store, partitions, max_ahead_ns)
         self._clients = Clients(settings, self._store)
         self._waiting = Waiting(self._store, settings.max_waiting_polls)
         shared = self._store, self._sending, self._clients, self._waiting, self._hosts[0]
@@ -80,16 +84,16 @@ class RocketMQGateway:
         try:
             self._port = self._listen()
         except RuntimeError as error:
-            raise OSError(f"gateways.rocketmq: {self._settings.bind} cannot be bound: {error}") from error
+            raise OSError(f"gateways.rocketmq: cannot listen on {self._settings.bind}: {error}") from error
         self._store.start()
         await self._server.start()
-        for task in (
-            self._sending.publish_later(),
-            self._sending.every_second(),
-            self._sending.ask_senders(self._clients.ask),
-            self._clients.hand_out_commands(),
+        for name, work in (
+            ("later", self._sending.publish_later),
+            ("clocks", self._sending.every_second),
+            ("transactions", lambda: self._sending.ask_senders(self._clients.ask)),
+            ("commands", self._clients.hand_out_commands),
         ):
-            self._tasks.append(asyncio.create_task(self._survives(task)))
+            self._tasks.append(start_task(work, f"rocketmq {name}", restarts_after=_RESTART_SECONDS))
 
     async def stop(self) -> None:
         self._store.stop_watching()
@@ -103,8 +107,7 @@ class RocketMQGateway:
         await self._store.stop()
 
     def problems(self) -> tuple[str, ...]:
-        ended = tuple("a task beside the calls has ended" for task in self._tasks if task.done())
-        return (*ended, self._sending.problem) if self._sending.problem else ended
+        return (self._sending.problem,) if self._sending.problem else ()
 
     def details(self) -> Mapping[str, Any]:
         return {
@@ -122,14 +125,4 @@ class RocketMQGateway:
         try:
             return self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
         except ValueError as error:
-            raise ConfigurationError(f"gateways.rocketmq: the certificate cannot be used: {error}") from error
-
-    async def _survives(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            FAILURES.labels("task").inc()
-            log.exception("rocketmq_task_failed")
-            raise
+            raise ConfigurationError(f"gateways.rocketmq: unusable certificate: {error}") from error

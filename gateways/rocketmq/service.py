@@ -1,4 +1,4 @@
-"""The methods of the service: who may call, how long a call is held, and what its status is."""
+"""The methods of the service: access, how long a call is held, and its status."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from core.errors import BusError, BusFull, BusUnavailable
+from candlewright.wire.errors import BusError, BusFull, BusUnavailable
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import access, state
@@ -38,7 +38,7 @@ log = get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request")
-#: What is left of a call's time when it is answered, at most.
+#: At most this much of a call's time is left when it is answered.
 _MARGIN_SECONDS = 1.0
 _MAX_ID_CHARACTERS = 1_024
 
@@ -61,7 +61,7 @@ class Service:
         self._waiting = waiting
 
     def behaviours(self) -> Mapping[str, Callable[..., Awaitable[Any]]]:
-        """By method, as `gateways.service.handlers_of` takes them."""
+        """Keyed by method, as `gateways.service.handlers_of` takes them."""
         methods: dict[str, tuple[type[Any], Callable[[Any, Context], Awaitable[Any]]]] = {
             "QueryRoute": (service.QueryRouteResponse, self._route),
             "Heartbeat": (service.HeartbeatResponse, self._heartbeat),
@@ -111,26 +111,26 @@ class Service:
             except BusFull as error:
                 code, text = RESOURCE_EXHAUSTED, str(error)
             except BusUnavailable as error:
-                # A receiver tells a store that is slow from a gateway that is away, and asks again at once.
+                # A receiver can distinguish a slow store from a gateway that is down, and retries immediately.
                 code, text = DEADLINE_EXCEEDED if name == "ReceiveMessage" else UNAVAILABLE, str(error)
             except BusError as error:
                 code, text = INTERNAL, str(error)
             except ValueError as error:
-                # Times and durations that a client sent and that are none.
+                # Invalid times and durations from a client.
                 code, text = INVALID_ARGUMENT, str(error)
             except Exception:
                 FAILURES.labels(name).inc()
                 log.exception("rocketmq_call_failed", method=name)
-                code, text = INTERNAL, "the gateway failed; its log says how"
+                code, text = INTERNAL, "the gateway failed; see its log"
             CALLS.labels(name, name_of(code)).inc()
             CALL_SECONDS.labels(name).observe(time.monotonic() - began)
             if reply is not None:
                 return reply
             if name == "PullMessage":
-                # Clients go on from there whatever the status.
+                # Clients continue from this offset whatever the status.
                 return reply_class(common=common(code, text), next_offset=max(0, request.offset))
             if not has_common:
-                # The only way to say it: clients pause for a second then.
+                # The only way to report it; clients then pause for a second.
                 is_key = code == UNAUTHENTICATED
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED if is_key else grpc.StatusCode.UNAVAILABLE, text)
             return reply_class(common=common(code, text))
@@ -143,10 +143,10 @@ class Service:
             access.check({k: v for k, v in pairs if isinstance(v, str)}, self._settings.access_keys)
 
     def _hold_seconds(self, context: Context, wanted_seconds: float, most_seconds: float) -> float:
-        """Zero wanted means: as long as may be, or clients would ask again at once."""
+        """Zero means as long as allowed; otherwise clients would retry immediately."""
         hold = min(wanted_seconds, most_seconds) if wanted_seconds > 0 else most_seconds
         left = context.time_remaining()
-        # Without a deadline there is none to keep.
+        # Without a deadline there is nothing to limit.
         return hold if left is None else max(0.0, min(hold, left - min(_MARGIN_SECONDS, left / 4)))
 
     # ---- methods
@@ -174,7 +174,7 @@ class Service:
     async def _heartbeat(self, request: service.HeartbeatRequest, _: Context) -> service.HeartbeatResponse:
         client = await self._clients.heartbeat(request)
         if client.is_consumer and not client.is_broadcasting and client.policy != definition.TARGET_TIMESTAMP:
-            # So that a new group misses nothing of what is sent from now on.
+            # So that a new group gets everything sent from now on.
             for topic in client.subscriptions:
                 await self._sending.partitions(topic)
                 await self._receiving.join(topic, client.group, client.policy)

@@ -1,14 +1,16 @@
-"""What the gateway decides, without a clock, a socket or a store: who is alive, who reads which partition, how long a
-failed message waits, where a message group lives.
+"""The gateway's decisions, without a clock, socket or store: which clients are alive, which partitions each reads, how
+long a failed message waits, and which partition holds a message group.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: Of delay_level 1, 2, ...
+from candlewright.wire.errors import BadFrame
+
+#: Delays of delay_level 1, 2, ...
 DELAY_LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
-#: What a dead letter policy of 0, or none at all, means.
+#: The attempts if the dead letter policy is 0 or missing.
 DEFAULT_MAX_ATTEMPTS = 16
 
 Subscription = tuple[int, str]
@@ -16,8 +18,8 @@ Subscription = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A live member of a group, as its last heartbeat said. `subscriptions`: filter type and text by topic;
-    `max_attempts`: deliveries after which a message is a dead letter.
+    """A live member of a group, from its last heartbeat. `subscriptions`: filter type and text by topic;
+    `max_attempts`: deliveries after which a message becomes a dead letter.
     """
 
     client_id: str
@@ -50,17 +52,21 @@ class Client:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Client":
-        fields = json.loads(raw)
-        fields["subscriptions"] = {topic: (kind, text) for topic, (kind, text) in fields["subscriptions"].items()}
-        return cls(**fields)
+        """Raises BadFrame."""
+        try:
+            fields = json.loads(raw)
+            fields["subscriptions"] = {topic: (kind, text) for topic, (kind, text) in fields["subscriptions"].items()}
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise BadFrame("BAD_CLIENT", f"not a client of this gateway: {error!r}") from error
 
 
 def assigned(clients: Iterable[Client], group: str, topic: str, client_id: str, partitions: int) -> list[int]:
-    """The partitions of `topic` that a member of `group` is to read.
+    """The partitions of `topic` that a member of `group` reads.
 
-    Members without order share all of them: what one is given is hidden from the others. In order each partition has
-    one reader, a contiguous part each by client id, so that a message group has one too. A client whose heartbeat has
-    not come yet counts as one.
+    Unordered members share all of them: a message delivered to one is hidden from the others. In ordered mode each
+    partition has one reader, and so does each message group: every member gets a contiguous range, by client id. A
+    client whose heartbeat has not arrived yet counts as a member.
     """
     everything = list(range(partitions))
     members = {c.client_id: c for c in clients if c.is_consumer and c.group == group and topic in c.subscriptions}
@@ -72,7 +78,7 @@ def assigned(clients: Iterable[Client], group: str, topic: str, client_id: str, 
 
 
 def conflicting(clients: Iterable[Client], client: Client) -> list[str]:
-    """Topics that another member of the client's group subscribes to with another filter."""
+    """Topics to which another member of the client's group subscribes with a different filter."""
     others = [c for c in clients if c.is_consumer and c.group == client.group and c.client_id != client.client_id]
     return sorted(
         topic
@@ -82,27 +88,27 @@ def conflicting(clients: Iterable[Client], client: Client) -> list[str]:
 
 
 def max_attempts(clients: Iterable[Client], group: str) -> int | None:
-    """Of the group's members; None when none of them is known."""
+    """The limit of the group's members; None if no member is known."""
     return max((c.max_attempts for c in clients if c.is_consumer and c.group == group), default=None)
 
 
 def producers(clients: Iterable[Client], group: str) -> list[str]:
-    """Client ids of live producers of `group`, in order."""
+    """Client ids of the live producers of `group`, in order."""
     return sorted(c.client_id for c in clients if not c.is_consumer and c.group == group)
 
 
 def nack_delay(delays: Sequence[float], attempt: int) -> float:
-    """Seconds until the delivery after `attempt` (from 1); the last delay holds for all further ones."""
+    """Seconds until the delivery after `attempt` (from 1); the last delay applies to all later ones."""
     return delays[min(max(attempt, 1), len(delays)) - 1] if delays else 0.0
 
 
 def check_delay(base_seconds: float, asked: int) -> float:
-    """Seconds until a sender is asked again that was asked `asked` times: doubling, up to ten times the base."""
+    """Seconds until a sender queried `asked` times is queried again: doubling, up to ten times the base."""
     return min(base_seconds * 2.0 ** min(asked, 4), base_seconds * 10)
 
 
 def message_group_partition(group: str, partitions: int) -> int:
-    """Of a message group: Java's String.hashCode, non-negative remainder, as stock producers choose it."""
+    """The partition of a message group: Java's String.hashCode, non-negative remainder, as in stock producers."""
     value = 0
     units = group.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):

@@ -1,8 +1,8 @@
-"""Results: gRPC's own status stays OK, and every reply has a `common` with one of these codes."""
+"""Results: the gRPC status stays OK, and every reply has a `common` with one of these codes."""
 
 from google.rpc import code_pb2, status_pb2
 
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 
 OK = code_pb2.OK
@@ -18,7 +18,7 @@ UNAUTHENTICATED = code_pb2.UNAUTHENTICATED
 
 
 class Refused(CandlewrightError):
-    """A call that is answered with `code` and a sentence for the client."""
+    """A call answered with `code` and a sentence for the client."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)

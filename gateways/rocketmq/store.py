@@ -1,4 +1,4 @@
-"""The bus for code on the event loop: its calls wait, so they run on a few threads."""
+"""The bus for code on the event loop: its calls block, so they run on a few threads."""
 
 import asyncio
 import threading
@@ -9,16 +9,17 @@ from typing import ParamSpec, TypeVar
 
 from bus.api import Bus, TopicPartition
 from bus.messaging import Messaging
-from core.errors import BusError
+from candlewright.wire.errors import BusError
+from core.background import start_thread
 from core.log import get_logger
 from gateways.rocketmq.metrics import FAILURES
 
 log = get_logger()
 
 _THREADS = 16
-#: How long a partition that nobody waits for is still watched: those who poll come back.
+#: How long a partition is still watched without a waiter: polling clients come back.
 _WATCH_SECONDS = 60.0
-#: The longest that one look at the bus takes, and so that a newly watched partition waits for the next look.
+#: The longest that one look at the bus takes, and so the longest wait of a newly watched partition.
 _LOOK_SECONDS = 0.2
 
 Parameters = ParamSpec("Parameters")
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Store:
-    """`bus` and `queue` for calls made through `run`, and news of what was published."""
+    """`bus` and `queue` for calls made through `run`, and notification of new records."""
 
     def __init__(self, bus: Bus, queue: Messaging) -> None:
         self.bus = bus
@@ -37,7 +38,7 @@ class Store:
     async def run(
         self, call: Callable[Parameters, Result], *arguments: Parameters.args, **options: Parameters.kwargs
     ) -> Result:
-        """`call` on another thread. It runs to its end even when the caller is cancelled."""
+        """`call` on another thread. It runs to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: call(*arguments, **options))
 
@@ -45,7 +46,7 @@ class Store:
         self._arrivals.start(asyncio.get_running_loop())
 
     def stop_watching(self) -> None:
-        """Nobody is told of new records any more."""
+        """Stop notifying of new records."""
         self._arrivals.end()
 
     async def stop(self) -> None:
@@ -54,9 +55,7 @@ class Store:
         self.queue.close()
 
     def watch(self, places: Iterable[TopicPartition], event: asyncio.Event) -> None:
-        """Clear `event`, and set it with the next record of one of `places`, once. To be called before looking for
-        records.
-        """
+        """Clear `event`, and set it once at the next record of any of `places`. Call before looking for records."""
         event.clear()
         self._arrivals.watch(places, event)
 
@@ -64,12 +63,12 @@ class Store:
         self._arrivals.unwatch(places, event)
 
     def nudge(self, places: Iterable[TopicPartition]) -> None:
-        """Let those who wait for `places` look again."""
+        """Let waiters of `places` look again."""
         self._arrivals.nudge(places)
 
     @property
     def waiting(self) -> int:
-        """Events that wait for records."""
+        """Number of events waiting for records."""
         return self._arrivals.waiting
 
     def nudge_all(self) -> None:
@@ -77,7 +76,7 @@ class Store:
 
 
 class Arrivals:
-    """One thread waits for the records of all partitions that somebody waits for."""
+    """One thread that waits for new records in every partition with a waiter."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -85,18 +84,18 @@ class Arrivals:
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
         self._wanted_at: dict[TopicPartition, float] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="rocketmq-arrivals", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._thread.start()
+        self._thread = start_thread("rocketmq-arrivals", self._watch, restarts_after=1.0, stopping=self._stop)
 
     def end(self) -> None:
         self._stop.set()
 
     def stop(self) -> None:
         self.end()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
     def watch(self, places: Iterable[TopicPartition], event: asyncio.Event) -> None:
@@ -149,7 +148,7 @@ class Arrivals:
                 self._loop.call_soon_threadsafe(self.nudge, ready)
 
     def _look(self, ends: dict[TopicPartition, int], wanted: list[TopicPartition]) -> set[TopicPartition]:
-        """The partitions that have more than `ends` says, which is brought up to date; new ones count as that."""
+        """The partitions that have grown since `ends`, including new ones; updates `ends`."""
         for place in [place for place in ends if place not in wanted]:
             del ends[place]
         fresh = {place for place in wanted if place not in ends}
@@ -165,7 +164,7 @@ class Arrivals:
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for `event`, `seconds` at most; whether it came."""
+    """Wait for `event`, at most `seconds`; returns whether it was set."""
     try:
         await asyncio.wait_for(event.wait(), max(0.001, seconds))
     except TimeoutError:

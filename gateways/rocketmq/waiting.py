@@ -1,4 +1,4 @@
-"""Calls that are held until there are messages, and what bounds their answers."""
+"""Calls held until there are messages, and the limits of their answers."""
 
 import asyncio
 from collections import Counter
@@ -11,34 +11,34 @@ from gateways.rocketmq.status import RESOURCE_EXHAUSTED, Refused
 from gateways.rocketmq.store import Store
 
 MAX_BATCH = 256
-#: Of one reply, so that clients with gRPC's own limit of 4 MiB can take it; a larger message goes alone.
+#: Size limit of one reply, so that clients with gRPC's default limit of 4 MiB can take it; a larger message goes alone.
 REPLY_BYTES = 3 << 20
-#: How long a held call goes without a look; partitions are watched for longer.
+#: How long a held call waits between looks; partitions are watched for longer.
 PATIENCE_SECONDS = 30.0
 
 
 class Waiting:
-    """`most`: calls at the same time."""
+    """`most`: how many calls may be held at a time."""
 
     def __init__(self, store: Store, most: int) -> None:
         self._store = store
         self._most = most
         self.count = 0
         self.is_over = False
-        #: By client: what its held calls wait for.
+        #: Keyed by client: what its held calls wait for.
         self._arrived: dict[str, set[asyncio.Event]] = {}
-        #: Held calls in order, by topic, group and partition.
+        #: Held ordered calls, by topic, group and partition.
         self._in_order: Counter[tuple[str, str, int]] = Counter()
 
     @contextmanager
     def held(
         self, client_id: str, places: Sequence[TopicPartition], in_order_of: str | None = None
     ) -> Iterator[asyncio.Event]:
-        """An event to watch `places` with. `in_order_of`: the group that is served in order. Raises Refused when too
+        """An event with which to watch `places`. `in_order_of`: the group, if served in order. Raises Refused if too
         many calls wait.
         """
         if self.count >= self._most:
-            raise Refused(RESOURCE_EXHAUSTED, f"{self.count} calls wait already")
+            raise Refused(RESOURCE_EXHAUSTED, f"{self.count} calls are already waiting")
         arrived = asyncio.Event()
         own = self._arrived.setdefault(client_id, set())
         own.add(arrived)
@@ -59,16 +59,16 @@ class Waiting:
             self._count(-1)
 
     def is_in_order(self, topic: str, group: str, partition: int) -> bool:
-        """Whether a call waits for what follows a message of the group."""
+        """Whether a call waits for the messages after one of the group."""
         return self._in_order[topic, group, partition] > 0
 
     def look_again(self, client_id: str) -> None:
-        """Let the held calls of a client see that it has gone."""
+        """Notify the held calls of a client that it has gone."""
         for arrived in self._arrived.get(client_id, ()):
             arrived.set()
 
     def stop(self) -> None:
-        """Answer the calls that are held."""
+        """Answer the held calls."""
         self.is_over = True
         self._store.nudge_all()
 

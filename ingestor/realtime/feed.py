@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import ccxt
 
-from core.errors import CandlewrightError, ExchangeError, NotOffered, Unavailable, UnknownTicker
+from candlewright.wire.errors import CandlewrightError, ExchangeError, NotOffered, Unavailable, UnknownTicker
+from core.background import awaited_task, only_noted, start_task
 from core.log import get_logger
-from ingestor import exchange
-from ingestor.client import VenueClient
-from ingestor.errors import translate
+from ingestor.exchange import stock as exchange
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.errors import translate
 from ingestor.progress import Progress
 from ingestor.realtime import metrics, wire
 from ingestor.realtime.hooks import SUBSCRIBING
@@ -30,6 +32,7 @@ FROZEN_SECONDS = 10.0
 FROZEN_OWN_PING_SECONDS = 40.0
 CLOCK_SECONDS = 5.0
 UNWATCH_SECONDS = 5.0
+_RESTART_SECONDS = 1.0
 
 
 class Listener(Protocol):
@@ -62,7 +65,7 @@ class Listener(Protocol):
 
 
 class Subscription:
-    """`client`: the ccxt connection that it is on, while there is one."""
+    """`client`: the ccxt connection that it is on, while there is one; `heard_at`: when its last trades came."""
 
     def __init__(self, symbol: str, key: str, listener: Listener) -> None:
         self.symbol = symbol
@@ -72,6 +75,7 @@ class Subscription:
         self.client: Any = None
         self.batch: list[Trade] = []
         self.failing_since: float | None = None
+        self.heard_at = time.monotonic()
         self.task: asyncio.Task[None] | None = None
 
 
@@ -97,13 +101,13 @@ class Feed:
         self._resumed_at: dict[str, float] = {}
         self._pinged_at: dict[str, float] = {}
         self._next_subscribe: dict[str, float] = {}
-        self._clock_offset_ns: int | None = None
         self._newest_ns = 0
         self._loop = asyncio.get_running_loop()
         self._farewells: dict[str, asyncio.Task[None]] = {}
-        self._tasks = [asyncio.create_task(self._watch_over()), asyncio.create_task(self._follow_clock())]
-        for task in self._tasks:
-            task.add_done_callback(self._broke)
+        self._tasks = [
+            start_task(partial(self._serving_all, work), f"{name} of {client.venue}", restarts_after=_RESTART_SECONDS)
+            for name, work in (("feed", self._watch_over), ("clock", self._follow_clock))
+        ]
         name = client.venue
         self._unwanted = metrics.UNWANTED.labels(name)
         self._bad_rows = metrics.BAD_ROWS.labels(name)
@@ -117,7 +121,7 @@ class Feed:
             self._pro.set_markets(list(self.client.exchange.markets.values()), self.client.exchange.currencies)
         subscription = Subscription(symbol, key, listener)
         self._subscriptions[key] = subscription
-        subscription.task = asyncio.create_task(self._hold(subscription))
+        subscription.task = awaited_task(self._hold(subscription))
         subscription.task.add_done_callback(lambda task: _tell_end(task, subscription))
         metrics.JOBS.labels(self.client.venue).set(len(self._subscriptions))
         return subscription
@@ -126,11 +130,13 @@ class Feed:
         """No call of the listener comes after this one."""
         if self._subscriptions.get(subscription.key) is subscription:
             del self._subscriptions[subscription.key]
+            with contextlib.suppress(KeyError):
+                metrics.LAST_FRAME.remove(self.client.venue, self._ticker(subscription))
         if subscription.task is not None:
             subscription.task.cancel()
         self._open_gate_where_possible(subscription.url)
         if subscription.client is not None and subscription.key not in self._subscriptions:
-            farewell = asyncio.create_task(self._unwatch(subscription))
+            farewell = start_task(lambda: self._unwatch(subscription), "unsubscribe", on_failure=only_noted)
             self._farewells[subscription.key] = farewell
             farewell.add_done_callback(lambda task: self._parted(subscription.key, task))
         metrics.JOBS.labels(self.client.venue).set(len(self._subscriptions))
@@ -139,13 +145,14 @@ class Feed:
         if self._farewells.get(key) is task:
             del self._farewells[key]
 
-    def _broke(self, task: "asyncio.Task[None]") -> None:
-        """What serves all tickers ended: their jobs are given to other ingestors."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            log.error("feed_broke", venue=self.client.venue, error=repr(error))
+    async def _serving_all(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """When it breaks, the jobs of all tickers are given to other ingestors, and it starts again for later ones."""
+        try:
+            await work()
+        except Exception as error:
             for subscription in list(self._subscriptions.values()):
                 subscription.listener.failed(Unavailable(f"the feed of {self.client.venue} broke: {error!r}"))
+            raise
 
     async def close(self) -> None:
         tasks = [*self._tasks, *self._farewells.values()]
@@ -207,6 +214,14 @@ class Feed:
         except (ccxt.BaseError, OSError, TimeoutError) as error:
             # The connection ends with its last ticker at the latest; until then its trades are counted and dropped.
             log.info("unsubscribe_failed", venue=self.client.venue, symbol=subscription.symbol, error=str(error))
+
+    def ages(self) -> dict[str, float]:
+        """By ticker the seconds since its last trades came, or since it was subscribed to."""
+        now = time.monotonic()
+        return {self._ticker(own): now - own.heard_at for own in list(self._subscriptions.values())}
+
+    def _ticker(self, subscription: Subscription) -> str:
+        return f"{subscription.symbol}.{self.client.venue}"
 
     # ---- what the hooks say
 
@@ -277,6 +292,7 @@ class Feed:
             batch, subscription.batch = subscription.batch, []
             if not batch or self._subscriptions.get(subscription.key) is not subscription:
                 continue
+            subscription.heard_at = now
             self._newest_ns = max(self._newest_ns, batch[-1][1])
             subscription.listener.trades_came(batch, now)
             if subscription.listener.is_full:
@@ -322,17 +338,16 @@ class Feed:
     def exchange_time(self, subscription: Subscription) -> int | None:
         """A time (ns) up to which the exchange had sent what it had on this connection; None when nobody knows."""
         silence = self.silence(subscription)
-        if silence is None or self._clock_offset_ns is None:
+        ahead_ns = self.client.clock_ahead
+        if silence is None or ahead_ns is None:
             return None
-        return time.time_ns() - int(silence * 1e9) + self._clock_offset_ns
+        return time.time_ns() - int(silence * 1e9) + ahead_ns
 
     async def _follow_clock(self) -> None:
         progress = Progress()
         while True:
             try:
-                told = await self.client.clock(progress, newer_than=0.0)
-                # When the reply is here the exchange's clock is at least there.
-                self._clock_offset_ns = told - time.time_ns()
+                await self.client.clock(progress, newer_than=0.0)
             except CandlewrightError as error:
                 log.info("exchange_clock_unknown", venue=self.client.venue, error=str(error))
             if self._newest_ns:
@@ -355,6 +370,8 @@ class Feed:
         listeners = [subscription.listener for subscription in self._subscriptions.values()]
         metrics.WAITING.labels(self.client.venue).set(sum(listener.waiting for listener in listeners))
         metrics.UNPUBLISHED.labels(self.client.venue).set(sum(listener.unpublished for listener in listeners))
+        for ticker, age in self.ages().items():
+            metrics.LAST_FRAME.labels(self.client.venue, ticker).set(age)
 
     def _look_after(self, url: str, client: Any, now: float) -> None:
         if client.connection is None or client.closed() or not client.connectionEstablished:
@@ -369,7 +386,7 @@ class Feed:
             client.on_error(ccxt.RequestTimeout(f"silent for {silence:.0f} s"))
         elif now - self._pinged_at.get(url, 0.0) >= PING_SECONDS:
             self._pinged_at[url] = now
-            ping = asyncio.ensure_future(client.connection.ping())
+            ping = awaited_task(client.connection.ping())
             ping.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from bus import Bus, StoredRecord
 from bus.topics import TICKS
-from core.errors import BadFrame, OffsetOutOfRange
-from ingestor.realtime.trade import ORDER, TIME, Trade, trades_of
+from candlewright.wire.errors import BadFrame, OffsetOutOfRange
+from ingestor.realtime.trade import ORDER, TIME, Trade, stand_in, trades_of
+from protobuf import far_ahead
 
 #: How far back to read: late trades may have been published after the newest one. Where ids are no numbers these trades
 #: are all that tells repeats: as many as a venue's longest page, or what it resends on subscribe.
@@ -50,8 +51,9 @@ class Tails:
     What was read is kept while anybody is `reading`. `read` is called from several threads.
     """
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, max_ahead_ns: int) -> None:
         self._bus = bus
+        self._max_ahead_ns = max_ahead_ns
         self._lock = threading.Lock()
         self._readers = 0
         self._windows: dict[int, _Window] = {}
@@ -86,11 +88,24 @@ class Tails:
             if record.sequence is None or record.offset < position.offset:
                 continue
             try:
-                trades += trades_of(record.value)
+                trades += self._trades(record)
             except BadFrame:
                 continue
         trades.sort(key=lambda trade: (trade[ORDER], trade[TIME]))
         return Tail(newest, trades)
+
+    def _trades(self, record: StoredRecord) -> list[Trade]:
+        """None is later than the exchange's clock was; raises BadFrame."""
+        published_ns = record.timestamp_ms * 1_000_000
+        checked, reason = far_ahead.checked_ticks(record.value, published_ns, self._max_ahead_ns)
+        trades = trades_of(record.value)
+        if not reason:
+            return trades
+        sound = [trade[TIME] for trade in trades_of(checked)]
+        return [
+            trade if time else stand_in(trade, max(sound) or published_ns)
+            for trade, time in zip(trades, sound, strict=True)
+        ]
 
     def _window(self, partition: int, offset: int) -> _Window:
         """From `offset` on, or from the first record that is not too old, to the end of now."""

@@ -3,15 +3,18 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from core.errors import ExchangeError, Unavailable, UnknownTicker
+from candlewright.wire.errors import ExchangeError, Unavailable, UnknownTicker
+from candlewright.wire.grid import SECOND, open_containing
+from core.background import awaited_task
 from core.log import get_logger
-from ingestor.client import VenueClient
 from ingestor.events import Job
+from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
 from ingestor.realtime.aggregates import seed_of
+from ingestor.realtime.doubt import Doubt
 from ingestor.realtime.feed import Feed, Subscription
 from ingestor.realtime.handover import TAIL_SECONDS, Tail, Tails
 from ingestor.realtime.lanes import Lane, LanePublisher
@@ -19,11 +22,21 @@ from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.rest_trades import LAG_PAUSES, Anchor, Found, RestTrades, rest_trades_of
 from ingestor.realtime.sampling import BarSampler
 from ingestor.realtime.seeds import Seeds
-from ingestor.realtime.stream import MAX_WAITING, Command, DenseStream, Lost, Release, Repair, Repaired, TradeStream
-from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade
+from ingestor.realtime.stream import (
+    MAX_WAITING,
+    Command,
+    DenseStream,
+    Lost,
+    Quiet,
+    Release,
+    Repair,
+    Repaired,
+    TradeStream,
+)
+from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade, is_stand_in, put_aside
 from ingestor.threads import BusThreads
+from protobuf import far_ahead
 from protobuf import records_pb2 as records
-from venues.grid import SECOND, open_containing
 
 log = get_logger()
 
@@ -34,19 +47,26 @@ FLUSH_SECONDS = 0.5
 HANDOVER_NS = TAIL_SECONDS * SECOND
 #: A job that begins so soon after a minute's start begins with the minute before: it was asked for in that one.
 START_NS = 10 * SECOND
+#: The bars of which all others are made close on its multiples: a silence is looked into before one of them passes.
+MINUTE_NS = 60 * SECOND
+MAX_UNPROVEN = 100
 #: A trade that REST shows and that is so much older than the exchange's clock should have come by the socket.
 DEAF_NS = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the jobs of one ingestor share. `sample`: the share of one-minute bars that are compared."""
+    """What the jobs of one ingestor share. `sample`: the share of one-minute bars that are compared; `max_ahead_ns`:
+    how far ahead of its exchange's clock a trade may be; `silence_floor`: seconds that a ticker may always be silent.
+    """
 
     tails: Tails
     threads: BusThreads
     publisher: LanePublisher
     heartbeat: float
     sample: float
+    max_ahead_ns: int
+    silence_floor: float
 
 
 class TickJob:
@@ -58,15 +78,23 @@ class TickJob:
         self._feed = feed
         self._job = job
         self._progress = progress
-        self._stream: TradeStream = DenseStream() if feed.venue.is_dense else LooseStream()
+        quiet = Quiet(around.silence_floor)
+        self._stream: TradeStream = DenseStream(quiet=quiet) if feed.venue.is_dense else LooseStream(quiet=quiet)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lane = Lane(job.ticker, job.job_id, job.venue, self.failed)
         self._subscription: Subscription | None = None
         self._rest: RestTrades | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._clock_at = 0.0
+        self._minute = 0
+        #: From which time (ns) on nothing was heard when REST was asked last, and when that was.
+        self._unheard = (0, 0)
+        #: Silences into which nobody could look, with the id of the last trade then.
+        self._unproven: list[tuple[Lost, int]] = []
         self._counted = (0,) * 8
         self._sampler = BarSampler(client, job.symbol, around.sample)
+        self._doubt = Doubt(client, around.max_ahead_ns)
+        self._is_doubting = False
 
     async def run(self) -> None:
         market = await self._client.market(self._job.symbol, self._progress)
@@ -105,7 +133,6 @@ class TickJob:
         return tail if tail.trades else None
 
     async def _open(self, tail: Tail | None) -> None:
-        assert self._rest is not None
         now = await self._client.clock(self._progress, newer_than=1.0)
         if tail is not None and now - tail.last[TIME] <= HANDOVER_NS:
             log.info("stream_goes_on", ticker=self._job.ticker, trade_id=tail.last[TRADE_ID])
@@ -113,7 +140,7 @@ class TickJob:
             return
         start = open_containing(now - START_NS, 60)
         try:
-            found = await self._rest.after(Anchor(start), self._progress)
+            found = await self._ask(Anchor(start), self._progress)
         except UnknownTicker:
             raise
         except ExchangeError as error:
@@ -140,23 +167,34 @@ class TickJob:
 
     @property
     def is_full(self) -> bool:
-        return self._lane.is_full or self._stream.waiting > MAX_WAITING
+        return self._lane.is_full or self.waiting > MAX_WAITING
 
     @property
     def waiting(self) -> int:
-        return self._stream.waiting
+        return self._stream.waiting + self._doubt.waiting
 
     @property
     def unpublished(self) -> int:
         return self._lane.unpublished
 
     def connected(self, at: float) -> None:
-        self._carry_out(self._stream.connected(at))
+        self._doubt.follow(lambda: self._carry_out(self._stream.connected(at)))
 
     def closed(self, at: float) -> None:
-        self._carry_out(self._stream.closed(at))
+        self._doubt.follow(lambda: self._carry_out(self._stream.closed(at)))
 
     def trades_came(self, trades: Sequence[Trade], at: float) -> None:
+        if self._doubt.add(trades):
+            self._take(trades, at)
+        elif not self._is_doubting:
+            self._is_doubting = True
+            self._spawn(self._resolve_doubt())
+
+    async def _resolve_doubt(self) -> None:
+        await self._doubt.resolve(lambda trades: self._take(trades, time.monotonic()))
+        self._is_doubting = False
+
+    def _take(self, trades: Sequence[Trade], at: float) -> None:
         is_live = not self._stream.waiting
         self._carry_out(self._stream.came(trades, at), is_live=is_live)
 
@@ -173,18 +211,32 @@ class TickJob:
             self._progress.expect(self._around.heartbeat + 1.0)
         if at - self._clock_at >= CLOCK_SECONDS:
             self._clock_at = at
-            self._tell_clock()
+            self._tell_clock(at)
             self._count()
 
-    def _tell_clock(self) -> None:
+    def _tell_clock(self, at: float) -> None:
         assert self._subscription is not None
-        if not self._stream.is_sound or self._subscription.batch:
+        if self._subscription.batch or self._doubt.waiting:
             return
         exchange_time = self._feed.exchange_time(self._subscription)
+        self._look_into_silence(time.time_ns() if exchange_time is None else exchange_time, at)
+        if not self._stream.is_sound:
+            return
         if exchange_time is not None:
             self._mark(records.TickMark(clock=records.Clock(exchange_time=exchange_time)))
             if self._sampler.is_due(exchange_time):
                 self._spawn(self._sampler.compare(exchange_time))
+
+    def _look_into_silence(self, now_ns: int, at: float) -> None:
+        """Before the clock passes a minute after a silence that is not usual: what REST shows comes before it does."""
+        minute = now_ns // MINUTE_NS
+        if minute == self._minute:
+            return
+        is_first, self._minute = not self._minute, minute
+        silence_ns = int(self._stream.quiet.silence(at) * SECOND)
+        if not is_first and (commands := self._stream.check(at)):
+            self._unheard = now_ns - silence_ns, now_ns
+            self._carry_out(commands)
 
     # ---- commands
 
@@ -193,12 +245,36 @@ class TickJob:
         for command in commands:
             match command:
                 case Release(trades):
-                    self._around.publisher.publish(self._lane, trades, None if is_live else self._client.clock_ahead)
-                    self._sampler.add(trades)
+                    self._release(trades, is_live=is_live)
                 case Repair():
                     self._spawn(self._repair(command))
                 case Lost():
                     self._tell_gap(command)
+
+    def _release(self, trades: Sequence[Trade], *, is_live: bool) -> None:
+        client = self._client
+        if self._doubt.has_replaced and (aside := [trade for trade in trades if is_stand_in(trade)]):
+            self._put_aside(put_aside(aside))
+            trades = [trade for trade in trades if not is_stand_in(trade)]
+        if trades:
+            ahead = None if is_live else client.clock_ahead
+            self._around.publisher.publish(self._lane, trades, ahead, self._doubt.ahead_ns)
+            self._sampler.add(trades)
+            if self._unproven and self._feed.venue.is_dense:
+                self._prove(trades[-1][ORDER])
+
+    def _prove(self, order: int) -> None:
+        """Ids that go on leave out nothing that has no gap of its own."""
+        for lost, last in self._unproven:
+            if order > last:
+                self._tell_gap(replace(lost, is_repaired=True))
+        self._unproven = [entry for entry in self._unproven if order <= entry[1]]
+
+    def _put_aside(self, trades: Sequence[Trade]) -> None:
+        newest = max(trade[TIME] for trade in trades)
+        reason = far_ahead.reason_of(self._job.ticker, newest, self._doubt.allowed_ns, self._around.max_ahead_ns)
+        self._around.publisher.put_aside(self._lane, trades, reason)
+        log.warning("trades_put_aside", ticker=self._job.ticker, trades=len(trades), reason=reason)
 
     def _tell_gap(self, lost: Lost) -> None:
         gap = records.Gap(
@@ -217,8 +293,17 @@ class TickJob:
         self._sampler.forget(lost.from_time, lost.to_time)
         log.warning("trades_missing", ticker=self._job.ticker, first=lost.from_id, last=lost.to_id, reason=lost.reason)
 
-    async def _repair(self, repair: Repair) -> None:
+    async def _ask(self, anchor: Anchor, progress: Progress) -> Found:
+        """By REST, without times that cannot be true. Raises ExchangeError, BusError."""
         assert self._rest is not None
+        found = await self._rest.after(anchor, progress)
+        trades = await self._doubt.settled(found.trades)
+        previous = await self._doubt.settled([found.previous]) if found.previous else [None]
+        aggregates = [own for own in found.aggregates if own.time <= self._doubt.allowed_ns]
+        is_covered = found.is_covered and len(aggregates) == len(found.aggregates)
+        return replace(found, trades=trades, previous=previous[0], aggregates=aggregates, is_covered=is_covered)
+
+    async def _repair(self, repair: Repair) -> None:
         anchor = Anchor(
             repair.after[TIME],
             repair.after[ORDER] or None,
@@ -227,14 +312,16 @@ class TickJob:
             has_trade=bool(repair.after[TRADE_ID]),
         )
         quiet = Progress()
+        is_answered = True
         try:
-            found = await self._rest.after(anchor, quiet)
+            found = await self._ask(anchor, quiet)
             for pause in LAG_PAUSES:
                 if _reaches(repair, found):
                     break
                 await asyncio.sleep(pause)
-                found = await self._rest.after(anchor, quiet)
+                found = await self._ask(anchor, quiet)
         except ExchangeError as error:
+            is_answered = False
             found = Found((), proven=False, reason=f"the exchange did not help: {error}")
         proven = found.proven and _reaches(repair, found)
         if found.aggregates:
@@ -243,9 +330,22 @@ class TickJob:
         answer = Repaired(found.trades, proven, reason)
         known = self._stream.counts.repaired
         self._carry_out(self._stream.repaired(answer, time.monotonic()), is_live=False)
-        if repair.is_recheck and self._stream.counts.repaired > known and self._is_deaf(found):
+        if not repair.is_recheck:
+            return
+        has_missed = self._stream.counts.repaired > known
+        outcome = "missed" if has_missed else "nothing" if is_answered else "unanswered"
+        metrics.SILENCES.labels(self._client.venue, outcome).inc()
+        if not is_answered:
+            self._doubt_silence(repair, found.reason)
+        elif has_missed and self._is_deaf(found):
             # Whoever gets the job next subscribes anew, and goes on after these.
             self.failed(Unavailable(f"{self._client.venue} does not tell of the trades of {self._job.symbol}"))
+
+    def _doubt_silence(self, repair: Repair, reason: str) -> None:
+        """Bars that close now may miss trades of it, as after a connection that ended."""
+        lost = Lost("", "", *self._unheard, None, f"silent for longer than usual, and {reason}")
+        self._unproven = [*self._unproven, (lost, repair.after[ORDER])][-MAX_UNPROVEN:]
+        self._tell_gap(lost)
 
     def _is_deaf(self, found: Found) -> bool:
         """Whether the socket had the time to tell of what REST shows."""
@@ -255,10 +355,11 @@ class TickJob:
 
     def _mark(self, mark: records.TickMark) -> None:
         mark.ticker = self._job.ticker
+        mark.exchange_ahead = self._doubt.ahead_ns
         self._around.publisher.mark(self._lane, mark)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
+        task = awaited_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -299,7 +400,7 @@ _COUNTERS = (
 
 
 def _reaches(repair: Repair, found: Found) -> bool:
-    newest = found.trades[-1] if found.trades else None
+    newest = next((trade for trade in reversed(found.trades) if not is_stand_in(trade)), None)
     return repair.is_reached_by(newest, {trade[TRADE_ID] for trade in found.trades})
 
 

@@ -7,13 +7,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
 
 from bus import Bus, Record, SequenceStamp
+from bus.dead_letters import Letter, put_aside
 from bus.topics import TICK_MARKS, TICKS
-from core.errors import BusError, BusFull, BusUnavailable, CandlewrightError
+from candlewright.wire.errors import BusError, BusFull, BusUnavailable, CandlewrightError
+from core.background import start_thread
 from core.log import get_logger
 from ingestor.realtime import metrics
 from ingestor.realtime.trade import Trade, tick_batch
@@ -28,14 +31,31 @@ MAX_UNPUBLISHED = 20_000
 #: A durable publish waits for the disk; publishes of several tickers at once share that wait.
 THREADS = 12
 FIRST_SEQUENCE_TAG = b"\x10"
+#: The part that dead letters name.
+PART = "ingestor"
 
 
 @dataclass(slots=True)
 class _Trades:
-    """`clock_ahead`: as in TickBatch; None for trades that came as they happened."""
+    """`clock_ahead`, `exchange_ahead`: as in TickBatch."""
 
     rows: list[Trade]
     clock_ahead: int | None = None
+    exchange_ahead: int | None = None
+
+    def may_join(self, other: "_Trades") -> bool:
+        return (self.clock_ahead, self.exchange_ahead) == (other.clock_ahead, other.exchange_ahead)
+
+
+@dataclass(slots=True)
+class _Aside:
+    """Trades for `dead_letters`."""
+
+    rows: list[Trade]
+    reason: str
+
+
+_Item = _Trades | _Aside | records.TickMark
 
 
 @dataclass(slots=True)
@@ -55,7 +75,7 @@ class Lane:
     unpublished: int = 0
     is_closed: bool = False
     is_queued: bool = False
-    items: "deque[_Trades | records.TickMark]" = field(default_factory=deque)
+    items: "deque[_Item]" = field(default_factory=deque)
     idle: "asyncio.Event | None" = None
 
     @property
@@ -72,22 +92,32 @@ class LanePublisher:
         self._lock = threading.Condition()
         self._queue: deque[Lane] = deque()
         self._is_over = False
-        self._threads = [threading.Thread(target=self._run, name="ticks", daemon=True) for _ in range(THREADS)]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [start_thread("ticks", self._run) for _ in range(THREADS)]
 
-    def publish(self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None) -> None:
-        """`clock_ahead`: of trades that had to be asked for, how far (ns) the exchange's clock is ahead of this one."""
+    def publish(
+        self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None, exchange_ahead: int | None = None
+    ) -> None:
+        """`clock_ahead`: of trades that had to be asked for, how far (ns) the exchange's clock is ahead of this one;
+        `exchange_ahead`: of all, at most.
+        """
         with self._lock:
-            lane.items.append(_Trades(list(trades), clock_ahead))
+            lane.items.append(_Trades(list(trades), clock_ahead, exchange_ahead))
             lane.unpublished += len(trades)
+            self._enqueue(lane)
+
+    def put_aside(self, lane: Lane, trades: Sequence[Trade], reason: str) -> None:
+        """These are not published."""
+        with self._lock:
+            lane.items.append(_Aside(list(trades), reason))
             self._enqueue(lane)
 
     def mark(self, lane: Lane, mark: records.TickMark) -> None:
         with self._lock:
             if mark.HasField("clock"):
                 # Only the newest time counts, and the trades around one that waits can leave in one publish.
-                kept = [item for item in lane.items if isinstance(item, _Trades) or not item.HasField("clock")]
+                kept = [
+                    item for item in lane.items if not isinstance(item, records.TickMark) or not item.HasField("clock")
+                ]
                 if len(kept) < len(lane.items):
                     lane.items = deque(kept)
             lane.items.append(mark)
@@ -147,19 +177,21 @@ class LanePublisher:
             self._done(lane)
 
     @staticmethod
-    def _next(lane: Lane) -> "_Trades | list[records.TickMark] | None":
+    def _next(lane: Lane) -> "_Trades | _Aside | list[records.TickMark] | None":
         """The neighbouring items of one kind, up to MAX_BATCH trades."""
+        if lane.items and isinstance(lane.items[0], _Aside):
+            return lane.items.popleft()  # type: ignore[return-value]
         trades = _Trades([])
         marks: list[records.TickMark] = []
         while lane.items:
             item = lane.items[0]
             if isinstance(item, _Trades):
-                is_other = bool(trades.rows) and item.clock_ahead != trades.clock_ahead
+                is_other = bool(trades.rows) and not item.may_join(trades)
                 if marks or is_other or (trades.rows and len(trades.rows) + len(item.rows) > MAX_BATCH):
                     break
                 trades.rows.extend(item.rows)
-                trades.clock_ahead = item.clock_ahead
-            elif trades.rows:
+                trades.clock_ahead, trades.exchange_ahead = item.clock_ahead, item.exchange_ahead
+            elif trades.rows or isinstance(item, _Aside):
                 break
             else:
                 marks.append(item)
@@ -177,20 +209,31 @@ class LanePublisher:
                 self._call(lane.idle.set)
                 lane.idle = None
 
-    def _send(self, lane: Lane, batch: "_Trades | list[records.TickMark]") -> None:
+    def _send(self, lane: Lane, batch: "_Trades | _Aside | list[records.TickMark]") -> None:
         key = lane.ticker.encode()
+        if isinstance(batch, _Aside):
+            self._send_aside(lane, batch, key)
+            return
         if isinstance(batch, _Trades):
             for start in range(0, len(batch.rows), MAX_BATCH):
-                self._send_trades(lane, batch.rows[start : start + MAX_BATCH], batch.clock_ahead, key)
+                part = _Trades(batch.rows[start : start + MAX_BATCH], batch.clock_ahead, batch.exchange_ahead)
+                self._send_trades(lane, part, key)
             return
         for mark in batch:
             _stamp(mark, lane.sequence)
         marks = [Record(mark.SerializeToString(), key=key, partition_key=key) for mark in batch]
         self._publish(lane, TICK_MARKS, marks)
 
-    def _send_trades(self, lane: Lane, trades: list[Trade], clock_ahead: int | None, key: bytes) -> None:
+    def _send_aside(self, lane: Lane, aside: _Aside, key: bytes) -> None:
+        letter = Letter(TICKS, tick_batch(lane.ticker, aside.rows), aside.reason, key)
+        self._retrying(lane)(partial(put_aside, self._bus, PART, [letter]))
+        metrics.PUT_ASIDE.labels(lane.venue).inc(len(aside.rows))
+
+    def _send_trades(self, lane: Lane, batch: _Trades, key: bytes) -> None:
+        trades = batch.rows
+        value = tick_batch(lane.ticker, trades, batch.clock_ahead, batch.exchange_ahead)
         stamp = SequenceStamp(f"TICKS:{lane.ticker}", len(trades), tag=FIRST_SEQUENCE_TAG)
-        record = Record(tick_batch(lane.ticker, trades, clock_ahead), key=key, partition_key=key, sequence=stamp)
+        record = Record(value, key=key, partition_key=key, sequence=stamp)
         started = time.perf_counter()
         self._publish(lane, TICKS, [record])
         metrics.PUBLISH_SECONDS.observe(time.perf_counter() - started)
@@ -200,10 +243,14 @@ class LanePublisher:
             lane.unpublished = max(0, lane.unpublished - len(trades))
 
     def _publish(self, lane: Lane, topic: str, found: Sequence[Record]) -> None:
-        """Once, also where the answer to an earlier attempt was lost after it had been carried out."""
+        """Once, also where the answer to an earlier attempt was lost after it had been carried out.
+
+        Raises CallsLost where the store has lost what was published before: whoever takes the job over begins at what
+        there is, and asks for the trades since.
+        """
         lane.calls += 1
-        call = partial(self._bus.publish_as, topic, found, writer=lane.job_id, number=lane.calls, lease=lane.job_id)
-        self._retrying(lane)(call)
+        named: dict[str, Any] = {"writer": lane.job_id, "number": lane.calls, "lease": lane.job_id}
+        self._retrying(lane)(partial(self._bus.publish_as, topic, found, **named, is_contiguous=True))
 
     def _retrying(self, lane: Lane) -> Retrying:
         return Retrying(

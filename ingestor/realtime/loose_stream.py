@@ -18,6 +18,7 @@ class LooseStream:
     """
 
     counts: Counts = field(default_factory=Counts)
+    quiet: Quiet = field(default_factory=Quiet)
     is_open: bool = False
     _last: Trade | None = None
     _seen: "OrderedDict[str, None]" = field(default_factory=OrderedDict)
@@ -27,11 +28,10 @@ class LooseStream:
     _is_checked: bool = False
     _is_met: bool = False
     _is_stale: bool = False
-    _quiet: Quiet = field(default_factory=Quiet)
 
     @property
     def is_sound(self) -> bool:
-        return self.is_open and self._is_checked and not self._waiting
+        return self.is_open and self._is_checked and self._repair is None and not self._waiting
 
     @property
     def waiting(self) -> int:
@@ -54,7 +54,7 @@ class LooseStream:
     def connected(self, at: float) -> list[Command]:
         self._connected_at = at
         self._is_checked = self._is_met = False
-        self._quiet.end(at)
+        self.quiet.begin(at)
         return []
 
     def closed(self, at: float) -> list[Command]:
@@ -64,7 +64,7 @@ class LooseStream:
         return []
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
-        self._quiet.end(at)
+        self.quiet.heard(at)
         if self.is_open and self._is_met:
             return self._release(trades)
         self._waiting.extend(trades)
@@ -85,6 +85,8 @@ class LooseStream:
             self.counts.gaps += 1
             commands.append(Lost(asked.after[TRADE_ID], "", start, max(start, end), None, answer.reason))
         self._is_checked = True
+        if asked.is_recheck and fresh:
+            self.quiet.begin(at)
         if asked.until_trade is None:
             # Nothing had come yet: what did since is looked for in a page of its own.
             return commands + self._release(fresh) + self._look(at)
@@ -95,20 +97,28 @@ class LooseStream:
     def ticked(self, at: float) -> list[Command]:
         return self._look(at)
 
+    def check(self, at: float) -> list[Command]:
+        if not self.is_sound or self._connected_at is None or self._last is None or not self.quiet.is_unusual(at):
+            return []
+        self.quiet.asked(at)
+        return self._ask(Repair(self._last, is_recheck=True))
+
     # ---- inside
 
     def _look(self, at: float) -> list[Command]:
         if self._repair is not None or self._last is None or self._connected_at is None:
             return []
-        is_recheck = self._is_checked and not self._waiting
-        if is_recheck and not self._quiet.is_over(at):
+        if self._is_checked and not self._waiting:
             return []
         if not self._waiting and at - self._connected_at < IDLE_CHECK_SECONDS:
             return []
         first = self._waiting[0] if self._waiting else None
-        self._repair = Repair(self._last, until_trade=first, is_recheck=is_recheck)
+        return self._ask(Repair(self._last, until_trade=first))
+
+    def _ask(self, repair: Repair) -> list[Command]:
+        self._repair = repair
         self.counts.repairs += 1
-        return [self._repair]
+        return [repair]
 
     def _release(self, trades: Iterable[Trade]) -> list[Command]:
         fresh = []

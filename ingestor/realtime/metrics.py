@@ -17,6 +17,12 @@ FROZEN = Counter(f"{_PREFIX}_frozen_total", "Connections given up for their sile
 UNWANTED = Counter(
     f"{_PREFIX}_unwanted_total", "Trades of tickers that nobody asks for any more", ["venue"], registry=REGISTRY
 )
+PUT_ASIDE = Counter(
+    f"{_PREFIX}_put_aside_total",
+    "Trades put aside, too far ahead of the exchange's clock",
+    ["venue"],
+    registry=REGISTRY,
+)
 BAD_ROWS = Counter(f"{_PREFIX}_bad_rows_total", "Streamed rows that were no trades", ["venue"], registry=REGISTRY)
 PAUSES = Counter(
     f"{_PREFIX}_pauses_total", "Times that a socket was not read for a while", ["venue"], registry=REGISTRY
@@ -26,6 +32,18 @@ SKEW = Gauge(f"{_PREFIX}_skew_seconds", "Our clock minus the time of the newest 
 WAITING = Gauge(f"{_PREFIX}_waiting_trades", "Trades that wait for a repair", ["venue"], registry=REGISTRY)
 UNPUBLISHED = Gauge(f"{_PREFIX}_unpublished_trades", "Trades that wait for the bus", ["venue"], registry=REGISTRY)
 JOBS = Gauge(f"{_PREFIX}_jobs", "Tickers being streamed", ["venue"], registry=REGISTRY)
+SILENCES = Counter(
+    f"{_PREFIX}_silences_total",
+    "Silences longer than usual that REST was asked about, by outcome (nothing, missed, unanswered)",
+    ["venue", "outcome"],
+    registry=REGISTRY,
+)
+LAST_FRAME = Gauge(
+    f"{_PREFIX}_last_frame_age_seconds",
+    "Age of the last trades that the socket told of, or of the subscription",
+    ["venue", "ticker"],
+    registry=REGISTRY,
+)
 PUBLISH_SECONDS = Histogram(
     f"{_PREFIX}_publish_seconds",
     "Time of one publish of trades",

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from core.errors import BadReply
-from ingestor.client import Market, VenueClient
-from ingestor.limits import Call
-from ingestor.pages import rows_of
+from candlewright.wire.errors import BadReply
+from ingestor.exchange.client import Market, VenueClient
+from ingestor.exchange.limits import Call
+from ingestor.exchange.pages import rows_of
 from ingestor.progress import Progress
 from ingestor.realtime import wire
 from ingestor.realtime.aggregates import Aggregate, cut

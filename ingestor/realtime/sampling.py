@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from bars import exact, from_trades
-from core.errors import CandlewrightError
+from candlewright.wire.errors import BadReply, CandlewrightError
+from candlewright.wire.grid import SECOND
 from core.log import get_logger
-from ingestor.client import VenueClient
-from ingestor.pages import Query, source_of
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import Query, source_of
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
 from ingestor.realtime.trade import ORDER, PRICE, SIZE, TIME, Trade
-from venues.grid import SECOND
 
 log = get_logger()
 
@@ -80,8 +80,10 @@ class BarSampler:
         progress = Progress()
         market = await self._client.market(self._symbol, progress)
         source, timeframe = source_of(self._client), self._client.timeframe(60)
-        query = Query(market, timeframe, 60, open_time, open_time + MINUTE, now)
+        query = Query(market, timeframe, 60, open_time, open_time + 2 * MINUTE, now)
         page = await self._client.call(lambda: source.page(query, progress), progress)
+        if max(page.candles.last_open if len(page.candles) else 0, page.unfinished or 0) <= open_time:
+            raise BadReply("no later candle shows that this one is whole")
         candles = page.candles.between(open_time, open_time + MINUTE)
         if len(candles) != 1:
             return ["open_time"]

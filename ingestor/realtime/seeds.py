@@ -1,15 +1,15 @@
 """Closed candles of the exchange for the longer bars in progress when a ticker starts."""
 
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.grid import open_containing
 from core.log import get_logger
 from ingestor.candles import Candles, joined
-from ingestor.client import VenueClient
-from ingestor.history import HistoryFetch, HistoryJob
-from ingestor.pages import source_of
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import source_of
+from ingestor.history.fetch import HistoryFetch, HistoryJob
+from ingestor.history.trade_candles import older_candles_of
 from ingestor.progress import Progress
-from ingestor.trade_candles import older_candles_of
 from protobuf import records_pb2 as records
-from venues.grid import open_containing
 
 log = get_logger()
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from bus import Bus
-from core.errors import NotOffered
-from ingestor.client import VenueClient
+from candlewright.wire.errors import NotOffered
 from ingestor.events import Job
+from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
 from ingestor.realtime.feed import Feed
 from ingestor.realtime.handover import Tails
@@ -31,12 +31,24 @@ class RealtimeService:
         """Until cancelled. Raises NotOffered for a venue that is not streamed, LeaseLost, ExchangeError, BusError."""
         await TickJob(self._surroundings(), client, self._feed(client), job, progress).run()
 
+    def ages(self) -> dict[str, float]:
+        """By live ticker the seconds since its last frame of trades."""
+        return {ticker: age for feed in list(self._feeds.values()) for ticker, age in feed.ages().items()}
+
     def _surroundings(self) -> Surroundings:
         if self._around is None:
             config = self._config
             publisher = LanePublisher(self._bus)
-            tails, share = Tails(self._bus), config.bar_check_share
-            self._around = Surroundings(tails, self._threads, publisher, config.heartbeat, share)
+            tails = Tails(self._bus, config.max_ahead_ns)
+            self._around = Surroundings(
+                tails,
+                self._threads,
+                publisher,
+                config.heartbeat,
+                config.bar_check_share,
+                config.max_ahead_ns,
+                config.silence_floor,
+            )
         return self._around
 
     def _feed(self, client: VenueClient) -> Feed:

@@ -4,22 +4,26 @@
 is for the others, where only a reconnect tells that something may be missing. Times `at` are monotonic seconds.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from candlewright.wire.grid import SECOND
 from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade
-from venues.grid import SECOND
 
 #: How long a missing id may still come by itself: swapped pairs, blocks that are late by 800 ms.
 REORDER_SECONDS = 1.5
 #: How long after a (re)connection an idle market is asked by REST whether something was missed meanwhile.
 IDLE_CHECK_SECONDS = 1.0
-#: A ticker of which nothing came for so long is asked for by REST, and then ever more seldom: an exchange may have
-#: forgotten a subscription on a connection that lives.
+#: A ticker of which nothing came for this long is asked for by REST however quiet it usually is, and then ever more
+#: seldom: an exchange may have forgotten a subscription on a connection that lives.
 RECHECK_SECONDS = 300.0
 MAX_RECHECK_SECONDS = 3_600.0
+#: A silence this many times the usual one is unusual; what is usual is learned over so many seconds.
+UNUSUAL = 3.0
+LEARNED_SECONDS = 300.0
 #: Trades that wait for a repair; when there are more the socket is not read any more.
 MAX_WAITING = 20_000
 #: Trades released last, with which an exchange's aggregate is cut to the ids that are missing.
@@ -100,24 +104,48 @@ class Counts:
 
 @dataclass(slots=True)
 class Quiet:
-    """When a ticker has been quiet for so long that REST should be asked."""
+    """How long a ticker is usually silent, and whether it is silent for longer than that. `floor`: a shorter silence
+    (seconds) is never unusual; `usual`: the mean silence, weighted by time, so that bursts do not hide the pauses.
+    """
 
+    floor: float = 2.0
+    usual: float = 0.0
     since: float = 0.0
-    patience: float = RECHECK_SECONDS
+    checks: int = 0
+    _heard_at: float | None = None
 
-    def end(self, at: float) -> None:
-        self.since, self.patience = at, RECHECK_SECONDS
+    @property
+    def patience(self) -> float:
+        """Seconds of silence until REST is asked; twice as many after each time that it had nothing to tell."""
+        first = min(max(self.floor, UNUSUAL * self.usual), RECHECK_SECONDS)
+        return min(first * float(1 << min(self.checks, 20)), MAX_RECHECK_SECONDS)
 
-    def is_over(self, at: float) -> bool:
-        """True once a patience, which grows from one to the next."""
-        if at - self.since < self.patience:
-            return False
-        self.since, self.patience = at, min(2 * self.patience, MAX_RECHECK_SECONDS)
-        return True
+    def heard(self, at: float) -> None:
+        if self._heard_at is not None:
+            gap = at - self._heard_at
+            self.usual += (gap - self.usual) * (-math.expm1(-gap / LEARNED_SECONDS) if self.usual else 1.0)
+        self._heard_at = at
+        self.since, self.checks = at, 0
+
+    def begin(self, at: float) -> None:
+        """A silence that says nothing of the usual one: the connection is new, or had not told of everything."""
+        self._heard_at = None
+        self.since, self.checks = at, 0
+
+    def asked(self, at: float) -> None:
+        self.since, self.checks = at, self.checks + 1
+
+    def silence(self, at: float) -> float:
+        """Seconds since something was heard, or REST was asked."""
+        return at - self.since
+
+    def is_unusual(self, at: float) -> bool:
+        return self.silence(at) >= self.patience
 
 
 class TradeStream(Protocol):
     counts: Counts
+    quiet: Quiet
 
     @property
     def is_sound(self) -> bool:
@@ -148,6 +176,10 @@ class TradeStream(Protocol):
 
     def ticked(self, at: float) -> list[Command]: ...
 
+    def check(self, at: float) -> list[Command]:
+        """Ask by REST after an unusual silence, unless something is being looked for; not sound until the answer."""
+        ...
+
 
 @dataclass(slots=True)
 class DenseStream:
@@ -155,6 +187,7 @@ class DenseStream:
 
     reorder_seconds: float = REORDER_SECONDS
     counts: Counts = field(default_factory=Counts)
+    quiet: Quiet = field(default_factory=Quiet)
     is_open: bool = False
     recent: deque[Trade] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _last: Trade | None = None
@@ -165,7 +198,6 @@ class DenseStream:
     _connected_at: float | None = None
     _is_checked: bool = False
     _is_stale: bool = False
-    _quiet: Quiet = field(default_factory=Quiet)
     _lost: deque[tuple[int, int, Lost]] = field(default_factory=deque)
 
     @property
@@ -194,7 +226,7 @@ class DenseStream:
     def connected(self, at: float) -> list[Command]:
         self._connected_at = at
         self._is_checked = False
-        self._quiet.end(at)
+        self.quiet.begin(at)
         return []
 
     def closed(self, at: float) -> list[Command]:
@@ -206,7 +238,7 @@ class DenseStream:
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
         if not trades:
             return []
-        self._quiet.end(at)
+        self.quiet.heard(at)
         if not self.is_open:
             for trade in trades:
                 self._keep(trade)
@@ -260,10 +292,18 @@ class DenseStream:
             commands += self._drain()
         if answer.trades and self.counts.trades > before:
             self._hole_since = None
+            if asked.is_recheck:
+                self.quiet.begin(at)
         return commands + self._look(at)
 
     def ticked(self, at: float) -> list[Command]:
         return self._look(at)
+
+    def check(self, at: float) -> list[Command]:
+        if not self.is_sound or self._connected_at is None or self._last is None or not self.quiet.is_unusual(at):
+            return []
+        self.quiet.asked(at)
+        return self._ask(Repair(self._last, is_recheck=True))
 
     # ---- inside
 
@@ -308,8 +348,6 @@ class DenseStream:
             return self._ask(Repair(self._last, min(self._waiting) - 1))
         if self._connected_at is not None and not self._is_checked and at - self._connected_at >= IDLE_CHECK_SECONDS:
             return self._ask(Repair(self._last))
-        if self._connected_at is not None and self._is_checked and self._quiet.is_over(at):
-            return self._ask(Repair(self._last, is_recheck=True))
         return []
 
     def _ask(self, repair: Repair) -> list[Command]:

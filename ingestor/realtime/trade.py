@@ -2,6 +2,9 @@
 
 (order, time, price, size, side, trade id, received at): `order` is the id as a number (0 where ids are no numbers),
 times are ns since the epoch, `side` is 0 unknown, 1 buy, 2 sell.
+
+A trade whose time is too far ahead of the exchange's clock is not published. A stand-in takes its place in the stream,
+so that its id counts as seen: with a time that can be true, and the wild one, negated, where `received at` is.
 """
 
 from collections.abc import Sequence
@@ -9,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from protobuf import tick_columns
-from protobuf.tick_columns import TickColumns
+from candlewright.wire import tick_columns
+from candlewright.wire.tick_columns import TickColumns
 
 Trade = tuple[int, int, float, float, int, str, int]
 ORDER: Final = 0
@@ -32,7 +35,24 @@ def order_of(trade_id: str) -> int:
     return order if order < 1 << 63 else 0
 
 
-def tick_batch(ticker: str, trades: Sequence[Trade], clock_ahead: int | None = None) -> bytes:
+def stand_in(trade: Trade, time_ns: int) -> Trade:
+    """For a trade that is put aside, with another time."""
+    order, wild, price, size, side, trade_id, _ = trade
+    return (order, time_ns, price, size, side, trade_id, -wild)
+
+
+def is_stand_in(trade: Trade) -> bool:
+    return trade[RECEIVED_AT] < 0
+
+
+def put_aside(stand_ins: Sequence[Trade]) -> list[Trade]:
+    """The trades as they came, but for when they were received."""
+    return [(*trade[:TIME], -trade[RECEIVED_AT], *trade[PRICE:RECEIVED_AT], 0) for trade in stand_ins]
+
+
+def tick_batch(
+    ticker: str, trades: Sequence[Trade], clock_ahead: int | None = None, exchange_ahead: int | None = None
+) -> bytes:
     """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were asked for."""
     columns: list[Any] = list(zip(*trades, strict=True))
     batch = TickColumns(
@@ -45,6 +65,7 @@ def tick_batch(ticker: str, trades: Sequence[Trade], clock_ahead: int | None = N
         np.array([text.encode() for text in columns[TRADE_ID]], np.bytes_),
         np.array(columns[RECEIVED_AT], np.int64),
         clock_ahead,
+        exchange_ahead,
     )
     return tick_columns.encode(batch)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bars import Bars, exact, from_trades, merge, roll_up
-from venues.grid import SECOND, WEEK_SECONDS, open_containing
+from candlewright.wire.grid import SECOND, WEEK_SECONDS, open_containing
 
 Trade = tuple[int, int, int, float, float]  # group, time (ns), id, price, size
 
@@ -80,11 +80,11 @@ def test_longer_bars_made_of_shorter_ones_equal_those_made_of_trades(trades: lis
 
 def test_what_does_not_divide_is_refused() -> None:
     bars = _bars([(0, 0, 1, 1.0, 1.0)], 60)
-    with pytest.raises(ValueError, match="90 s is not made of bars of 60 s"):
+    with pytest.raises(ValueError, match="bars of 90 s cannot be made from bars of 60 s"):
         roll_up(bars, 90)
     with pytest.raises(ValueError, match="604800 s"):
         roll_up(_bars([(0, 0, 1, 1.0, 1.0)], WEEK_SECONDS // 4), WEEK_SECONDS)
-    with pytest.raises(ValueError, match="one period"):
+    with pytest.raises(ValueError, match="the same period"):
         merge([bars, roll_up(bars, 300)])
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bars import Bars, exact, from_trades, saved
 from bars.maker import BarMaker, MadeBars, Trades
-from venues.grid import SECOND
+from candlewright.wire.grid import SECOND
 
 T0 = 1_700_000_100 * SECOND  # a multiple of 300 s
 Row = tuple[int, int, float, float]  # time (ns), id, price, size
@@ -183,13 +183,100 @@ def test_a_period_that_is_added_later_takes_over_what_shorter_ones_hold() -> Non
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1, 4.0), _at(70, 2)])])
     maker.take()
-    maker.add_period(300)
+    maker.want("A/B.C", [300])
     maker.add([_trades("A/B.C", [_at(301, 3)])])
     assert [row for row in _rows(maker, maker.take()) if row[1] == 300] == [
         ("A/B.C", 300, 0, 4.0, 4.0, 1.0, 1.0, 0.2, 2, 0, True)
     ]
     with pytest.raises(ValueError, match="90 s"):
-        maker.add_period(90)
+        maker.want("A/B.C", [90])
+
+
+def test_a_period_that_nobody_wants_any_more_is_dropped() -> None:
+    maker = BarMaker([1])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(second, second) for second in range(60)])])
+    maker.take()
+    before = len(saved.save(maker))
+    maker.want("A/B.C", range(2, 502))
+    maker.add([_trades("A/B.C", [_at(60, 60)])])
+    maker.take()
+    assert len(saved.save(maker)) > 20 * before
+    maker.want("A/B.C", [])
+    assert list(maker.levels) == [1]
+    maker.advance({"A/B.C": T0 + 4_200 * SECOND})
+    maker.take()
+    assert not maker.left
+    assert len(saved.save(maker)) < 2 * before
+
+
+def test_a_period_is_made_only_of_the_tickers_of_which_it_is_wanted() -> None:
+    maker = BarMaker([60])
+    maker.want("A/B.C", [120])
+    for ticker in ("A/B.C", "D/E.F"):
+        maker.start(ticker, T0)
+        maker.add([_trades(ticker, [_at(0, 1), _at(130, 2)])])
+    assert {row[0] for row in _rows(maker, maker.take()) if row[1] == 120} == {"A/B.C"}
+
+
+_VISITS = st.lists(
+    st.tuples(st.integers(-150, 60), st.booleans(), st.booleans(), st.sampled_from(["", "save", "gap", "start"])),
+    min_size=3,
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_VISITS)
+def test_a_period_that_comes_back_goes_on_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
+    """Against a maker that never lets go of it."""
+    period, ticker = 120, "A/B.C"
+    maker, always = BarMaker([60], horizon_ns=240 * SECOND), BarMaker([60], horizon_ns=240 * SECOND)
+    published: dict[int, tuple[object, ...]] = {}
+    truth: dict[int, tuple[object, ...]] = {}
+    always.want(ticker, [period])
+    for own in (maker, always):
+        own.start(ticker, T0 - 20 * SECOND)
+    second, was_wanted = 0, False
+    for number, (ahead, has_trade, is_wanted, event) in enumerate(visits):
+        at = max(0, second + ahead)
+        second = max(second, at)
+        if was_wanted and not is_wanted:
+            _publish(maker, published, period)
+        for own in (maker, always):
+            if has_trade:
+                own.add([_trades(ticker, [_at(at, number, number + 1.0)])])
+            own.advance({ticker: T0 + second * SECOND})
+            if event == "gap":
+                own.mark_gap(ticker, T0 + at * SECOND, T0 + at * SECOND + 1)
+            elif event == "start":
+                own.start(ticker, T0 + second * SECOND)
+        if was_wanted:
+            _publish(maker, published, period)
+        maker.want(ticker, [period] if is_wanted else [])
+        was_wanted = is_wanted
+        if event == "save":
+            maker = saved.load(saved.save(maker))
+        fresh = _publish(maker, published, period)
+        _publish(always, truth, period)
+        for opened in fresh:
+            # Content and completeness, whatever the revision.
+            assert not published[opened][-1] or published[opened][:-2] == truth[opened][:-2]
+            assert not published[opened][-1] or truth[opened][-1]
+
+
+def _publish(maker: BarMaker, known: dict[int, tuple[object, ...]], period: int) -> list[int]:
+    """The open times of what is published, which must be news: first once, and then with another content."""
+    fresh = []
+    for row in _rows(maker, maker.take()):
+        if row[1] != period:
+            continue
+        opened, before = row[2], known.get(row[2])
+        assert isinstance(opened, int)
+        assert row[-2] == (0 if before is None else before[-2] + 1)  # type: ignore[operator]
+        known[opened] = row
+        fresh.append(opened)
+    return fresh
 
 
 def test_periods_that_do_not_nest_are_refused() -> None:

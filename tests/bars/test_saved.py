@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from bars import saved
 from bars.maker import BarMaker, Trades
+from candlewright.wire.grid import SECOND
 from tests.bars.test_maker import T0, _at, _rows, _trades
-from venues.grid import SECOND
 
 
 def test_a_maker_that_never_saw_a_trade_comes_back() -> None:

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from bus import topics
-from bus.memory_bus import MemoryBus
-from protobuf import candlewright_pb2 as cw
+from candlewright.wire import candlewright_pb2 as cw
 from tests.broker.harness import Client, Peer, RunningBroker
+from tests.fresh_bus import FreshBus
 
 
 class Stage:
-    """One memory bus, and the brokers and peers of one test over it."""
+    """One bus, and the brokers and peers of one test over it."""
 
     def __init__(self) -> None:
-        self.bus = MemoryBus()
+        self.bus = FreshBus()
         self.client = Client(self.bus)
         self._brokers: list[RunningBroker] = []
         self._peers: list[Peer] = []

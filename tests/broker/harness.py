@@ -1,4 +1,4 @@
-"""A broker over a memory bus with real sockets, and peers that speak its protocol."""
+"""A broker over a bus with real sockets, and peers that speak its protocol."""
 
 import itertools
 import threading
@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 from broker.server import BrokerServer
 from bus import topics
 from bus.api import Bus, Record
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
 from core.settings import BrokerSettings
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 
 MINUTE = 60 * 1_000_000_000

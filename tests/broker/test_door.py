@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker import door
-from broker.batch import Gatherer
-from broker.commands import Dispatch
+from broker.commands import Dispatch, Refuse
 from broker.events import (
     JOB_ID_LENGTH,
     ClockTicked,
@@ -23,17 +22,21 @@ from broker.events import (
     SlotOffered,
     VenueLearned,
 )
+from broker.journal.batch import Gatherer
 from broker.state import BrokerState
-from core.errors import BadFrame
+from bus.api import partition_of
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BadFrame
 from core.settings import BrokerSettings
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
 
 MINUTE = 60 * 1_000_000_000
 START = 1_704_067_200 * 1_000_000_000
 END = START + 9 * MINUTE
 PEER = b"peer"
+PARTITIONS = 4
+PARTITION = partition_of(b"A/B.TEST", PARTITIONS)
 
 names = st.sampled_from(["job-0", "job-1", "r", "r#0", "r#99999999999999999999", "A/B.TEST", ""])
 big = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([START, START + MINUTE]))
@@ -81,7 +84,7 @@ bodies = st.one_of(
 def busy_state() -> BrokerState:
     """Two jobs of one peer are running: a historical and a realtime one."""
     numbers = count()
-    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, START + 1_000 * MINUTE)
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, START + 1_000 * MINUTE, PARTITIONS)
     state.handle(VenueLearned("TEST", 1_000, 0))
     end = START + 9 * MINUTE
     state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))
@@ -141,6 +144,13 @@ def test_a_job_id_that_is_no_text_is_a_bad_frame() -> None:
     [
         {"rows": 10, "expected": 9},
         {"rows": 9, "expected": 10},
+        {"rows": 8, "expected": 9, "holes": [cw.TimeRange(start_time=START, end_time=START + 11 * MINUTE)]},
+        {"rows": 9, "expected": 9, "partition": 99},
+        {"rows": 9, "expected": 9, "partition": 1},
+        {"rows": 9, "expected": 9, "spans": [cw.Span(first_offset=0, last_offset=1 << 60)]},
+        {"rows": 9, "expected": 9, "spans": [cw.Span(first_offset=0, last_offset=9)]},
+        {"rows": 9, "expected": 9, "spans": [cw.Span(first_offset=n, last_offset=n) for n in (5, 4)]},
+        {"rows": 9, "expected": 9, "spans": [cw.Span(first_offset=1 << 63, last_offset=1 << 63)]},
         {
             "rows": 8,
             "expected": 9,
@@ -150,11 +160,12 @@ def test_a_job_id_that_is_no_text_is_a_bad_frame() -> None:
 )
 def test_a_stated_result_that_cannot_be_is_not_accepted(stated: dict[str, Any]) -> None:
     state = busy_state()
-    end = cw.HistoryEnd(job_id="job-0", spans=[cw.Span(first_offset=0, last_offset=0)], **stated)
-    done = ing.WorkComplete(job_id="job-0", success=True)
-    for message in (end, done):
-        event = door.event_of(PEER, frames.encode(message), 1.0, START)
-        assert isinstance(event, HistoryEnded) == (message is end)
-        state.handle(event)
+    whole: dict[str, Any] = {"spans": [cw.Span(first_offset=0, last_offset=0)], "partition": PARTITION}
+    end = cw.HistoryEnd(job_id="job-0", **whole | stated)
+    event = door.event_of(PEER, frames.encode(end), 1.0, START)
+    assert isinstance(event, HistoryEnded)
+    (refusal,) = state.handle(event)
+    assert isinstance(refusal, Refuse) and (refusal.connection, refusal.request_id) == (PEER, "r")
+    state.handle(door.event_of(PEER, frames.encode(ing.WorkComplete(job_id="job-0", success=True)), 1.0, START))
     assert state.requests["r"].outstanding[0].attempts == 1
     assert "job-0" not in state.jobs

@@ -9,11 +9,11 @@ from broker.commands import Command, Dispatch, Note
 from broker.events import HistoricalAccepted, Kind, SlotOffered, VenueLearned
 from broker.instruments import NOTES
 from broker.state import BrokerState
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.grid import SECOND
 from core.settings import BrokerSettings
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
-from venues.grid import SECOND
 
 START = 1_704_067_200 * SECOND
 NOW = START + 3_600 * SECOND

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.conftest import Stage
 from tests.broker.harness import MINUTE, START
 

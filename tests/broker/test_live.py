@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from bus import topics
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from bus.dead_letters import kept
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from tests.broker.conftest import Stage
 from tests.broker.harness import eventually
@@ -97,8 +98,6 @@ def test_ticks_of_a_foreign_ingestor_are_numbered_and_published(stage: Stage) ->
     [
         ({"timestamp": [time.time_ns() // 10**9] * 2}, "looks like seconds"),
         ({"timestamp": [time.time_ns(), time.time_ns() // 10**6]}, "looks like milliseconds"),
-        ({"timestamp": [time.time_ns(), time.time_ns() + 2 * 3_600 * 10**9]}, "more than an hour from now"),
-        ({"timestamp": [time.time_ns(), 2**64 - 1]}, "more than an hour from now"),
         ({"size": [1.0, -1.0]}, "a size is negative"),
         ({"price": [1.0, float("nan")]}, "not finite"),
         ({"size": [float("inf"), 1.0]}, "not finite"),
@@ -130,13 +129,37 @@ def test_a_batch_of_bad_trades_is_refused_whole_and_the_job_goes_on(
     assert list(cw.TickBatch.FromString(value).trade_id) == ["1", "2"]
 
 
+def test_foreign_trades_far_ahead_are_put_aside_and_the_others_are_published(stage: Stage) -> None:
+    peer = stage.peer(stage.broker())
+    peer.offer(kind=ing.REALTIME)
+    stage.client.ask(realtime("live"))
+    peer.job()
+    now = time.time_ns()
+    times = [now, now + 3_500 * 10**9, now + 10**9, 2**64 - 1]
+    sent = cw.TickBatch(
+        ticker=TICKER, timestamp=times, price=[1.0, 2.0, 3.0, 4.0], size=[1.0] * 4, exchange_ahead=2**60
+    )
+    sent.trade_id.extend("1234")
+    peer.send(sent)
+    answer = peer.receive()
+    assert isinstance(answer, cw.Error) and answer.code == "FAR_AHEAD" and "ticks.max_ahead_seconds" in answer.text
+    eventually(lambda: len(list(kept(stage.bus))) == 1)
+    ((_, letter),) = kept(stage.bus)
+    assert list(cw.TickBatch.FromString(letter.record).trade_id) == ["2", "4"]
+    assert (letter.part, letter.topic, letter.key) == ("broker", topics.TICKS, TICKER.encode())
+    eventually(lambda: len(stored(stage, topics.TICKS)) == 1)
+    [value] = stored(stage, topics.TICKS)
+    published = cw.TickBatch.FromString(value)
+    assert list(published.trade_id) == ["1", "3"] and not published.HasField("exchange_ahead")
+
+
 def clocks(stage: Stage) -> list[rec.Clock]:
     found = [rec.TickMark.FromString(value) for value in stored(stage, topics.TICK_MARKS)]
     return [mark.clock for mark in found if mark.WhichOneof("body") == "clock"]
 
 
 def test_time_goes_on_for_a_foreign_market_that_fell_silent(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.realtime.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("broker.requests.realtime.QUIET_SECONDS", 0.2)
     peer = stage.peer(stage.broker())
     peer.offer(kind=ing.REALTIME)
     stage.client.ask(realtime("live"))

@@ -36,11 +36,11 @@ from broker.events import (
     VenueLearned,
     Wants,
 )
-from broker.requests import HistoricalRequest, RealtimeRequest
 from broker.state import BrokerState
+from broker.work import HistoricalRequest, RealtimeRequest
+from candlewright.wire import candlewright_pb2 as cw
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
-from protobuf import candlewright_pb2 as cw
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.writer import OutcomeLog
+from broker.journal.writer import OutcomeLog
 from bus import topics
 from bus.api import Position, Record
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
+from candlewright.wire.errors import BusUnavailable
+from tests.fresh_bus import FreshBus
 
 
-class LossyBus(MemoryBus):
+class LossyBus(FreshBus):
     """Writes, and loses the answer where `loses` says so."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def test_outcomes_whose_answer_was_lost_are_written_once() -> None:
 
 
 def test_a_broker_that_starts_anew_writes_under_numbers_of_its_own() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     bus.create_topic(topics.HISTORY_OUTCOMES, 1)
     for value in (b"before", b"after"):
         OutcomeLog(bus, {0: 0}).publish(outcomes(value))

@@ -2,9 +2,11 @@
 
 import pytest
 
+from bus import topics
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from core.metrics import REGISTRY
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
 from tests.broker.conftest import Stage
 from tests.broker.harness import MINUTE, START, eventually, minutes
 
@@ -132,3 +134,30 @@ def test_a_slot_of_several_venues_takes_any_of_them_once(stage: Stage) -> None:
     assert peer.job().request_id == first
     stage.client.submit(ticker="A/B.ONE")
     assert peer.receive(0.3) is None
+
+
+def served(stage: Stage) -> tuple[list[str], list[str]] | None:
+    """The venues with historical and with realtime slots, as the bus has them."""
+    (value,) = stage.bus.get(topics.TABLE_SERVED, [topics.SERVED_KEY])
+    if value is None:
+        return None
+    found = rec.ServedVenues.FromString(value)
+    return list(found.historical), list(found.realtime)
+
+
+def test_the_bus_names_the_venues_that_slots_are_offered_for(stage: Stage) -> None:
+    broker = stage.broker()
+    eventually(lambda: served(stage) == ([], []))
+    first, second = stage.peer(broker), stage.peer(broker)
+    first.offer("KRAKEN", slots=2)
+    second.offer("OKX", ing.REALTIME)
+    eventually(lambda: served(stage) == (["KRAKEN"], ["OKX"]))
+    # A slot that is busy is still one of its venue.
+    stage.client.submit(rows=3, ticker="BTC/USD.KRAKEN")
+    stage.client.submit(rows=3, ticker="BTC/USD.KRAKEN")
+    first.job()
+    first.job()
+    second.offer("BYBIT", ing.ANY)
+    eventually(lambda: served(stage) == (["BYBIT", "KRAKEN"], ["BYBIT", "OKX"]))
+    second.close()
+    eventually(lambda: served(stage) == (["KRAKEN"], []))

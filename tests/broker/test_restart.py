@@ -2,19 +2,21 @@
 
 import pytest
 
-from broker.feed import Feed, RecordsLost
-from broker.journal import Mark, Replay
+from broker.events import HistoryMeasured
+from broker.journal.feed import Feed
+from broker.journal.journal import Mark, Replay
 from broker.server import BrokerServer
 from bus import topics
-from bus.api import Record
-from bus.memory_bus import MemoryBus
+from bus.api import Lives, Record, partition_of
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import RecordsLost
 from core.metrics import REGISTRY
 from core.settings import BrokerSettings
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from tests.broker.conftest import Stage
 from tests.broker.harness import MINUTE, START, eventually, minutes
+from tests.fresh_bus import FreshBus
 
 OK = ing.HistoryReadyNotification.OK
 
@@ -52,7 +54,11 @@ def test_a_job_is_kept_when_its_ingestor_names_it_to_the_next_broker(stage: Stag
     again.offer()
     again.send(ing.WorkHeartbeat(job_id=job.job_id))
     span = cw.Span(first_offset=0, last_offset=0)
-    again.send(cw.HistoryEnd(job_id=job.job_id, partition=0, spans=[span], rows=3, expected=3))
+    again.send(
+        cw.HistoryEnd(
+            job_id=job.job_id, partition=partition_of(job.ticker.encode(), 4), spans=[span], rows=3, expected=3
+        )
+    )
     again.complete(job)
     end = stage.client.end(request_id)
     assert (end.status, end.rows) == (OK, 3)
@@ -128,6 +134,10 @@ def test_the_journal_is_held_until_the_final_notification_is_seen(stage: Stage) 
         keep_seconds=60,
     )
     eventually(lambda: held(topics.REQUESTS)[0] == 1)
+    # Only the history writer knows that it does not need them any more.
+    assert (held(topics.HISTORY)[partition], sum(held(topics.HISTORY_OUTCOMES).values())) == (0, 0)
+    ends = {str(p): b"%d" % state.end for p, state in enumerate(stage.bus.state(topics.HISTORY_OUTCOMES))}
+    stage.bus.put(topics.TABLE_HISTORY_WRITTEN, ends)
     eventually(lambda: held(topics.HISTORY)[partition] == 1)
     eventually(lambda: sum(held(topics.HISTORY_OUTCOMES).values()) == 2)
 
@@ -144,20 +154,20 @@ def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
 @pytest.mark.parametrize(
     ("has_topic", "reason"),
     [
-        (True, r"^the bus has lost records: requests end at 1 and were read to 5$"),
-        (False, r"^the bus has lost records: no topic requests$"),
+        (True, r"^the bus has lost records: requests/0 was read to 5 and is the same to 1 only$"),
+        (False, r"^the bus has lost records: requests/0 was read to 5 and is the same to 0 only$"),
     ],
 )
 def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reason: str) -> None:
     """What is accepted from then on would wait until it has caught up; the next process begins at what there is."""
-    bus = MemoryBus()
+    bus = FreshBus()
     bus.create_topic(topics.NOTIFICATIONS)
     bus.create_topic(topics.HISTORY)
     if has_topic:
         bus.create_topic(topics.REQUESTS, 1)
         bus.publish(topics.REQUESTS, [Record(b"")])
     ends = dict.fromkeys(range(bus.partitions(topics.NOTIFICATIONS)), 0)
-    feed = Feed(bus, Replay([], 5, ends, {}, Mark(5, {}, {})), lambda: None)
+    feed = Feed(bus, Replay([], 5, ends, {}, Mark(5, {}), HistoryMeasured(0, {}, {}, 0.0), [], Lives()), lambda: None)
     eventually(lambda: feed.failure is not None)
     with pytest.raises(RecordsLost, match=reason):
         feed.take()
@@ -168,12 +178,12 @@ def test_finals_that_were_trimmed_unread_are_counted() -> None:
     def counted() -> float:
         return REGISTRY.get_sample_value("candlewright_broker_missed_finals_total") or 0.0
 
-    bus, before = MemoryBus(), counted()
+    bus, before = FreshBus(), counted()
     for topic, partitions in ((topics.REQUESTS, 1), (topics.HISTORY, 2), (topics.NOTIFICATIONS, 1)):
         bus.create_topic(topic, partitions)
     bus.publish(topics.NOTIFICATIONS, [Record(b"") for _ in range(3)])
     bus.trim(topics.NOTIFICATIONS, keep_seconds=1e9, keep_bytes=0)
-    feed = Feed(bus, Replay([], 0, {0: 0}, {}, Mark(0, {}, {})), lambda: None)
+    feed = Feed(bus, Replay([], 0, {0: 0}, {}, Mark(0, {}), HistoryMeasured(0, {}, {}, 0.0), [], Lives()), lambda: None)
     eventually(lambda: counted() - before == 3)
     assert feed.failure is None
     feed.close()
@@ -200,3 +210,8 @@ def test_a_broker_takes_its_holds_from_a_store_that_lost_records(stage: Stage) -
     with pytest.raises(RecordsLost):
         server.run()
     assert stage.bus.holds(topics.REQUESTS, topics.READER_BROKER) == {0: 0}
+    # The next process says so.
+    after = stage.broker().server
+    eventually(lambda: bool(after.status().warnings))
+    (warning,) = after.status().warnings
+    assert warning.startswith("Redis lost records of requests/0 0 min ago: offsets 0 to 4 had been read")

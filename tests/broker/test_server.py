@@ -1,4 +1,4 @@
-"""Historical requests through the broker, over real sockets and a memory bus."""
+"""Historical requests through the broker, over real sockets and a bus."""
 
 import time
 from functools import partial
@@ -6,8 +6,9 @@ from functools import partial
 import pytest
 
 from bus import topics
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from bus.api import partition_of
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.conftest import Stage
 from tests.broker.harness import MINUTE, START, RunningBroker, candle, eventually, minutes
 
@@ -59,7 +60,7 @@ def test_a_native_ingestors_history_end_is_the_result_of_its_piece(stage: Stage)
     peer.send(
         cw.HistoryEnd(
             job_id=job.job_id,
-            partition=2,
+            partition=partition_of(job.ticker.encode(), 4),
             spans=[cw.Span(first_offset=5, last_offset=6)],
             rows=2,
             expected=3,
@@ -73,8 +74,24 @@ def test_a_native_ingestors_history_end_is_the_result_of_its_piece(stage: Stage)
     end = stage.client.end(request_id)
     assert (end.status, end.rows, end.expected, list(end.holes)) == (OK, 2, 3, [hole])
     [piece] = stage.client.pieces(request_id)
-    assert (piece.partition, piece.spans[0].first_offset, piece.spans[0].last_offset) == (2, 5, 6)
+    assert (piece.spans[0].first_offset, piece.spans[0].last_offset) == (5, 6)
+    assert piece.partition == partition_of(job.ticker.encode(), 4)
     assert (piece.job_id, piece.reason) == (job.job_id, "listed late")
+
+
+def test_a_result_in_a_partition_that_there_is_not_is_refused_and_ends_the_request_as_an_error(stage: Stage) -> None:
+    peer = stage.peer(stage.broker(max_attempts=1))
+    peer.offer()
+    request_id = stage.client.submit(rows=3)
+    job = peer.job()
+    span = cw.Span(first_offset=0, last_offset=0)
+    peer.send(cw.HistoryEnd(job_id=job.job_id, partition=99, spans=[span], rows=3, expected=3))
+    refusal = peer.receive()
+    assert isinstance(refusal, cw.Error) and "partition 99" in refusal.text
+    peer.complete(job)
+    end = stage.client.end(request_id)
+    assert end.status == ERROR and "partition 99" in end.error_message
+    assert stage.client.pieces(request_id) == []
 
 
 def test_holes_of_a_foreign_result_are_found_and_equal_duplicates_are_harmless(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.commands import Command, Dispatch, LookUpVenue, PublishPieceDone, PublishRequestDone, Revoke
+from broker.commands import AskProof, Command, Dispatch, LookUpVenue, PublishPieceDone, PublishRequestDone, Revoke
 from broker.events import (
     AcceptedPiece,
     CancelAsked,
@@ -19,6 +19,7 @@ from broker.events import (
     HeartbeatHeard,
     HistoricalAccepted,
     HistoryEnded,
+    HistoryMeasured,
     JobCompleted,
     JobFailed,
     JobRejected,
@@ -26,11 +27,13 @@ from broker.events import (
     LeaseFound,
     LeaseNote,
     PieceResult,
+    ProofFound,
+    ProvenRange,
     SlotOffered,
     VenueLearned,
 )
-from broker.requests import HistoricalRequest
 from broker.state import BrokerState
+from broker.work import HistoricalRequest
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
 
@@ -70,6 +73,8 @@ class Run(RuleBasedStateMachine):
         self.dispatched: Counter[bytes] = Counter()
         self.banned: dict[tuple[str, int, int], set[bytes]] = defaultdict(set)
         self.tries: Counter[tuple[str, int, int]] = Counter()
+        self.has_prover = False
+        self.questions: list[AskProof] = []
         self.job_numbers = count()
         self.request_numbers = count()
         self.state = self.new_state()
@@ -85,7 +90,9 @@ class Run(RuleBasedStateMachine):
 
     def tell(self, event: Event) -> None:
         for command in self.state.handle(event):
-            if isinstance(command, LookUpVenue):
+            if isinstance(command, AskProof):
+                self.questions.append(command)
+            elif isinstance(command, LookUpVenue):
                 self.tell(VenueLearned(command.venue, 1, 0))
             elif isinstance(command, PublishPieceDone | PublishRequestDone) or (
                 isinstance(command, Revoke) and command.is_finished
@@ -124,6 +131,7 @@ class Run(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.tell(ClockTicked(self.at, self.wall_ns))
+        self.driver(is_there=True)
 
     @rule(
         minutes=st.integers(1, 45),
@@ -149,6 +157,27 @@ class Run(RuleBasedStateMachine):
         self.log.append(event)
         self.tell(event)
 
+    @rule(is_there=st.booleans())
+    def driver(self, is_there: bool) -> None:
+        self.has_prover = is_there
+        self.tell(HistoryMeasured(0, {}, {}, self.at, is_there))
+
+    @precondition(lambda self: self.questions)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """Also late, twice, and after a crash."""
+        asked = data.draw(st.sampled_from(self.questions[::-1]))
+        parts = []
+        for start, end in asked.ranges:
+            length = (end - start) // MINUTE
+            low, high = sorted(data.draw(st.tuples(st.integers(0, length), st.integers(0, length))))
+            if low < high:
+                missing = data.draw(st.integers(0, high - low))
+                part = (start + low * MINUTE, start + high * MINUTE)
+                holes = ((part[0], part[0] + missing * MINUTE),) if missing else ()
+                parts.append(ProvenRange(*part, high - low - missing, high - low, holes))
+        self.tell(ProofFound(asked.request_id, tuple(parts)))
+
     @precondition(lambda self: self.log)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
@@ -167,20 +196,25 @@ class Run(RuleBasedStateMachine):
         self.tell(SlotOffered(connection, venues, kinds, self.at))
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), is_stranger=st.booleans(), rows=st.booleans())
-    def complete(self, data: st.DataObject, is_stranger: bool, rows: bool) -> None:
+    @rule(data=st.data(), is_stranger=st.booleans(), rows=st.booleans(), closed=st.none() | st.integers(0, 9))
+    def complete(self, data: st.DataObject, is_stranger: bool, rows: bool, closed: int | None) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.given)))
-        self.finish_job(job_id, b"stranger" if is_stranger else self.given[job_id][0], rows)
+        self.finish_job(job_id, b"stranger" if is_stranger else self.given[job_id][0], rows, closed)
 
-    def finish_job(self, job_id: str, connection: bytes, rows: bool) -> None:
+    def finish_job(self, job_id: str, connection: bytes, rows: bool, closed: int | None = None) -> None:
+        """`closed`: so many candles of the range have closed, if it has more."""
         asked = self.given[job_id][1].request
         expected = (asked.end - asked.start) // MINUTE
+        closed_until = 0
+        if closed is not None and closed < min(expected, asked.limit or expected):
+            expected = closed
+            closed_until = asked.start + closed * MINUTE
         if asked.limit is not None:
             expected = min(expected, asked.limit)
-        if rows:
-            result = PieceResult(0, ((1, 1),), expected, expected, (), self.wall_ns)
-        else:
-            result = PieceResult(0, (), 0, expected, ((asked.start, asked.start + expected * MINUTE),), self.wall_ns)
+        holes = () if rows or not expected else ((asked.start, asked.start + expected * MINUTE),)
+        got = expected if rows else 0
+        spans = ((1, 1),) if got else ()
+        result = PieceResult(0, spans, got, expected, holes, self.wall_ns, closed_until=closed_until)
         job = self.state.jobs.get(job_id)
         if job is not None and job.connection in (None, connection):
             self.claimed.add(job_id)
@@ -251,6 +285,7 @@ class Run(RuleBasedStateMachine):
         self.offered.clear()
         self.dispatched.clear()
         self.state = self.new_state()
+        self.tell(HistoryMeasured(0, {}, {}, self.at, self.has_prover))
         pieces: dict[str, list[AcceptedPiece]] = defaultdict(list)
         ended = {outcome.request_id for outcome in self.outcomes if isinstance(outcome, PublishRequestDone)}
         for outcome in self.outcomes:
@@ -295,7 +330,7 @@ class Run(RuleBasedStateMachine):
     def nothing_is_accepted_that_its_holder_did_not_complete(self) -> None:
         for done in self.all_outcomes():
             if isinstance(done, PublishPieceDone):
-                assert done.job_id in self.claimed
+                assert done.is_proven or done.job_id in self.claimed
 
     @invariant()
     def no_slot_gets_two_jobs(self) -> None:
@@ -362,7 +397,7 @@ class Run(RuleBasedStateMachine):
             if event.limit is not None:
                 assert done.rows <= event.limit
             elif done.status is Final.OK or (done.status is Final.NOT_FOUND and not done.error_message):
-                assert sum(piece.end - piece.start for piece in mine) == event.end - event.start
+                assert sum(piece.end - piece.start for piece in mine) == (done.closed_until or event.end) - event.start
 
 
 TestRun = Run.TestCase

@@ -19,20 +19,20 @@ from broker.events import (
     WantedFound,
     Wants,
 )
-from broker.retention import Retention, Trimmer
+from broker.journal.retention import Retention, Trimmer
+from broker.journal.writer import TABLE_WANTED
 from broker.state import BrokerState
-from broker.writer import TABLE_WANTED
-from bus import topics
+from bus import dead_letters, topics
 from bus.api import Record, SequenceStamp
-from bus.memory_bus import MemoryBus
-from core.errors import BusFull
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusFull
 from core.settings import BrokerSettings, RelaySettings, Settings
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from tests.broker.conftest import Stage
 from tests.broker.harness import eventually
 from tests.broker.test_live import TICKER, is_done, realtime, state_of, stored
+from tests.fresh_bus import FreshBus
 
 Wanted = tuple[bool, list[int]]
 
@@ -157,7 +157,7 @@ def test_a_restarted_broker_takes_back_what_nobody_wants_any_more(stage: Stage) 
     eventually(lambda: stage.bus.items(TABLE_WANTED) == {})
 
 
-class FullBus(MemoryBus):
+class FullBus(FreshBus):
     is_full = True
 
     def publish(self, topic: str, *args: object, **kwargs: object) -> object:  # type: ignore[override]
@@ -261,6 +261,9 @@ def test_records_are_kept_as_long_as_the_relay_promises() -> None:
     for topic in (topics.REQUESTS, topics.HISTORY, topics.HISTORY_OUTCOMES):
         assert retention.keep_seconds(topic) == 600
     assert retention.keep_seconds("a gateway's own") == float("inf")
+    assert retention.keep_seconds(topics.DEAD_LETTERS) == dead_letters.KEEP_SECONDS
+    assert retention.keep_bytes(topics.DEAD_LETTERS) == dead_letters.KEEP_BYTES
+    assert retention.keep_bytes(topics.TICKS) == settings.bus.max_bytes
 
 
 # ---- the state alone

@@ -10,7 +10,7 @@ import pytest
 from bus.api import Record
 from bus.embedded import EmbeddedRedis, find_redis_server
 from bus.redis_bus import RedisBus
-from core.errors import BusError
+from candlewright.wire.errors import BusError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,6 +1,5 @@
 """Random histories of publishing, reading, trimming and groups, against lists and sets."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,11 +7,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from bus.api import Bus, Position, Record, SequenceStamp
-from bus.memory_bus import MemoryBus
-from bus.redis_bus import RedisBus
-from bus.stamps import stamped
-from core.errors import BusError, OffsetOutOfRange
+from bus.api import Position, Record, SequenceStamp
+from bus.stamps import varint
+from candlewright.wire.errors import BusError, OffsetOutOfRange
+from tests.fresh_bus import FreshBus
 
 PARTITIONS = 2
 KEY_OF_PARTITION = (b"A", b"")
@@ -29,11 +27,9 @@ class ModelGroup:
 
 
 class BusMachine(RuleBasedStateMachine):
-    make_bus: Callable[[], Bus]
-
     def __init__(self) -> None:
         super().__init__()
-        self.bus = type(self).make_bus()
+        self.bus = FreshBus()
         self.bus.create_topic("t", PARTITIONS)
         self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.numbers: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
@@ -62,7 +58,7 @@ class BusMachine(RuleBasedStateMachine):
         for value in values:
             number = len(numbers) + 1
             numbers[number] = len(self.values[p])
-            self.values[p].append(stamped(value, stamp, number))
+            self.values[p].append(value + stamp.tag + varint(number))
 
     @rule(p=partition, at=st.integers(0, 100))
     def locate(self, p: int, at: int) -> None:
@@ -164,29 +160,8 @@ class BusMachine(RuleBasedStateMachine):
             assert self.bus.pending("t", name) == {p: len(group.pending[p]) for p in range(PARTITIONS)}
 
 
-@pytest.fixture(params=["memory", "redis"])
-def machine(request: pytest.FixtureRequest) -> Iterator[type[BusMachine]]:
-    makers: dict[str, Callable[[], Bus]]
-    if request.param == "memory":
-        makers = {"memory": MemoryBus}
-    else:
-        url = request.getfixturevalue("redis_url")
-
-        def make() -> Bus:
-            bus = RedisBus(url)
-            bus._store.call("FLUSHALL")
-            return bus
-
-        makers = {"redis": make}
-
-    class Machine(BusMachine):
-        make_bus = staticmethod(makers[request.param])
-
-    yield Machine
-
-
-def test_random_histories_are_as_in_the_model(machine: type[BusMachine]) -> None:
+def test_random_histories_are_as_in_the_model() -> None:
     chosen = settings(
         max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), database=None
     )
-    run_state_machine_as_test(machine, settings=chosen)
+    run_state_machine_as_test(BusMachine, settings=chosen)

@@ -8,7 +8,7 @@ import redis
 
 from bus.api import Pending, Position, Record
 from bus.redis_bus import RedisBus
-from core.errors import BusError, BusFull, BusUnavailable
+from candlewright.wire.errors import BusError, BusFull, BusUnavailable
 
 PATIENCE_SECONDS = 20.0
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings, load_settings
 from core.settings_environment import names_of, problems
 

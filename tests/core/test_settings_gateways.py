@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import load_settings
 
 PREFIX = "CANDLEWRIGHT_GATEWAYS__NUMAFLOW__"

@@ -24,8 +24,8 @@ import zmq
 from pyiceberg.catalog import load_catalog
 
 from candlewright.supervisor.private import PrivatePlatform
+from candlewright.wire import ingestor_pb2 as ing
 from iceberg.filters import equal as equals
-from protobuf import ingestor_pb2 as ing
 from sandbox import SandboxThread
 from sandbox.server import Sandbox
 

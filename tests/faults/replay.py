@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from bus import Bus, topics
-from core.errors import BusUnavailable
-from protobuf.candlewright_pb2 import OHLCV
+from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import BusUnavailable
 from sandbox.files import Trade, read_trades
 from tests.faults.harness import Row, until
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 import zmq
 
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from tests.faults.harness import MINUTE_MS, VERSION, Platform, Status, Submitted, WireClient, submit_message
 
 #: With the start of the platform, which the first test waits for.

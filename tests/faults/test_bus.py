@@ -14,7 +14,7 @@ import redis
 from bus.api import Record, SequenceStamp
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
-from core.errors import BusError, BusUnavailable, LeaseLost
+from candlewright.wire.errors import BusError, BusUnavailable, LeaseLost
 
 
 @pytest.fixture

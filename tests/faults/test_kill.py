@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
 from sandbox.faults import Fault
 from tests.faults.harness import MINUTE_MS, Platform, Row, Status, Submitted, WireClient, submit_message, until
 

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from core.settings_gateways import KapacitorFunctionSettings
 from protobuf.udf_superset_pb2 import EdgeType, Request
 from triggers.udf import use as use_module
-from triggers.udf.hosted import BatchOutcome, HostedFunction
+from triggers.udf.hosted import LOG_BURST, LOG_PER_SECOND, BatchOutcome, HostedFunction
 from triggers.udf.options import Duration, UdfRefused
 from triggers.udf.points import batch_requests, point_request
 from triggers.udf.use import UdfFailed, Use, ask_info
@@ -96,10 +97,34 @@ def test_misbehaviour_costs_one_restart_and_no_output(mode: str, tmp_path: Path)
         assert _sums(hosted.run(2, requests[:2] + requests[-1:] if is_batch else requests[:1], outcome.state)) == [17]
 
 
-def test_silence_ends_the_use_and_another_goes_on(tmp_path: Path) -> None:
-    with _hosted(_settings("silence", tmp_path / "note", timeout=2.0)) as hosted:
-        assert _sums(hosted.run(1, [_point(13)], b"")) == [13]
-        assert hosted.counts.failures >= 1
+@pytest.mark.parametrize(("mode", "told"), [("silence", "no sign of life for 2 s"), ("hang", "it did nothing for 2 s")])
+def test_a_function_that_hangs_is_killed_after_its_timeout_and_tried_no_more(
+    mode: str, told: str, tmp_path: Path
+) -> None:
+    with _hosted(_settings(mode, tmp_path / "note", timeout=2.0)) as hosted:
+        state = hosted.run(1, [_point(1)], b"").state
+        began = time.monotonic()
+        with pytest.raises(UdfFailed, match=told):
+            hosted.run(2, [_point(13)], state)
+        assert time.monotonic() - began < 2 * 2.0 + 4.0
+        assert hosted.counts.failures == 1
+        # Another batch may do.
+        assert _sums(hosted.run(2, [_point(13)], state)) == [14]
+
+
+def test_a_function_that_works_for_longer_than_its_timeout_is_left_to_it() -> None:
+    with _hosted(_settings("slow", timeout=1.0)) as hosted:
+        assert len(_sums(hosted.run(1, [_point(1) for _ in range(25)], b""))) == 25
+
+
+def test_a_flood_of_log_lines_leaves_room_for_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with _hosted(_settings("log")) as hosted:
+        hosted.run(1, [_point(13)], b"")
+        hosted.close()
+        assert hosted.counts.log_lines == 20_001
+        assert 0 < 20_001 - hosted.counts.log_lines_dropped < LOG_BURST + 60 * LOG_PER_SECOND
+    told = capsys.readouterr().out
+    assert "udf_log_cut" in told and "200000 bytes" in told
 
 
 def test_what_fails_each_time_is_given_up_with_its_reason() -> None:

@@ -4,11 +4,11 @@ import pyarrow as pa
 
 from bus import Bus
 from bus.connect import connect
+from candlewright.wire import ingestor_pb2 as ing
 from core.settings import Settings
 from flink_replacement_spark.server import Driver
 from iceberg import COVERAGE, load_table, open_catalog, read_ohlc
 from iceberg.filters import equal
-from protobuf import ingestor_pb2 as ing
 from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of, wait_for
 
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from bus import Bus, Record
 from bus import topics as bus_topics
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as records
 
 T = TypeVar("T")

@@ -8,15 +8,15 @@ import pytest
 
 from bus import Record, SequenceStamp
 from bus import topics as bus_topics
-from flink_replacement_spark.live_state import StateStore
-from flink_replacement_spark.maintenance import Maintenance
+from candlewright.wire import tick_columns
+from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.grid import SECOND
+from flink_replacement_spark.live.state import StateStore
+from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import GAPS, OHLC, load_table, open_catalog, read_ohlc, read_ticks
 from protobuf import records_pb2 as records
-from protobuf import tick_columns
-from protobuf.candlewright_pb2 import OHLCV
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -127,7 +127,7 @@ def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -
     tape.start()
     feed, first = platform.feed(tape.ticker), T0 // (60 * SECOND)
     catalog = open_catalog(platform.settings)
-    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.table_lock, 1, 0.0)
+    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.locks, 1, 0.0)
     stopping, problems, rounds = threading.Event(), set(), 0
 
     def merge_files() -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bus.memory_bus import MemoryBus
-from flink_replacement_spark.live_partition import LivePartition
-from flink_replacement_spark.live_state import StateStore, drop_outdated
+from candlewright.wire.grid import SECOND
+from flink_replacement_spark.live.partition import LivePartition
+from flink_replacement_spark.live.state import StateStore, drop_outdated
 from protobuf import records_pb2 as records
-from tests.flink_replacement_spark.test_live_partition import TICKER, _bars, _batch, _covered, _mark
-from venues.grid import SECOND
+from tests.flink_replacement_spark.live.test_partition import TICKER, _bars, _batch, _covered, _mark
+from tests.fresh_bus import FreshBus
 
 HOUR = 3_600 * SECOND
 WEEK = 168 * HOUR
@@ -61,7 +61,7 @@ def test_the_state_stays_flat_while_tickers_come_and_go() -> None:
 
 
 def test_states_of_lost_checkpoints_are_dropped_and_those_of_other_kinds_stay() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     for query_id in ("lost", "kept"):
         StateStore(bus, query_id).save(0, 1, b"state")
         drop_outdated(bus, query_id)

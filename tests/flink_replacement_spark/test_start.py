@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
-from flink_replacement_spark import class_archive, jars, session
-from flink_replacement_spark.fence import DriverLock
-from flink_replacement_spark.java import java_home
-from flink_replacement_spark.worker_python import worker_python
+from flink_replacement_spark import jars
+from flink_replacement_spark.engine import class_archive, session
+from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.engine.worker_python import worker_python
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -140,7 +141,7 @@ def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> 
 
 def test_workers_leave_archives_only_where_pyspark_is_elsewhere() -> None:
     code = (
-        "import json, sys; from flink_replacement_spark.worker_daemon import leave_archives; "
+        "import json, sys; from flink_replacement_spark.engine.worker_daemon import leave_archives; "
         "sys.path.insert(0, '/x/pyspark.zip'); leave_archives(); kept = list(sys.path); "
         "sys.path[:] = ['/x/pyspark.zip']; leave_archives(); print(json.dumps([kept, sys.path]))"
     )
@@ -215,8 +216,8 @@ def test_a_planning_process_answers_spark_before_it_loads_pyspark(tmp_path: Path
 )
 def test_a_daemon_loads_ahead_what_its_workers_need(worker: list[str], is_loaded: bool) -> None:
     code = (
-        "import sys; from flink_replacement_spark.worker_daemon import load_ahead; load_ahead(sys.argv[1:]); "
-        "print('flink_replacement_spark.live_rows' in sys.modules)"
+        "import sys; from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead(sys.argv[1:]); "
+        "print('flink_replacement_spark.live.rows' in sys.modules)"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code, *worker], capture_output=True, text=True, timeout=60, check=True

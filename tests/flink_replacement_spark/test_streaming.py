@@ -13,16 +13,16 @@ import pytest
 from pyspark import SparkContext
 
 from bus import topics as bus_topics
-from core.errors import ConfigurationError, InvalidRequest
-from flink_replacement_spark.class_archive import archive_of
-from flink_replacement_spark.fence import DriverLock
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import ConfigurationError, InvalidRequest
+from flink_replacement_spark.engine.class_archive import archive_of
+from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.jars import fetch_jars, packages_of
-from flink_replacement_spark.maintenance import Maintenance
-from flink_replacement_spark.merger import SparkMerger
 from flink_replacement_spark.server import HISTORY_QUERY, serve_status
-from flink_replacement_spark.sql import SparkUnreachable, run_sql
+from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
+from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, load_table, open_catalog
-from protobuf import ingestor_pb2 as ing
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE, final_of, page, wait_for
 
@@ -147,7 +147,7 @@ def test_executors_check_and_write_whole_pieces(platform: Platform) -> None:
     catalog = open_catalog(platform.settings)
     merger = SparkMerger(platform.driver.session, catalog, platform.settings.bus.url)
     summary = {"candlewright.batch-id": "large"}
-    with platform.driver.table_lock:
+    with platform.driver.locks.writing(OHLC, "test"):
         for _ in range(2):
             faults = merger.write_pieces(pieces, summary)
             assert list(faults) == [1]
@@ -187,7 +187,7 @@ def test_maintenance_merges_files_and_keeps_rows(platform: Platform) -> None:
         return len(list(load_table(catalog, OHLC).scan().plan_files()))
 
     before = files()
-    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.table_lock, 1, 0.0)
+    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.locks, 1, 0.0)
     maintenance.run_all(threading.Event())
     assert maintenance.last_problem == ""
     assert files() < before

@@ -8,8 +8,8 @@ from bus import Bus
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from core.settings import Settings
-from flink_replacement_spark import trigger_rows
-from flink_replacement_spark.trigger_source import TriggerStreamReader
+from flink_replacement_spark.triggers import rows as trigger_rows
+from flink_replacement_spark.triggers.source import TriggerStreamReader
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.triggers.trigger_records import rows

@@ -8,12 +8,12 @@ import numpy as np
 
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
+from candlewright.wire import tick_columns
+from candlewright.wire.candlewright_pb2 import TriggerRemove
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from protobuf import records_pb2 as records
-from protobuf import tick_columns
-from protobuf.candlewright_pb2 import TriggerRemove
-from protobuf.ingestor_pb2 import CEPTriggerEvent
 from tests.flink_replacement_spark.harness import wait_for
-from venues.grid import SECOND
 
 T0 = 1_700_000_100 * SECOND
 _VERSIONS = itertools.count(1)

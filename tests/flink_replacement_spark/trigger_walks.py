@@ -4,9 +4,9 @@ import random
 
 import pyarrow as pa
 
+from candlewright.wire.grid import SECOND
 from tests.flink_replacement_spark.trigger_feed import T0
 from triggers.check import INPUTS
-from venues.grid import SECOND
 
 
 def table_of(ticker: str, first_id: int, prices: list[float]) -> pa.Table:

@@ -3,11 +3,11 @@
 import pytest
 
 from bus import topics
-from bus.memory_bus import MemoryBus
-from core.errors import InvalidRequest
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import InvalidRequest
 from gateways.records import as_published, is_visible, record_of
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from tests.fresh_bus import FreshBus
 
 _TICKER = "GATE/USDT.NOWHERE"
 _MINUTE = 60_000_000_000
@@ -46,8 +46,9 @@ def _event(**changed: object) -> ing.CEPTriggerEvent:
 
 
 def test_every_topic_of_the_platform_is_either_for_clients_or_hidden() -> None:
-    names = {value for name, value in vars(topics).items() if name.isupper() and not name.startswith(("TABLE", "REG"))}
-    names -= {value for name, value in vars(topics).items() if name.startswith(("READER", "SUBSCRIPTION"))}
+    texts = {name: value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)}
+    names = {value for name, value in texts.items() if not name.startswith(("TABLE", "REG"))}
+    names -= {value for name, value in texts.items() if name.startswith(("READER", "SUBSCRIPTION", "SERVED", "PROVER"))}
     assert {name for name in names if is_visible(name)} == {"ticks", "ohlc", "trigger_events", "notifications"}
 
 
@@ -75,7 +76,7 @@ def test_the_ticker_inside_decides_the_partition_whatever_was_asked(topic: str, 
 
 
 def test_a_tick_gets_a_number_and_is_read_back_as_it_was_published() -> None:
-    bus = MemoryBus(partitions=1)
+    bus = FreshBus(partitions=1)
     values = [_tick(trade_id=str(number)).SerializeToString() for number in range(300)]
     bus.publish("ticks", [record_of("ticks", value) for value in values])
     records = bus.read("ticks", 0, 0)
@@ -85,7 +86,7 @@ def test_a_tick_gets_a_number_and_is_read_back_as_it_was_published() -> None:
 
 
 def test_batches_and_bars_are_read_back_with_their_numbers() -> None:
-    bus = MemoryBus(partitions=1)
+    bus = FreshBus(partitions=1)
     for _ in range(2):
         bus.publish("ticks", [record_of("ticks", _batch(first_sequence=77).SerializeToString())])
         bus.publish("ohlc", [record_of("ohlc", _bar(sequence=77).SerializeToString())])
@@ -135,3 +136,25 @@ def test_what_readers_could_not_take_is_refused_with_a_sentence(topic: str, valu
     with pytest.raises(InvalidRequest) as refused:
         record_of(topic, value)
     assert len(str(refused.value)) > 20
+
+
+@pytest.mark.parametrize(
+    ("topic", "value"),
+    [
+        ("ticks", _tick().SerializeToString()),
+        ("ticks", _batch().SerializeToString()),
+        ("ticks", _batch(exchange_ahead=3_600_000_000_000, clock_ahead=3_600_000_000_000).SerializeToString()),
+        ("ohlc", _bar().SerializeToString()),
+    ],
+)
+def test_what_is_dated_ahead_of_the_platforms_clock_is_refused_with_the_bound(topic: str, value: bytes) -> None:
+    record_of(topic, value, now_ns=_TIME - 4_900_000_000)
+    with pytest.raises(InvalidRequest, match=r"6\.0 s ahead of the platform's clock, .* ticks.max_ahead_seconds = 5$"):
+        record_of(topic, value, now_ns=_TIME - 6_000_000_000)
+    record_of(topic, value, now_ns=_TIME - 6_000_000_000, max_ahead_ns=6_100_000_000)
+
+
+def test_what_only_ingestors_know_of_a_clock_is_left_out() -> None:
+    record = record_of("ticks", _batch(exchange_ahead=2**60, clock_ahead=1).SerializeToString())
+    found = cw.TickBatch.FromString(record.value)
+    assert not found.HasField("exchange_ahead") and not found.HasField("clock_ahead") and len(found.price) == 2

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from bus import topics
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import BusUnavailable
 from gateways.records import record_of
 from gateways.tick_clocks import TABLE, TickClocks
-from protobuf import candlewright_pb2 as cw
 from protobuf import records_pb2 as records
+from tests.fresh_bus import FreshBus
 
 _SECOND = 1_000_000_000
 _MINUTE = 60 * _SECOND
@@ -16,7 +16,7 @@ _START = 28_333_334 * _MINUTE
 _TICKER = "GATE/USDT.NOWHERE"
 
 
-class Bus(MemoryBus):
+class Bus(FreshBus):
     """`is_away`: for tables."""
 
     is_away = False
@@ -34,6 +34,7 @@ class Stage:
         self.clocks = TickClocks(self.bus, lambda: self.now)
 
     def publish(self, time: int) -> None:
+        self.now = max(self.now, time)
         tick = cw.Tick(ticker=_TICKER, trade_id=str(time), timestamp=time, price=1.0, size=1.0)
         record = record_of("ticks", tick.SerializeToString(), now_ns=self.now)
         self.bus.publish("ticks", [record])

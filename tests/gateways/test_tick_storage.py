@@ -1,19 +1,19 @@
 """Who publishes ticks through a gateway has them stored."""
 
 from bus import topics
-from bus.memory_bus import MemoryBus
 from gateways.tick_storage import TickStorage
 from protobuf import records_pb2 as records
+from tests.fresh_bus import FreshBus
 
 _TICKER = "GATE/USDT.NOWHERE"
 
 
-def marks(bus: MemoryBus) -> list[records.TickMark]:
+def marks(bus: FreshBus) -> list[records.TickMark]:
     return [records.TickMark.FromString(record.value) for record in bus.read(topics.TICK_MARKS, 0, 0)]
 
 
 def test_the_pipeline_is_told_once_and_again_after_a_while() -> None:
-    bus, now = MemoryBus(partitions=1), [0.0]
+    bus, now = FreshBus(partitions=1), [0.0]
     storage = TickStorage(bus, lambda: now[0])
     for seconds in (0.0, 1.0, 59.0):
         now[0] = seconds
@@ -25,14 +25,14 @@ def test_the_pipeline_is_told_once_and_again_after_a_while() -> None:
 
 
 def test_what_requests_want_of_a_ticker_stays_wanted() -> None:
-    bus = MemoryBus(partitions=1)
+    bus = FreshBus(partitions=1)
     bus.put(topics.TABLE_WANTED, {_TICKER: records.Wanted(period_seconds=[300]).SerializeToString()})
     TickStorage(bus).want([_TICKER])
     assert marks(bus)[0].wanted == records.Wanted(ticks=True, period_seconds=[300])
 
 
 def test_what_the_broker_says_in_between_does_not_end_it() -> None:
-    bus, now = MemoryBus(partitions=1), [0.0]
+    bus, now = FreshBus(partitions=1), [0.0]
     storage = TickStorage(bus, lambda: now[0])
     storage.want([_TICKER])
     bus.put(topics.TABLE_WANTED, {_TICKER: records.Wanted(period_seconds=[300]).SerializeToString()})

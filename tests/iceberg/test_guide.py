@@ -22,7 +22,7 @@ def test_pyiceberg_reads_the_data_directory_as_the_guide_says(
     rows = [row, row | {"ticker": "ETH/USDT.BINANCE", "close": 1234.5}]
     append(load_table(catalog, OHLC), pa.Table.from_pylist(rows, schema=OHLC.arrow_schema), {"a": "b"})
     after = GUIDE.read_text().partition("    from pyiceberg.catalog import load_catalog\n")
-    code = dedent(after[1] + after[2].partition("\n\nRows of a table")[0])
+    code = dedent(after[1] + after[2].partition("\n\nTable rows")[0])
     monkeypatch.chdir(tmp_path)
     exec(compile(code, str(GUIDE), "exec"), {})
     shown = capsys.readouterr().out

@@ -5,7 +5,7 @@ from hypothesis import strategies as hyp
 from pyiceberg.catalog import Catalog
 from sqlalchemy.exc import OperationalError
 
-from core.errors import CommitConflict, CommitUnknown
+from candlewright.wire.errors import CommitConflict, CommitUnknown
 from core.settings import Settings
 from iceberg import (
     GAPS,
@@ -136,7 +136,7 @@ def test_a_commit_that_was_lost_asks_for_another_attempt(catalog: Catalog, monke
 def test_old_snapshots_go_and_rows_stay(catalog: Catalog, settings: Settings) -> None:
     for minute in range(8):
         write(catalog, candles([minute]))
-    assert drop_old_snapshots(load_table(catalog, OHLC), keep=3, min_age_seconds=600) == 0
-    assert drop_old_snapshots(load_table(catalog, OHLC), keep=3, min_age_seconds=-1) == 5
+    assert drop_old_snapshots(load_table(catalog, OHLC), keep=3, min_age_seconds=600) == []
+    assert len(drop_old_snapshots(load_table(catalog, OHLC), keep=3, min_age_seconds=-1)) == 5
     assert len(load_table(catalog, OHLC).metadata.snapshots) == 3
     assert minutes_of(read_ohlc(settings, TICKER, 60, 0, 100 * MINUTE)) == list(range(8))

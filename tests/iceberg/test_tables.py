@@ -1,23 +1,37 @@
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import IcebergSettings, Settings
-from iceberg import COVERAGE, GAPS, OHLC, TABLES, TICKS, TRIGGER_EVENTS, create_tables, open_catalog, spark_catalog_conf
+from iceberg import (
+    COVERAGE,
+    GAPS,
+    OHLC,
+    OHLC_REVISIONS,
+    TABLES,
+    TICKS,
+    TRIGGER_EVENTS,
+    create_tables,
+    open_catalog,
+    spark_catalog_conf,
+)
 
 COLUMNS = {
     OHLC.name: "ticker period_seconds open_time open high low close volume quote_volume trade_count source complete "
     "updated_at",
+    OHLC_REVISIONS.name: "ticker period_seconds open_time open high low close volume quote_volume trade_count source "
+    "complete revision known_at",
     TICKS.name: "ticker trade_id ts ts_ns price size side received_at",
     TRIGGER_EVENTS.name: "trigger_id event_id fired_at ticker columns context",
     GAPS.name: "ticker from_trade_id to_trade_id from_ts to_ts missing repaired reason detected_at",
-    COVERAGE.name: "request_id ticker period_seconds start end expected got holes status",
+    COVERAGE.name: "request_id ticker period_seconds start end expected got holes status closed_until",
 }
 
 
-def test_all_five_tables_have_the_promised_columns(catalog: Catalog) -> None:
+def test_all_tables_have_the_promised_columns(catalog: Catalog) -> None:
     for definition in TABLES:
         table = catalog.load_table(definition.identifier)
         assert [field.name for field in table.schema().fields] == COLUMNS[definition.name].split()
@@ -46,6 +60,25 @@ def test_making_tables_again_keeps_their_rows_place(catalog: Catalog, settings: 
     before = catalog.load_table(OHLC.identifier).metadata.table_uuid
     create_tables(open_catalog(settings))
     assert open_catalog(settings).load_table(OHLC.identifier).metadata.table_uuid == before
+
+
+def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(catalog: Catalog, settings: Settings) -> None:
+    before = catalog.load_table(COVERAGE.identifier)
+    rows = pa.Table.from_pylist([{"request_id": "r"}], COVERAGE.arrow_schema)
+    before.append(rows)
+    with before.update_schema() as update:
+        update.delete_column("closed_until")
+
+    def make(_: int) -> None:
+        create_tables(open_catalog(settings))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(make, range(4)))
+    after = open_catalog(settings).load_table(COVERAGE.identifier)
+    assert after.metadata.table_uuid == before.metadata.table_uuid
+    [row] = after.scan().to_arrow().to_pylist()
+    assert (row["request_id"], row["closed_until"]) == ("r", None)
+    after.append(rows)
 
 
 def test_both_readers_are_pointed_at_one_file(settings: Settings) -> None:

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bus.memory_bus import MemoryBus
-from core.errors import BadReply, ExchangeError, RateLimited, Unavailable
+from candlewright.wire.errors import BadReply, ExchangeError, RateLimited, Unavailable
+from candlewright.wire.grid import SECOND
 from core.failures import FailureCode
 from ingestor import metrics
-from ingestor.client import VenueClient
-from ingestor.errors import failure_of
-from ingestor.history import HistoryJob
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.errors import failure_of
+from ingestor.history.fetch import HistoryJob
+from tests.fresh_bus import FreshBus
 from tests.ingestor.venues_on_loopback import (
     HastyProgress,
     Loopback,
@@ -26,10 +27,9 @@ from tests.ingestor.venues_on_loopback import (
     serve_kraken,
     serve_okx,
 )
-from venues.grid import SECOND
 
 T0 = 1_700_000_040
-ROWS = minute_rows(T0, 20)
+ROWS = minute_rows(T0, 21)  # one more than JOB asks for
 NOW = T0 + 60 * 21
 JOB = HistoryJob("BTC/USDT", 60, T0 * SECOND, (T0 + 1_200) * SECOND)
 KLINES = "/api/v3/klines"
@@ -227,7 +227,7 @@ async def test_okx_429_with_an_empty_body_is_a_limit_though_ccxt_calls_it_an_out
 
 
 async def test_a_block_is_shared_through_the_bus() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with loopback() as server:
         serve_binance(server, [binance_kline(row) for row in ROWS], now=NOW)
         async with (
@@ -272,13 +272,26 @@ async def test_an_exchange_without_a_time_endpoint_is_read_by_its_date_header(
     assert abs(at / 1e9 - time.time()) < 2
 
 
+async def test_a_date_header_tells_the_time_although_our_own_clock_is_set(
+    binance: tuple[Loopback, VenueClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = binance
+    del server.answers["/api/v3/time"]
+    before = await client.clock(HastyProgress())
+    wall_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns + 3_600 * SECOND)
+    client._clock_read_at -= 60
+    assert 0 <= await client.clock(HastyProgress()) - before < 10 * SECOND
+
+
 async def test_an_exchange_that_told_the_time_before_is_not_guessed_at(binance: tuple[Loopback, VenueClient]) -> None:
     server, client = binance
     assert await client.clock(HastyProgress()) == NOW * SECOND
     server.fail("/api/v3/time", body=HTML, times=2)
     client._clock_read_at -= 60
     assert await client.clock(HastyProgress()) == NOW * SECOND
-    assert len(server.asked("/api/v3/time")) == 4
+    # Twice at first, since it is far from our clock.
+    assert len(server.asked("/api/v3/time")) == 5
 
 
 async def test_no_other_host_is_ever_asked(binance: tuple[Loopback, VenueClient]) -> None:

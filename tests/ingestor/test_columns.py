@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import Position
-from core.errors import BadReply
+from candlewright.wire.errors import BadReply
+from candlewright.wire.grid import SECOND
 from ingestor.candles import EMPTY, Candles, RowLayout, joined
-from ingestor.coverage import Coverage
-from ingestor.page_record import page_record
-from ingestor.periods import native_periods
-from ingestor.publisher import spans
+from ingestor.exchange.periods import native_periods
+from ingestor.history.coverage import Coverage
+from ingestor.history.page_record import page_record
+from ingestor.history.publisher import spans
 from protobuf import records_pb2 as records
-from venues.grid import SECOND
 
 LAYOUT = RowLayout(0, 1, 2, 3, 4, 5, quote_volume=6, trade_count=7)
 MINUTE = 60 * SECOND

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import DepthExceeded
-from ingestor.history import HistoryJob
-from ingestor.venue_keeper import venue_record
+from candlewright.wire.errors import DepthExceeded
+from candlewright.wire.grid import SECOND
+from ingestor.exchange.venue_keeper import venue_record
+from ingestor.history.fetch import HistoryJob
 from tests.ingestor.venues_on_loopback import (
     HastyProgress,
     Loopback,
@@ -25,7 +26,6 @@ from tests.ingestor.venues_on_loopback import (
     serve_kraken,
 )
 from venues.catalogue import native_periods
-from venues.grid import SECOND
 
 HOUR = 3_600
 
@@ -46,7 +46,7 @@ async def test_two_real_binance_pages_with_a_three_hour_hole(shared_data: Path) 
     rows = _binance_hours(shared_data)
     start, end = rows[0][0] // 1000, rows[-1][0] // 1000 + HOUR
     async with loopback() as server, client_of("BINANCE", server.url) as client:
-        serve_binance(server, rows, now=end + 60)
+        serve_binance(server, rows, now=end + 2 * HOUR)
         await client.load_markets(HastyProgress())
         summary, candles, _ = await fetch(client, HistoryJob("BTC/USDT", HOUR, start * SECOND, end * SECOND))
         assert len(server.asked("/api/v3/klines")) == 2
@@ -157,6 +157,31 @@ async def test_a_gap_in_the_ids_of_older_trades_is_no_candle(shared_data: Path) 
         await client.load_markets(HastyProgress())
         with pytest.raises(DepthExceeded, match="gaps"):
             await fetch(client, HistoryJob("BTC/USDT", 60, start * SECOND, kept_from * SECOND))
+
+
+async def test_trades_that_an_empty_answer_leaves_out_are_asked_for_again(shared_data: Path) -> None:
+    rows = _kraken_reply(shared_data)
+    trades = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
+    start = int(trades[0][2]) // 60 * 60 + 60
+    kept_from = start + 200 * 60
+    async with loopback() as server, client_of("KRAKEN", server.url) as client:
+        serve_kraken(server, [row for row in rows if row[0] >= kept_from], now=rows[-1][0] + 20)
+        serve_kraken_trades(server, trades, page=130)
+        tell = server.answers["/0/public/Trades"]
+        asked: list[str] = []
+
+        def lie_once(query: Any) -> Any:
+            asked.append(query["since"])
+            if len(asked) == 2:
+                return {"error": [], "result": {"XBTUSDT": [], "last": query["since"]}}
+            return tell(query)
+
+        server.answers["/0/public/Trades"] = lie_once
+        await client.load_markets(HastyProgress())
+        _, candles, _ = await fetch(client, HistoryJob("BTC/USDT", 60, start * SECOND, kept_from * SECOND))
+    traded = [row[0] * SECOND for row in rows if start <= row[0] < kept_from and row[7] > 0]
+    assert candles is not None and candles.open_time.tolist() == traded
+    assert asked[1] == asked[2]
 
 
 async def test_a_month_of_real_minutes_is_bit_equal(shared_data: Path) -> None:

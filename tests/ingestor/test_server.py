@@ -1,4 +1,4 @@
-"""The ingestor on real sockets: a ROUTER in place of the broker, a loopback exchange, the memory bus."""
+"""The ingestor on real sockets: a ROUTER in place of the broker, a loopback exchange, an empty bus."""
 
 import asyncio
 import json
@@ -15,20 +15,20 @@ import zmq.asyncio
 from google.protobuf.message import Message
 
 from bus import Position, Record
-from bus.memory_bus import MemoryBus
 from bus.topics import HISTORY, TABLE_VENUES
-from core.errors import BusFull
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusFull
+from candlewright.wire.grid import SECOND
 from core.http import StatusServer
 from core.metrics import REGISTRY
 from core.settings import Settings
 from ingestor.server import IngestorServer
 from ingestor.settings import IngestorConfig
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as records
+from tests.fresh_bus import FreshBus
 from tests.ingestor.venues_on_loopback import Loopback, binance_kline, loopback, minute_rows, serve_binance
-from venues.grid import SECOND
 
 T0 = 1_700_000_040
 ROWS = minute_rows(T0, 2_500)
@@ -102,7 +102,7 @@ class FakeBroker:
         self._context.term()
 
 
-class FullBus(MemoryBus):
+class FullBus(FreshBus):
     """Refuses the first `refusals` publishes of pages."""
 
     refusals = 0

@@ -8,13 +8,13 @@ from broker import door as broker_door
 from broker.commands import Command, Dispatch, SendHeartbeats, StopWork
 from broker.events import ClockTicked, RealtimeAccepted, SnapshotAccepted, VenueLearned
 from broker.state import BrokerState
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
 from core.settings import BrokerSettings
 from ingestor import door
 from ingestor import events as ingestor_events
 from ingestor.state import IngestorState, SlotPlan
-from protobuf import candlewright_pb2 as cw
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
 
 NOW_NS = 1_700_000_000_000_000_000
 DEADLINE_NS = NOW_NS + 3_600_000_000_000

@@ -5,6 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure, FailureCode
 from ingestor.events import (
     CancelAsked,
@@ -39,8 +41,6 @@ from ingestor.events import (
     VenueReady,
 )
 from ingestor.state import IngestorState, SlotPlan
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 
 PLAN = SlotPlan(("BINANCE", "KRAKEN"), historical=2, realtime=1)
 

@@ -11,16 +11,16 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from bus.memory_bus import MemoryBus
-from ingestor import exchange
-from ingestor.budget import Budget
 from ingestor.candles import Candles, joined
-from ingestor.client import VenueClient
-from ingestor.history import HistoryFetch, HistoryJob, HistorySummary
-from ingestor.pages import PageSource, source_of
+from ingestor.exchange import stock as exchange
+from ingestor.exchange.budget import Budget
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import PageSource, source_of
+from ingestor.history.fetch import HistoryFetch, HistoryJob, HistorySummary
+from ingestor.history.trade_candles import older_candles_of
 from ingestor.progress import Progress
 from ingestor.threads import BusThreads
-from ingestor.trade_candles import older_candles_of
+from tests.fresh_bus import FreshBus
 
 Query = Mapping[str, str]
 Answer = Callable[[Query], Any]
@@ -111,7 +111,7 @@ async def client_of(
     *,
     patience: float = 60.0,
     request_timeout: float = 5.0,
-    bus: MemoryBus | None = None,
+    bus: FreshBus | None = None,
     is_limited: bool = False,
     on_blocked: Callable[[float], None] = lambda until: None,
 ) -> AsyncIterator[VenueClient]:
@@ -119,7 +119,7 @@ async def client_of(
     stock = exchange.build(ccxt_id, url=url, timeout_seconds=request_timeout)
     threads = BusThreads(2)
     budget = Budget(
-        bus or MemoryBus(),
+        bus or FreshBus(),
         threads,
         venue=venue,
         ccxt_id=ccxt_id,

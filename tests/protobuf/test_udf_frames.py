@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BadFrame, SizeLimitExceeded
+from candlewright.wire.errors import BadFrame, SizeLimitExceeded
 from protobuf import udf_frames
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import Request

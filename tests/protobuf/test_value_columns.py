@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from candlewright.wire.ingestor_pb2 import FieldValue, ResultRow
 from protobuf import value_columns
-from protobuf.ingestor_pb2 import FieldValue, ResultRow
 
 pytestmark = pytest.mark.timeout(60)
 

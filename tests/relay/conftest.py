@@ -8,8 +8,8 @@ import pytest
 import zmq
 
 from bus.api import Bus
-from bus.memory_bus import MemoryBus
 from relay.server import Relay
+from tests.fresh_bus import FreshBus
 from tests.relay.harness import Platform, config, no_rows
 
 Start = Callable[..., Platform]
@@ -21,7 +21,7 @@ def start_relay() -> Iterator[Start]:
         context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
 
         def start(bus: Bus | None = None, read_rows: Any = no_rows, **changes: Any) -> Platform:
-            bus = bus or MemoryBus()
+            bus = bus or FreshBus()
             relay = Relay(config(**changes), bus, read_rows)
             relay.start()
             stack.callback(relay.close)
@@ -35,7 +35,7 @@ def platform() -> Iterator[Platform]:
     """One relay for tests that share nothing but it: each uses ids of its own."""
     with ExitStack() as stack:
         context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
-        bus = MemoryBus()
+        bus = FreshBus()
         relay = Relay(config(), bus, no_rows)
         relay.start()
         stack.callback(relay.close)

@@ -1,4 +1,4 @@
-"""A relay with real sockets over a memory bus, clients for it, and the history writer's part."""
+"""A relay with real sockets over a bus, clients for it, and the history writer's part."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -9,9 +9,9 @@ from google.protobuf.message import Message
 
 from bus import topics as bus_topics
 from bus.api import Bus, Record
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.frames import CLIENT_TO_RELAY, ON_TOPIC, RELAY_TO_CLIENT, decode, encode
 from protobuf import records_pb2 as rec
-from protobuf.frames import CLIENT_TO_RELAY, ON_TOPIC, RELAY_TO_CLIENT, decode, encode
 from relay.server import Relay
 from relay.settings import SECOND_NS, RelayConfig, RelayLimits
 

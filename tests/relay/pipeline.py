@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from bus import topics as bus_topics
 from bus.api import Bus, Record, SequenceStamp
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 
 _CONTEXT_TAG = b"\x2a"

@@ -1,4 +1,4 @@
-"""The relay with keys on: who is let in, and who sees what. Real sockets over a memory bus."""
+"""The relay with keys on: who is let in, and who sees what. Real sockets over a bus."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,12 +9,12 @@ import zmq
 
 from bus import topics as bus_topics
 from bus.api import Record, SequenceStamp
-from core.keys import ClientKey
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.frames import encode
+from candlewright.wire.keys import ClientKey
 from core.metrics import REGISTRY
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
-from protobuf.frames import encode
-from relay.keys import KeyFolder
+from relay.doors.keys import KeyFolder
 from tests.relay import pipeline
 from tests.relay.conftest import Start
 from tests.relay.harness import Client, Platform, Subscriber, finish, submit

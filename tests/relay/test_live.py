@@ -11,13 +11,13 @@ import zmq
 
 from bus import topics as bus_topics
 from bus.api import Bus, Record, SequenceStamp
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusUnavailable
+from candlewright.wire.frames import encode
 from protobuf import records_pb2 as rec
-from protobuf.frames import encode
 from relay.settings import RelayLimits
+from tests.fresh_bus import FreshBus
 from tests.relay.conftest import Start
 from tests.relay.harness import Platform, Subscriber, finish
 
@@ -193,7 +193,7 @@ def test_a_restarted_relay_keeps_wanted_jobs_and_cancels_the_others(start_relay:
 
 
 def test_a_cancellation_that_a_relay_did_not_finish_is_finished_by_the_next(start_relay: Start) -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     topic = f"TICKS:{BTC}"
     bus.put(bus_topics.TABLE_SUBSCRIPTIONS, {topic: b"-subscription:old"})
     platform = start_relay(bus, limits=LIMITS)
@@ -202,7 +202,7 @@ def test_a_cancellation_that_a_relay_did_not_finish_is_finished_by_the_next(star
     assert table(bus) == {topic: requests(bus)[0].request_id}
 
 
-class FailingBus(MemoryBus):
+class FailingBus(FreshBus):
     """Fails some calls after they were carried out, which is the worst time."""
 
     failures = 0
@@ -376,7 +376,7 @@ def test_a_slow_subscriber_sees_its_gap_and_never_slows_a_quick_one(start_relay:
 
 
 def test_topics_that_nobody_wants_are_not_read(start_relay: Start) -> None:
-    class CountingBus(MemoryBus):
+    class CountingBus(FreshBus):
         reads = 0
 
         def read(self, topic: str, *args: object, **kwargs: object) -> object:  # type: ignore[override]
@@ -403,3 +403,60 @@ def test_the_state_of_a_failing_live_request_is_shown_to_clients(start_relay: St
     progress.notification.error_message = "UNKNOWN_TICKER: not listed"
     platform.bus.put(bus_topics.TABLE_REQUEST_STATES, {"r": progress.SerializeToString()})
     assert platform.client().ask(cw.RequestStateQuery(request_id="r")) == progress
+
+
+# ---- wrong tickers
+
+
+def list_markets(bus: Bus, *symbols: str, venue: str = "BINANCE") -> None:
+    record = cw.Venue(venue=venue, markets=[cw.Market(symbol=symbol) for symbol in symbols], updated_at=time.time_ns())
+    bus.put(bus_topics.TABLE_VENUES, {venue: record.SerializeToString()})
+
+
+@pytest.mark.parametrize("topic", ["TICKS:BTC/USDX.BINANCE", "OHLC:BTC/USDX.BINANCE:60", "TICKS:BTCUSDX.BINANCE"])
+def test_a_topic_whose_venue_has_no_such_market_says_so_to_each_subscriber(start_relay: Start, topic: str) -> None:
+    platform = start_relay(limits=LIMITS)
+    list_markets(platform.bus, "BTC/USDT", "ETH/USDT")
+    for _ in range(2):
+        told, error = platform.subscriber(topic).next()
+        assert (told, error.code, error.topic) == (topic, "UNKNOWN_TICKER", topic)
+        assert "did you mean BTC/USDT.BINANCE?" in error.text
+
+
+def test_a_ticker_that_is_listed_later_comes_on_the_subscription_that_was_told(start_relay: Start) -> None:
+    platform = start_relay(limits=LIMITS)
+    list_markets(platform.bus, "BTC/USDT")
+    topic = "TICKS:NEW/USDT.BINANCE"
+    subscriber = following(platform, topic)
+    assert subscriber.next()[1].code == "UNKNOWN_TICKER"
+    assert [request.ticker for request in requests(platform.bus)] == ["NEW/USDT.BINANCE"]
+    put_ticks(platform.bus, "NEW/USDT.BINANCE", "1")
+    assert list(subscriber.next()[1].trade_id) == ["1"]
+
+
+def test_whoever_subscribed_before_the_venue_told_its_markets_hears_it_then(start_relay: Start) -> None:
+    platform = start_relay(limits=LIMITS)
+    subscriber = following(platform, "TICKS:BTC/USDX.BINANCE")
+    list_markets(platform.bus, "BTC/USDT")
+    assert subscriber.next()[1].code == "UNKNOWN_TICKER"
+
+
+def test_tickers_that_are_listed_or_come_by_a_gateway_are_no_error(start_relay: Start) -> None:
+    platform = start_relay(limits=LIMITS)
+    list_markets(platform.bus, "BTC/USDT")
+    for ticker in ("HOUSE/USDT.BINANCE", "HOUSE/USDT.MINE"):
+        put_ticks(platform.bus, ticker, "1")
+    wrong = "TICKS:BTC/USDX.BINANCE"
+    mine = ["TICKS:HOUSE/USDT.BINANCE", "OHLC:HOUSE/USDT.BINANCE:60", "TICKS:HOUSE/USDT.MINE"]
+    subscriber = platform.subscriber(f"TICKS:{BTC}", f"OHLC:{BTC}:", "TICKS:BTC", "OHLC:", *mine, wrong)
+    while (message := subscriber.next())[0] != wrong:
+        assert not isinstance(message[1], cw.Error)
+    assert wrong not in (rest := subscriber.drain())
+    assert set(rest) <= set(mine)
+
+
+def test_a_venue_that_nobody_has_is_told_when_no_gateway_has_published_it_meanwhile(start_relay: Start) -> None:
+    platform = start_relay(limits=LIMITS)
+    topic, error = platform.subscriber("TICKS:BTC/USDT.BINANCEE").next()
+    assert (topic, error.code) == ("TICKS:BTC/USDT.BINANCEE", "UNKNOWN_TICKER")
+    assert "did you mean BTC/USDT.BINANCE" in error.text

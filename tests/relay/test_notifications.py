@@ -7,11 +7,11 @@ import zmq
 
 from bus import topics as bus_topics
 from bus.api import Record, SequenceStamp
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusUnavailable
 from relay.settings import RelayLimits
+from tests.fresh_bus import FreshBus
 from tests.relay.conftest import Start
 from tests.relay.harness import Platform, finish, submit
 
@@ -187,7 +187,7 @@ def test_a_slow_subscriber_loses_and_a_quick_one_does_not(start_relay: Start) ->
         assert rest < count
 
 
-class OutageBus(MemoryBus):
+class OutageBus(FreshBus):
     is_down = False
 
     def _check(self) -> None:

@@ -7,16 +7,16 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 
 from bus import topics as bus_topics
-from bus.memory_bus import MemoryBus
-from core.errors import BusFull, BusUnavailable
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusFull, BusUnavailable
+from candlewright.wire.frames import CLIENT_TO_RELAY, RELAY_TO_CLIENT, VERSION, decode, encode
 from core.metrics import REGISTRY
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
-from protobuf.frames import CLIENT_TO_RELAY, RELAY_TO_CLIENT, VERSION, decode, encode
 from relay.settings import RelayLimits
+from tests.fresh_bus import FreshBus
 from tests.relay.conftest import Start
+from tests.relay.doors.test_envelope import FRAME_LISTS
 from tests.relay.harness import START, Platform, finish, submit
-from tests.relay.test_envelope import FRAME_LISTS
 
 Status = ing.SubmitResponse
 
@@ -204,7 +204,7 @@ def test_any_frames_are_survived_and_answered(platform: Platform, frames: list[b
 # ---- an unreachable or full bus
 
 
-class FailingBus(MemoryBus):
+class FailingBus(FreshBus):
     failure: Exception | None = None
 
     def publish_once(self, *args: Any, **kwargs: Any) -> Any:

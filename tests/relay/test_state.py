@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import events as ev
 from relay.settings import SECOND_NS
@@ -52,6 +52,21 @@ def test_the_record_carries_times_and_the_compared_content_does_not(state: Relay
     assert enqueue.record.deadline == NOW + HOUR
     assert enqueue.record.historical == submit("r")
     assert enqueue.submission.request == rec.Request(historical=submit("r"))
+
+
+def test_a_refresh_is_a_request_that_says_so(state: RelayState) -> None:
+    enqueue = only(send(state, cw.RefreshHistoricalRequest(request=submit("r"))), ev.Enqueue)
+    assert (enqueue.record.historical, enqueue.record.refresh) == (submit("r"), True)
+    answer = only(state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())), ev.Reply)
+    assert answer.message == ing.SubmitResponse(request_id="r", notification_topic="HISTORY_READY:r")
+    known = rec.Request(historical=submit("r"))
+    refused = only(state.handle(ev.Enqueued(enqueue.submission, False, known)), ev.Reply).message
+    assert refused.status == ing.SubmitResponse.INVALID
+
+
+def test_a_refresh_without_a_request_is_invalid(state: RelayState) -> None:
+    message = only(send(state, cw.RefreshHistoricalRequest()), ev.Reply).message
+    assert (message.status, message.notification_topic) == (ing.SubmitResponse.INVALID, "")
 
 
 def test_the_same_request_again_is_a_duplicate_on_the_same_topic(state: RelayState) -> None:
@@ -121,9 +136,9 @@ def test_a_snapshot_has_a_deadline_and_a_realtime_job_has_none(state: RelayState
         (
             {
                 "request": rec.Request(historical=submit("r")),
-                "progress": cw.RequestState(state="running", done_candles=5, expected_candles=60),
+                "progress": cw.RequestState(state="running", done_candles=5, expected_candles=60, closed_until=NOW),
             },
-            cw.RequestState(request_id="r", state="running", done_candles=5, expected_candles=60),
+            cw.RequestState(request_id="r", state="running", done_candles=5, expected_candles=60, closed_until=NOW),
         ),
         (
             {"final": ing.HistoryReadyNotification(request_id="r", status=OK, row_count=9)},
@@ -293,3 +308,49 @@ def test_every_command_that_fails_is_answered(state: RelayState) -> None:
     ]
     for command in failing:
         assert only(state.handle(ev.CommandFailed(command, "UNAVAILABLE", "No bus.")), ev.Reply).peer == PEER
+
+
+SERVED = rec.ServedVenues(historical=["OKX", "BINANCE"], realtime=["OKX"])
+
+
+def state_of(state: RelayState, request: rec.Request, served: rec.ServedVenues | None, **found: Any) -> Any:
+    known = ev.LookedUp(ev.StateAsked(PEER), "r", request, found.get("progress"), found.get("final"), served)
+    return only(state.handle(known), ev.Reply).message
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (rec.Request(historical=submit("r")), ""),
+        (
+            rec.Request(historical=submit("r", ticker="A/B.KRAKEN")),
+            "waiting for a slot of KRAKEN (served now: BINANCE, OKX)",
+        ),
+        (
+            rec.Request(data=ing.DataRequest(ticker="A/B.BINANCE", type=ing.DataRequest.REALTIME_TICKS)),
+            "waiting for a slot of BINANCE (served now: OKX)",
+        ),
+        (rec.Request(data=ing.DataRequest(ticker="A/B.BINANCE", type=ing.DataRequest.TICKER_SNAPSHOT)), ""),
+    ],
+)
+def test_a_request_for_a_venue_without_slots_says_that_it_waits(
+    state: RelayState, request_: rec.Request, text: str
+) -> None:
+    answer = state_of(state, request_, SERVED)
+    assert (answer.state, answer.reason) == ("queued", text)
+
+
+def test_a_running_request_whose_last_slot_went_says_so(state: RelayState) -> None:
+    running = cw.RequestState(request_id="r", state="running", done_candles=3, expected_candles=9)
+    answer = state_of(state, rec.Request(historical=submit("r")), rec.ServedVenues(), progress=running)
+    assert (answer.state, answer.done_candles) == ("running", 3)
+    assert answer.reason == "waiting for a slot of BINANCE (served now: none)"
+
+
+def test_nothing_is_said_of_what_has_ended_or_while_no_broker_tells_its_venues(state: RelayState) -> None:
+    request = rec.Request(historical=submit("r", ticker="A/B.KRAKEN"))
+    assert state_of(state, request, None).reason == ""
+    final = ing.HistoryReadyNotification(request_id="r", status=OK)
+    assert state_of(state, request, SERVED, final=final).reason == ""
+    done = cw.RequestState(request_id="r", state="done")
+    assert state_of(state, request, SERVED, progress=done).reason == ""

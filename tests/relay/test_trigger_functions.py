@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from core.settings_gateways import KapacitorFunctionSettings
-from protobuf.ingestor_pb2 import CEPTriggerRequest
-from relay.trigger_checks import check
-from relay.trigger_events import Ack, Refused, Sound
+from relay.triggers.checks import check
+from relay.triggers.events import Ack, Refused, Sound
 from triggers.check import TriggerRules
 from triggers.udf.known import KnownFunctions
 

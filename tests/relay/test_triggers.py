@@ -10,18 +10,18 @@ import zmq
 
 from bus import topics as bus_topics
 from bus.api import Bus, Record, partition_of
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BusUnavailable
+from candlewright.wire.frames import encode
 from core.settings import TriggersSettings
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from protobuf.frames import encode
 from relay.settings import RelayLimits
+from tests.fresh_bus import FreshBus
 from tests.relay import pipeline
 from tests.relay.conftest import Start
 from tests.relay.harness import Client, Platform, submit
-from tests.relay.test_live import cancels, eventually, requests, table
+from tests.relay.test_live import cancels, eventually, list_markets, put_ticks, requests, table
 
 Ack = ing.CEPTriggerAck
 BTC = "BTC/USDT.BINANCE"
@@ -351,6 +351,14 @@ def test_lists_count_events_and_come_in_pages(start_relay: Start) -> None:
     [one] = client.ask(cw.TriggerQuery(trigger_id="t4")).triggers
     assert (one.sql_pattern, list(one.tickers), one.state, one.events) == ("price > 1", [BTC], "active", 3)
     assert one.registered_at == stored(platform.bus, "t4").registration.registered_at
+    assert one.state_bytes == 0
+    for owner, number in (("0", 3), ("1", 4)):
+        cost = rec.TriggerCost(trigger_id="t4", partitions=number, state_bytes=10 * number, steps=100 * number)
+        noted = rec.TriggerCosts(costs=[rec.TriggerCost(trigger_id="t5", steps=1), cost])
+        platform.bus.put(bus_topics.TABLE_TRIGGER_COSTS, {owner: noted.SerializeToString()})
+    platform.bus.put(bus_topics.TABLE_TRIGGER_COSTS, {"2": b"not one"})
+    [one] = client.ask(cw.TriggerQuery(trigger_id="t4")).triggers
+    assert (one.partitions, one.state_bytes, one.steps) == (7, 70, 700)
     assert client.ask(cw.TriggerQuery(trigger_id="nobody")) == cw.TriggerList()
     found: list[str] = []
     while True:
@@ -406,7 +414,7 @@ def test_more_than_can_wait_is_refused(start_relay: Start) -> None:
 # ---- outages and restarts
 
 
-class DyingBus(MemoryBus):
+class DyingBus(FreshBus):
     """From call number `dies_at` on (of those that write for triggers) nothing succeeds any more, as for a process that
     is killed there; `carries_out` says whether that very call still had its effect.
     """
@@ -474,7 +482,7 @@ def test_a_relay_that_dies_at_any_step_is_put_right_by_its_next_start_and_a_retr
 
 
 def test_a_start_publishes_again_what_has_no_offset(start_relay: Start) -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     new = rec.TriggerRegistration(trigger_id="new", sql="price > 1", version=7)
     old = rec.TriggerRegistration(trigger_id="old", sql="price > 1", version=8)
     known = rec.TriggerRegistration(trigger_id="known", sql="price > 1", version=9)
@@ -585,8 +593,7 @@ def test_a_restarted_relay_keeps_the_jobs_of_its_triggers(start_relay: Start) ->
         bus = first.bus
         bus.put(bus_topics.TABLE_SUBSCRIPTIONS, {f"TICKS:{ETH}": b"subscription:left"})
         second = start_relay(bus, limits=LIMITS)
-        eventually(lambda: cancels(bus) == ["subscription:left"])
-        assert table(bus) == known
+        eventually(lambda: cancels(bus) == ["subscription:left"] and table(bus) == known)
         second.client().ask(cw.TriggerRemove(trigger_id="t"))
         eventually(lambda: table(bus) == {})
 
@@ -621,3 +628,28 @@ def test_a_ticker_of_a_venue_that_nobody_knows_is_registered(start_relay: Start)
     with pipeline.running(platform.bus):
         assert platform.client().ask(trigger(tickers=["X/Y.NOWHERE"])).status == Ack.REGISTERED
     assert table(platform.bus) == {}
+
+
+def test_a_trigger_on_a_ticker_that_nobody_lists_is_registered_with_a_warning(start_relay: Start) -> None:
+    platform = start_relay(limits=LIMITS)
+    list_markets(platform.bus, "BTC/USDT")
+    put_ticks(platform.bus, "HOUSE/USDT.BINANCE", "1")
+    client = platform.client()
+    with pipeline.running(platform.bus):
+        ack = client.ask(trigger("wrong", tickers=[BTC, "BTC/USDX.BINANCE", "HOUSE/USDT.BINANCE"]))
+        assert ack.status == Ack.REGISTERED
+        assert ack.error_message == "BINANCE does not list BTC/USDX; did you mean BTC/USDT.BINANCE?"
+        bars = {"period_seconds": "60"}
+        text = "close > open"
+        assert client.ask(trigger("bars", text, tickers=["BTC/USDX.BINANCE"], parameters=bars)).error_message
+        assert not client.ask(trigger("right", tickers=[BTC])).error_message
+
+
+def test_replacing_a_trigger_is_said_and_its_parameters_are_listed(start_relay: Start) -> None:
+    platform = start_relay(limits=LIMITS)
+    client = platform.client()
+    with pipeline.running(platform.bus):
+        assert not client.ask(trigger(sql="price > :min", parameters={"min": "1"})).error_message
+        [info] = client.ask(cw.TriggerQuery(trigger_id="t")).triggers
+        assert dict(info.parameters) == {"min": "1"}
+        assert "replaces the trigger" in client.ask(trigger(sql="price > :min", parameters={"min": "2"})).error_message

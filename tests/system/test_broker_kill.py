@@ -18,7 +18,7 @@ import pytest
 
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.harness import START, Client, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,8 @@ REQUESTS = 24
 class BrokerProcess:
     def __init__(self, folder: Path, bus_url: str) -> None:
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            # Below the ports that the kernel gives to connections, which may take a free one before the broker does.
+            free.bind(("127.0.0.1", random.randint(20_000, 30_000)))
             self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         self._port_file = folder / "broker.http"
         self._environment = {

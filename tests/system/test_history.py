@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import candlewright as cw
-from candlewright.client.spark_connect import SparkRows, open_session
+from candlewright.client.history.spark_connect import SparkRows, open_session
 from tests.system.conftest import MINUTE_MS, SECOND, Rows, System
 
 pytestmark = pytest.mark.timeout(600)

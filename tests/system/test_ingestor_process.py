@@ -15,7 +15,7 @@ import pytest
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
 from bus.topics import HISTORY
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as records
 from tests.ingestor.test_server import NOW, ROWS, FakeBroker
 from tests.ingestor.venues_on_loopback import Loopback, binance_kline, loopback, serve_binance

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import candlewright as cw
+from candlewright.wire.candlewright_pb2 import BUY, OHLCV, Tick, TickBatch
 from iceberg.read import read_ohlc, read_ticks
 from protobuf import generate
-from protobuf.candlewright_pb2 import BUY, OHLCV, Tick, TickBatch
 from tests.system.conftest import SECOND, System
 from tests.system.test_live import PATIENCE_SECONDS, part, until
 

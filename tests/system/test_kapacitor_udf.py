@@ -15,9 +15,9 @@ import pytest
 from benchmarks import kapacitor
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from candlewright.wire.candlewright_pb2 import Tick
 from core.settings_gateways import KapacitorFunctionSettings
 from protobuf import udf_frames
-from protobuf.candlewright_pb2 import Tick
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import Request, Response
 from tests.gateways.kapacitor.daemon import COMMAND, SECOND, Daemon, batch, init, option, point, request, seconds
@@ -95,6 +95,18 @@ def test_bad_frames_end_the_process_with_an_error_and_a_line(data: bytes, told: 
         assert code == 1
         assert told in log
         assert max(map(len, log.splitlines())) <= 1_000
+
+
+@pytest.mark.parametrize("closes_input", [False, True])
+def test_a_process_whose_daemon_is_gone_ends_at_once_with_an_error(closes_input: bool, tmp_path: Path) -> None:
+    with Daemon("ohlc", cwd=tmp_path) as daemon:
+        assert daemon.ask(init(OPTIONS)).init.success
+        assert daemon.process is not None and daemon.process.stdout is not None and daemon.process.stdin is not None
+        daemon.process.stdout.close()
+        daemon.send([_trade(1, 5.0), _trade(60, 1.0)])
+        if closes_input:
+            daemon.process.stdin.close()
+        assert daemon.process.wait(30) == 1
 
 
 def test_what_a_function_prints_goes_to_the_log_and_never_between_frames() -> None:

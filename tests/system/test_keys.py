@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import candlewright as cw
-from core.keys import ClientKey
+from candlewright.wire.keys import ClientKey
 from tests.relay import pipeline
 from tests.relay.harness import finish
 from tests.system.test_relay_process import ROOT, Installation, installation

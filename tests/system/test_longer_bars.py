@@ -6,14 +6,14 @@ import time
 import numpy as np
 
 from bars import exact
-from bus.memory_bus import MemoryBus
 from bus.topics import TICK_MARKS, TICKS
-from flink_replacement_spark.live_partition import LivePartition
+from candlewright.wire.grid import SECOND
+from flink_replacement_spark.live.partition import LivePartition
 from protobuf import records_pb2 as records
 from sandbox.intervals import INTERVALS
 from sandbox.server import Sandbox
+from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ingestor, stopped, until
-from venues.grid import SECOND
 
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTCUSDT"
 PERIODS = {60: "1m", 300: "5m", 3_600: "1h", 14_400: "4h", 86_400: "1d", 604_800: "1w"}
@@ -23,20 +23,20 @@ START = "2024-03-03T23:57:50"
 MONDAY_MS = 1_709_510_400_000
 
 
-def values(bus: MemoryBus, topic: str) -> list[bytes]:
+def values(bus: FreshBus, topic: str) -> list[bytes]:
     found: list[bytes] = []
     for partition in range(bus.partitions(topic)):
         found += [record.value for record in bus.read(topic, partition, 0, max_records=100_000)]
     return found
 
 
-def newest_clock(bus: MemoryBus) -> int:
+def newest_clock(bus: FreshBus) -> int:
     marks = [records.TickMark.FromString(value) for value in values(bus, TICK_MARKS)]
     return max((mark.clock.exchange_time for mark in marks if mark.HasField("clock")), default=0)
 
 
 async def test_bars_of_every_length_that_a_ticker_started_within_equal_the_exchanges_own() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with Sandbox(seed=3, clock=START, speed=0, rate_limit=False) as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         # Candles of the hour, of the day and of the week so far.

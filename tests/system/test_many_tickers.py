@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 from bus.embedded import EmbeddedRedis
-from protobuf.candlewright_pb2 import TickBatch
+from candlewright.wire.candlewright_pb2 import TickBatch
 
 pytestmark = pytest.mark.timeout(700)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from candlewright.wire.candlewright_pb2 import OHLCV
 from iceberg.read import read_ohlc, read_ticks
 from protobuf import source_superset_pb2 as source
-from protobuf.candlewright_pb2 import OHLCV
 from tests.gateways.numaflow.peer import Peer
 from tests.gateways.numaflow_sources.source_server import SourceServer, result
 from tests.system.conftest import SECOND, System

@@ -15,10 +15,10 @@ from bus import Bus, Record
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from bus.topics import REQUESTS, TICK_MARKS, TICKS
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import tick_columns
 from core.settings import BusSettings
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as records
-from protobuf import tick_columns
 from sandbox.thread import SandboxThread
 
 TICKER = "BTC/USDT.BINANCE"

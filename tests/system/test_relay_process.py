@@ -20,15 +20,15 @@ import candlewright as cw_client
 from bus import topics as bus_topics
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.frames import encode
 from core.settings import Settings
 from iceberg import OHLC, append, create_tables, load_table, open_catalog
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from protobuf.frames import encode
 from tests.relay import pipeline
 from tests.relay.harness import START, Client, Subscriber, finish, submit
-from tests.relay.test_pages import MINUTE, rows
+from tests.relay.requests.test_pages import MINUTE, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 Status = ing.SubmitResponse

@@ -18,10 +18,10 @@ import yaml
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from candlewright.supervisor.ports import free_port
+from candlewright.wire import ingestor_pb2 as ing
 from core.settings import Settings
-from flink_replacement_spark.java import java_home
+from flink_replacement_spark.engine.java import java_home
 from iceberg import read_ohlc
-from protobuf import ingestor_pb2 as ing
 from tests.conftest import ROOT
 from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of
 

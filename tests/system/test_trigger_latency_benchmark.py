@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import trigger_latency
-from cep import evaluate
+from candlewright_cep import evaluate
 
 pytestmark = pytest.mark.timeout(1_200)
 

@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks import triggers
 from benchmarks.trigger_engine import V_SHAPE, Ticks
-from cep import evaluate
-from protobuf.tick_columns import decode
+from candlewright.wire.tick_columns import decode
+from candlewright_cep import evaluate
 
 pytestmark = pytest.mark.timeout(1_200)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from protobuf.candlewright_pb2 import BUY, OHLCV, TickBatch
-from protobuf.ingestor_pb2 import CEPTriggerEvent
+from candlewright.wire.candlewright_pb2 import BUY, OHLCV, TickBatch
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from tests.triggers.guide import Text
 from tests.triggers.trigger_records import register
 from triggers.check import INPUTS, TriggerRules
 from triggers.partition import TriggerPartition
-from venues.grid import SECOND
 
 Row = dict[str, Any]
 PERIOD = 60

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from candlewright.wire.candlewright_pb2 import TickBatch
+from candlewright.wire.grid import SECOND
 from protobuf import records_pb2 as records
-from protobuf.candlewright_pb2 import TickBatch
 from tests.triggers.test_lookback import bars_of, ticks_of
 from tests.triggers.trigger_records import IN_ORDER, OTHER, T0, TICKER, V_SHAPE, bar, batch, clock, rows
 from triggers.check import TriggerRules
 from triggers.partition import TriggerPartition
 from triggers.saved import archive_of, parts_of, written_meta
 from triggers.streams import squeezed, unsqueezed
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(120)
 

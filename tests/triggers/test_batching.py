@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cep import evaluate
-from protobuf.ingestor_pb2 import CEPTriggerEvent
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
+from candlewright_cep import evaluate
 from tests.triggers.trigger_records import (
     OTHER,
     T0,
@@ -26,7 +27,6 @@ from tests.triggers.trigger_records import (
 )
 from triggers.check import INPUTS, TriggerRules
 from triggers.partition import TriggerPartition
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(120)
 

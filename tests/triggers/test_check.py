@@ -2,11 +2,11 @@ import pyarrow as pa
 import pytest
 
 from bus.api import partition_of
-from cep import TriggerRejected
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright_cep import TriggerRejected
 from core.settings import TriggersSettings
 from iceberg import tables
-from protobuf.ingestor_pb2 import CEPTriggerRequest
 from tests.triggers.trigger_records import OTHER, TICKER, V_SHAPE
 from triggers.check import INPUTS, CheckedTrigger, TriggerOptions, TriggerRules, check_trigger
 
@@ -128,8 +128,10 @@ def test_times_have_nanoseconds() -> None:
 
 
 def test_settings_become_rules_in_nanoseconds() -> None:
-    chosen = TriggersSettings(watermark_delay_seconds=0.5, idle_seconds=2, max_rows_per_key=7, max_triggers=9)
-    assert TriggerRules.of(chosen, 4) == TriggerRules(500_000_000, 2_000_000_000, 7, 9, 4)
+    chosen = TriggersSettings(
+        watermark_delay_seconds=0.5, idle_seconds=2, max_rows_per_key=7, max_triggers=9, max_partitions=5
+    )
+    assert TriggerRules.of(chosen, 4) == TriggerRules(500_000_000, 2_000_000_000, 7, 9, 4, 5)
 
 
 def test_a_parameter_that_nothing_uses_is_a_warning() -> None:

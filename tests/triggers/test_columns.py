@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protobuf.candlewright_pb2 import TickBatch
+from candlewright.wire.candlewright_pb2 import TickBatch
+from candlewright.wire.grid import SECOND
 from tests.triggers.trigger_records import OTHER, T0, TICKER, register, remove, rows
 from triggers.partition import TriggerPartition
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from cep import evaluate
-from protobuf.ingestor_pb2 import CEPTriggerRequest
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright_cep import evaluate
 from tests.triggers import guide, market
 from tests.triggers.trigger_records import T0, TICKER, batch, clock, prices, register, rows
 from triggers.check import check_trigger
 from triggers.partition import TriggerPartition
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(60)
 

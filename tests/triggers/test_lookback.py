@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.api import partition_of
-from cep.engine import evaluate
-from protobuf.ingestor_pb2 import CEPTriggerEvent
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
+from candlewright_cep.engine import evaluate
 from tests.triggers.trigger_records import (
     OTHER,
     T0,
@@ -28,7 +29,6 @@ from triggers.check import INPUTS, TriggerRules
 from triggers.lookback import past_bars, past_ticks
 from triggers.partition import TriggerOutput, TriggerPartition
 from triggers.rows import BarIntake, TickIntake
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -50,7 +50,7 @@ def ticks_of(*values: bytes) -> pa.Table:
 
 
 def bars_of(*values: bytes) -> pa.Table:
-    runs = [run for bars in BarIntake().rows(values).values() for run in bars.runs]
+    runs = [bars.every for bars in BarIntake().rows(values).values()]
     return pa.concat_tables(runs).select(INPUTS["ohlc"].schema.names)
 
 

@@ -3,8 +3,11 @@ from typing import Any
 import pytest
 
 from bus.api import partition_of
-from cep import TriggerStream, slots
-from protobuf.candlewright_pb2 import Tick
+from candlewright.wire.candlewright_pb2 import Tick
+from candlewright.wire.grid import SECOND, first_open_from
+from candlewright_cep import TriggerStream
+from candlewright_cep.streaming import slots
+from protobuf import records_pb2 as records
 from tests.triggers.trigger_records import (
     IN_ORDER,
     OTHER,
@@ -22,7 +25,6 @@ from tests.triggers.trigger_records import (
 from triggers.check import TriggerRules
 from triggers.events import firings
 from triggers.partition import TriggerOutput, TriggerPartition
-from venues.grid import SECOND
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -44,6 +46,58 @@ def test_a_condition_fires_for_each_row_that_it_holds_for(partition: TriggerPart
     output = partition.process([], controls=[register("a", "price > :limit", TICKER, limit="10")])
     assert states(output) == [("a", "active")]
     assert fired(partition.process([prices(1, 9, 11, 12, 8)])) == [("a", 11), ("a", 12)]
+
+
+BY_TRADE = """
+SELECT * FROM ticks MATCH_RECOGNIZE (
+  PARTITION BY ticker, trade_id ORDER BY ts MEASURES A.price AS price PATTERN (A B) DEFINE A AS price > :limit) AS m"""
+
+
+def test_a_trigger_with_too_many_partitions_is_suspended_alone() -> None:
+    """Also where it shares its stream with others."""
+    partition = TriggerPartition(TriggerRules(kept_partitions=100))
+    greedy, modest = register("greedy", BY_TRADE, TICKER, limit="0"), register("modest", BY_TRADE, OTHER, limit="0")
+    partition.process([], controls=[greedy, modest, register("other", "price > 89", TICKER)])
+    assert partition.shards == 2
+    found, said = [], []
+    for first in range(1, 300, 30):
+        output = partition.process([prices(first, *range(60, 90)), prices(first // 10 + 1, 1.0, ticker=OTHER)])
+        found += fired(output)
+        said += [(report.trigger_id, report.reason) for report in output.reports]
+        partition = TriggerPartition.load(partition.save(), TriggerRules(kept_partitions=100))
+    assert [trigger_id for trigger_id, _ in said] == ["greedy"]
+    assert "the pattern keeps more than 100 partitions at a time" in said[0][1]
+    assert partition.triggers["modest"].is_active
+    assert found == []
+
+
+def test_rows_of_a_new_ticker_behind_a_text_over_all_tickers_are_counted_as_late(partition: TriggerPartition) -> None:
+    sql = "SELECT price, LAG(price) OVER (ORDER BY ts) AS before FROM ticks"
+    partition.process([], controls=[register("all", sql)])
+    assert fired(partition.process([prices(1, 1, 2, 3, 4)]), "before") == [("all", None), ("all", 1), ("all", 2)]
+    output = partition.process([prices(2, 20, 21, 22, 23, ticker=OTHER)])
+    assert output.late_rows == {OTHER: 2}
+    assert fired(output) == []
+    assert fired(partition.process([prices(5, 5, 6)])) == [("all", 4), ("all", 22)]
+
+
+def test_what_a_trigger_costs_is_known_after_each_save() -> None:
+    partition = TriggerPartition()
+    partition.process([], controls=[register("a", BY_TRADE, TICKER, limit="0"), register("b", "price > 5", TICKER)])
+    partition.process([prices(1, *range(1, 30))])
+    partition.segments()
+    (cost,) = partition.costs().costs
+    assert (cost.trigger_id, cost.partitions) == ("a", 28)
+    assert cost.state_bytes > 1_000
+    assert cost.steps > 0
+    partition = TriggerPartition.load(partition.save())
+    partition.segments()
+    assert list(partition.costs().costs) == [cost]
+    partition.process([], controls=[register("other", BY_TRADE, OTHER, limit="7")])
+    partition.process([prices(30, 1), prices(1, *range(1, 14), ticker=OTHER)])
+    partition.segments()
+    costs = {cost.trigger_id: cost.partitions for cost in partition.costs().costs}
+    assert costs == {"a": 21, "other": 21}  # 29 and 12 in one stream
 
 
 def test_branches_that_one_trade_meets_are_events_of_their_own_and_the_same_again() -> None:
@@ -386,8 +440,8 @@ def test_corrected_bars_are_for_those_who_ask(partition: TriggerPartition) -> No
     partition.process([], controls=both)
     output = partition.process([], bars=[bar(0, 1), bar(1, 2), bar(0, 3, revision=1), bar(2, 4), bar(2, 4)])
     assert fired(output, "close") == [
-        ("first", 1), ("first", 2), ("first", 4),
         ("every", 1), ("every", 2), ("every", 3), ("every", 4), ("every", 4),
+        ("first", 1), ("first", 2), ("first", 4),
     ]  # fmt: skip
 
 
@@ -408,6 +462,27 @@ def test_a_deadline_over_bars_passes_by_the_exchanges_clock(partition: TriggerPa
     assert partition.process([], bars=[bar(0, 1)], marks=[clock(60, 0)]).events == []
     (event,) = partition.process([], marks=[clock(300, 0)]).events
     assert (rows(event)[0]["c"], event.context["timed_out"]) == (1, "true")
+
+
+def test_a_window_over_bars_waits_for_the_bars_of_trades_that_came(partition: TriggerPartition) -> None:
+    """However long the pipeline was down: the exchange's clock closes no window before them."""
+    sql = """SELECT ticker, COUNT(*) AS n FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"""
+    partition.process([], controls=[register("w", sql, period_seconds="60")])
+    first = T0 // (60 * SECOND) % 2
+    trade = batch(1, ((first + 1) * 60 + 5, "1", 5))
+    output = partition.process([trade], bars=[bar(first, 1)], marks=[clock(1_000, 1)])
+    output = partition.process([], marks=[clock(1_001, 1)])
+    assert output.events == []
+    assert fired(partition.process([], bars=[bar(first + 1, 2)]), "n") == [("w", 2)]
+
+
+def test_a_corrected_bar_brings_no_closed_window_back(partition: TriggerPartition) -> None:
+    sql = """SELECT ticker, SUM(close) AS total FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"""
+    partition.process([], controls=[register("w", sql, period_seconds="60", revisions="true")])
+    first = T0 // (60 * SECOND) % 2
+    output = partition.process([], bars=[bar(first, 1), bar(first, 2, revision=1), bar(first + 1, 4)])
+    assert fired(output, "total") == [("w", 7)]
+    assert partition.process([], bars=[bar(first + 1, 9, revision=1)]).events == []
 
 
 def test_ids_of_any_kind_and_width_come_once(partition: TriggerPartition) -> None:
@@ -490,3 +565,38 @@ def test_a_state_whose_numbers_another_version_took_out_is_read_again(
     assert sorted(fired(output, "n")) == [("a", 2), ("b", 3)]
     partition.process([], controls=[register("c", window.format(0), "SOL/USDT.BINANCE")])
     assert partition.shards == 1
+
+
+def test_periods_that_nobody_wants_any_more_are_dropped(partition: TriggerPartition) -> None:
+    def wanted(*periods: int) -> bytes:
+        return records.TickMark(ticker=TICKER, wanted=records.Wanted(period_seconds=periods)).SerializeToString()
+
+    named = register("n", "close > 10", TICKER, period_seconds="120")
+    partition.process([], controls=[register("a", "SELECT close FROM ohlc WHERE close > 10"), named])
+    on_demand = [120, 180, 240]
+    partition.process([], [bar(0, 1.0)], [wanted(*on_demand)], now_ns=T0)
+    partition.process([], [bar(_first(period), 11.0, period) for period in on_demand], now_ns=T0 + SECOND)
+    before = len(partition.save())
+    partition.process([], [bar(1, 1.0)], [wanted(240)], now_ns=T0 + 2 * SECOND)
+    for minute in range(2, 30):
+        partition.process([], [bar(minute, 1.0)], now_ns=T0 + minute * 60 * SECOND)
+    clocks = partition._intake.clocks
+    assert set(clocks.bars) == clocks.arrivals.keys() - {0} == set(partition._intake.candles.reached) == {60, 120, 240}
+    assert {label for shard in partition._registry.shards.values() for label in shard.streams} == {60, 120, 240}
+    assert len(partition.save()) < before
+    partition = TriggerPartition.load(partition.save())
+    # A period that is wanted again begins with its next bar.
+    output = partition.process([], [bar(_first(180) + 30, 12.0, 180)], [wanted(180, 240)], now_ns=T0 + 1_990 * SECOND)
+    assert fired(output, "close") == [("a", 12.0)]
+
+
+def test_a_period_of_which_it_was_not_heard_whether_it_is_wanted_is_kept(partition: TriggerPartition) -> None:
+    partition.process([], controls=[register("a", "SELECT close FROM ohlc WHERE close > 10")])
+    partition.process([], [bar(_first(120), 1.0, 120)], now_ns=T0)
+    partition.process([], [bar(30, 1.0)], now_ns=T0 + 86_400 * SECOND)
+    assert set(partition._intake.clocks.bars) == {60, 120}
+
+
+def _first(period: int) -> int:
+    """The minute after T0 with which a bar of `period` opens."""
+    return (first_open_from(T0, period) - T0) // (60 * SECOND)

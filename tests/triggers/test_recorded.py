@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from cep import evaluate
+from candlewright_cep import evaluate
 from tests.triggers import guide, market
 from tests.triggers.guide import Text
 from tests.triggers.market import Row

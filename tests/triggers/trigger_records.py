@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from candlewright.wire.candlewright_pb2 import BUY, OHLCV, TickBatch, TriggerRemove
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
 from protobuf import records_pb2 as records
-from protobuf.candlewright_pb2 import BUY, OHLCV, TickBatch, TriggerRemove
-from protobuf.ingestor_pb2 import CEPTriggerEvent, FieldValue
-from venues.grid import SECOND
 
 T0 = 1_700_000_100 * SECOND
 TICKER = "BTC/USDT.BINANCE"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
 
-from cep import Limits, TriggerRejected
-from cep.tokens import Token, TokenKind, tokenize
+from candlewright_cep import Limits, TriggerRejected
+from candlewright_cep.syntax.tokens import Token, TokenKind, tokenize
 from triggers.udf.options import Call, Duration, Value
 
 __all__ = ["FunctionAsked"]

@@ -5,6 +5,7 @@ new use, from the state before it, so that a batch has its outputs once or not a
 again, here or after a restart, is told by its number, and begins from the state that the caller has kept.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,6 +22,9 @@ __all__ = ["ATTEMPTS", "BatchOutcome", "HostCounts", "HostedFunction"]
 
 log = get_logger()
 ATTEMPTS = 5
+#: Lines of a function's log that are passed on: so many at once, and so many more each second. A chatty function must
+#: not push the driver's own errors out of the log.
+LOG_BURST, LOG_PER_SECOND = 200, 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 T = TypeVar("T")
 
@@ -34,6 +38,7 @@ class HostCounts:
     failures: int = 0
     states_refused: int = 0
     log_lines: int = 0
+    log_lines_dropped: int = 0
     unasked: int = 0
 
 
@@ -64,6 +69,9 @@ class HostedFunction:
     _options: list[Option] = field(default_factory=list)
     _use: Use | None = None
     _at: int | None = None
+    _log_room: float = LOG_BURST
+    _logged_at: float = field(default_factory=time.monotonic)
+    _log_is_cut: bool = False
 
     def check(self) -> InfoResponse:
         """What the function says of itself, with the options checked against it; asked once.
@@ -84,8 +92,8 @@ class HostedFunction:
         """Batch `number`: `requests` are its points, or begins, points and ends, in their order; `before`: the state
         after the batch in front of it, empty at the very begin.
 
-        Raises UdfRefused for options that the function does not take, and UdfFailed when the last attempt failed: the
-        batch may be run again.
+        Raises UdfRefused for options that the function does not take, and UdfFailed when the last attempt failed, or
+        when it hung: the batch may be run again.
         """
         return self._tried(lambda: self._run(number, requests, before), number)
 
@@ -97,9 +105,10 @@ class HostedFunction:
             self.counts.unasked += use.unasked
 
     def _tried(self, work: Callable[[], T], number: int | None = None) -> T:
-        """`work`, again where it fails with UdfFailed."""
+        """`work`, again where it fails with UdfFailed, for as long as a function may be silent."""
         for attempt in tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.attempts),
+            # All triggers wait meanwhile. One that hung has used up its time with the first attempt.
+            stop=tenacity.stop_after_attempt(self.attempts) | tenacity.stop_after_delay(self.settings.timeout_seconds),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
             retry=tenacity.retry_if_exception_type(UdfFailed),
             sleep=self.pause,
@@ -163,4 +172,15 @@ class HostedFunction:
 
     def _log(self, line: str) -> None:
         self.counts.log_lines += 1
+        now = time.monotonic()
+        self._log_room = min(LOG_BURST, self._log_room + (now - self._logged_at) * LOG_PER_SECOND)
+        self._logged_at = now
+        if self._log_room < 1:
+            if not self._log_is_cut:
+                log.warning("udf_log_cut", udf=self.name, task=self.task_id, lines_per_second=LOG_PER_SECOND)
+            self._log_is_cut = True
+            self.counts.log_lines_dropped += 1
+            return
+        self._log_is_cut = False
+        self._log_room -= 1
         log.info("udf_log", udf=self.name, task=self.task_id, line=line)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError
 from protobuf.udf_superset_pb2 import InfoResponse, Option, OptionValue, ValueType
 
 __all__ = ["Call", "Duration", "UdfRefused", "checked_options"]

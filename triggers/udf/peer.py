@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from core.background import start_thread
 from core.settings_gateways import KapacitorFunctionSettings
 
 __all__ = ["LogLine", "Peer", "open_peer"]
@@ -72,8 +73,8 @@ class _Process:
         assert stderr is not None
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
         self._kill_once = threading.Lock()
-        self._drain = threading.Thread(target=self._drain_log, args=(log_line,), name="udf-log", daemon=True)
-        self._drain.start()
+        # A process whose log nobody reads hangs.
+        self._drain = start_thread("udf-log", lambda: self._drain_log(log_line), on_failure=lambda _: self.kill())
 
     def read(self, size: int) -> bytes:
         return os.read(self._stdout.fileno(), size)

@@ -9,8 +9,8 @@ from itertools import islice
 
 import numpy as np
 
-from cep import Events
-from cep.types import SqlType
+from candlewright_cep import Events
+from candlewright_cep.types import SqlType
 from protobuf import udf_frames, value_columns
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import EdgeType, Point, Request
@@ -110,7 +110,9 @@ def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, batch: st
         columns = _columns_of(rows)
         cells = [b"".join(_cell(row.get(name), kind) for name, kind in columns.items()) for row in rows]
         tags = output.points[-1].tags if output.end is None else output.end.tags
-        time_ns = max(point.time for point in output.points)
+        # As for the daemon a batch has the time of its end, where the function says it.
+        said = output.end.tmax if output.end is not None else 0
+        time_ns = said or max(point.time for point in output.points)
         told, schema = point_event(f"{batch}, {place}", tags.get(TICKER, ""), time_ns, columns, cells)
         found.append(told.event(trigger_id, version, schema))
     return found

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core.errors import BadFrame, CandlewrightError
+from candlewright.wire.errors import BadFrame, CandlewrightError
+from core.background import start_thread
 from core.settings_gateways import KapacitorFunctionSettings
 from protobuf import udf_frames
 from protobuf.udf_frames import FrameReader
@@ -24,8 +25,11 @@ __all__ = ["Output", "StateRefused", "UdfFailed", "Use", "ask_info"]
 #: What is held of one function's output until it is taken.
 MAX_OUTPUT_POINTS = 1_000_000
 MAX_OUTPUT_BYTES = 512 << 20
-#: How long an answer may take of a function that does answer keepalives.
+#: How long an answer may take of a function that works: one that neither takes input nor puts anything out for its
+#: timeout hangs, whether it answers keepalives or not.
 ANSWER_SECONDS = 60.0
+#: Of one write, so that it is seen that the function goes on reading.
+_WRITE_BYTES = 64 << 10
 #: Bytes that wait for the function to read them; who sends more waits too.
 _WAITING_BYTES = 8 << 20
 _ASKED = ("info", "init", "snapshot", "restore")
@@ -75,13 +79,15 @@ class Use:
         self._changed = threading.Condition()
         self._failure = ""
         self._is_stopping = False
-        self._heard_at = time.monotonic()
+        #: Of any response, and of a sign of work.
+        self._heard_at = self._moved_at = time.monotonic()
         #: Sent, answered, and the newest time that an answer has echoed.
         self._keepalives, self._echoes, self._echoed = 0, 0, 0
         self._asked: str = ""
         self._answer: Response | None = None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        self._has_work_waiting = False
         self._ends_input = False
         self._outputs: list[Output] = []
         self._output_points = self._output_bytes = 0
@@ -92,9 +98,7 @@ class Use:
         #: answer is the later one.
         self.newest_state = b""
         loops = (self._read, self._write, self._keep_alive)
-        self._threads = [threading.Thread(target=loop, name=f"udf{loop.__name__}", daemon=True) for loop in loops]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [start_thread(f"udf{loop.__name__}", loop, on_failure=self._broke) for loop in loops]
 
     @property
     def failure(self) -> str:
@@ -122,6 +126,8 @@ class Use:
 
     def send(self, requests: Sequence[Request]) -> None:
         """Waits while much is not yet read by the function."""
+        with self._changed:
+            self._moved_at = time.monotonic()
         for request in requests:
             self._put(udf_frames.encode(request))
 
@@ -130,6 +136,7 @@ class Use:
         getattr(request, kind).SetInParent()
         with self._changed:
             self._asked, self._answer = kind, None
+            self._moved_at = time.monotonic()
         self._put(udf_frames.encode(request))
         with self._changed:
             self._wait_for(lambda: self._answer is not None, kind, within_seconds)
@@ -143,6 +150,7 @@ class Use:
         """
         number, time_ns = self._send_keepalive()
         with self._changed:
+            self._moved_at = time.monotonic()
             # Some answer with a time of their own.
             self._wait_for(lambda: self._echoed >= time_ns or self._echoes >= number, "keepalive")
             if self._settings.settle_seconds:
@@ -208,11 +216,16 @@ class Use:
                     if not self._waiting:
                         break
                     data = b"".join(self._waiting)
+                    is_work, self._has_work_waiting = self._has_work_waiting, False
                     self._waiting.clear()
-                self._peer.write(data)
-                with self._changed:
-                    self._waiting_bytes -= len(data)
-                    self._changed.notify_all()
+                for start in range(0, len(data), _WRITE_BYTES):
+                    piece = data[start : start + _WRITE_BYTES]
+                    self._peer.write(piece)
+                    with self._changed:
+                        # Keepalives are read by those that hang, too.
+                        self._moved_at = time.monotonic() if is_work else self._moved_at
+                        self._waiting_bytes -= len(piece)
+                        self._changed.notify_all()
             self._peer.end_input()
         except (OSError, ValueError) as error:
             self._fail(f"it does not take its input: {error}")
@@ -240,6 +253,8 @@ class Use:
 
     def _hear(self, response: Response) -> None:
         kind = response.WhichOneof("message")
+        if kind != "keepalive":
+            self._moved_at = self._heard_at
         if kind == "keepalive":
             self._echoes += 1
             self._echoed = max(self._echoed, response.keepalive.time)
@@ -294,7 +309,16 @@ class Use:
             if (left := end - time.monotonic()) <= 0:
                 self._fail(f"no answer to {what} for {within_seconds:g} s")
                 self._check()
-            self._changed.wait(left)
+            self._wait_for_work(left)
+
+    def _wait_for_work(self, left: float) -> None:
+        """For news, `left` seconds at most. Raises UdfFailed for a function that does nothing any more."""
+        timeout = self._settings.timeout_seconds
+        idle_left = self._moved_at + timeout - time.monotonic()
+        if idle_left <= 0:
+            self._fail(f"it hangs: it did nothing for {timeout:g} s, though it answers keepalives")
+            self._check()
+        self._changed.wait(min(left, idle_left))
 
     def _check(self) -> None:
         if self._failure:
@@ -305,12 +329,13 @@ class Use:
     def _put(self, data: bytes, *, may_wait: bool = True) -> None:
         with self._changed:
             while may_wait and self._waiting_bytes > _WAITING_BYTES and not self._failure:
-                self._changed.wait()
+                self._wait_for_work(ANSWER_SECONDS)
             if may_wait:
                 self._check()
             if self._failure or self._ends_input:
                 return
             self._waiting.append(data)
+            self._has_work_waiting |= may_wait
             self._waiting_bytes += len(data)
             self._changed.notify_all()
 
@@ -322,6 +347,9 @@ class Use:
             time_ns = request.keepalive.time = time.time_ns()
             self._put(udf_frames.encode(request), may_wait=False)
             return self._keepalives, time_ns
+
+    def _broke(self, error: BaseException) -> None:
+        self._fail(f"{type(error).__name__}: {error}")
 
     def _fail(self, text: str) -> None:
         with self._changed:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from candlewright.cli import backtest
 from candlewright.cli.app import app
-from cep import evaluate
+from candlewright_cep import evaluate
 from core.settings import Settings
-from iceberg import OHLC, TICKS, append, create_tables, load_table, open_catalog
+from iceberg import OHLC, OHLC_REVISIONS, TICKS, append, corrections, create_tables, load_table, open_catalog
 from iceberg.read import tick_bounds
 
 Run = Callable[..., Result]
@@ -219,3 +219,82 @@ def test_trades_are_looked_for_only_where_the_files_have_some(data_dir: Path) ->
     assert tick_bounds(settings, TICKER, START + SECOND, START + 5 * SECOND) == (START + SECOND, START + 5 * SECOND)
     assert tick_bounds(settings, TICKER, max(times) + 1, 2**63 - 1) is None
     assert tick_bounds(settings, "ETH/USDT.BINANCE", max(times) + 1, 2**63 - 1) is None
+
+
+# ---- as seen
+def published(minutes: list[tuple[int, float, int]]) -> pa.Table:
+    """(minute, close, known at: seconds after the start)."""
+    columns = OHLC_REVISIONS.arrow_schema.names
+    plain = {"open": 100.0, "high": 200.0, "low": 1.0, "volume": 1.0, "quote_volume": None, "trade_count": 3}
+    rows = [
+        {
+            "ticker": TICKER, "period_seconds": 60, "source": "ticks", "complete": True, "close": close,
+            "open_time": pa.scalar(START // 1_000 + minute * 60_000_000, pa.timestamp("us", "UTC")),
+            "known_at": pa.scalar(START // 1_000 + known * 1_000_000, pa.timestamp("us", "UTC")),
+            "revision": sum(other == minute for other, _, _ in minutes[:place]),
+        } | plain
+        for place, (minute, close, known) in enumerate(minutes)
+    ]  # fmt: skip
+    return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows], OHLC_REVISIONS.arrow_schema)
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bar 1 is corrected after bar 2, bar 3 comes after bar 4 and is late; the exchange's candle corrects bar 2."""
+    folder = tmp_path_factory.mktemp("lived")
+    catalog = open_catalog(Settings(data_dir=folder))
+    create_tables(catalog)
+    seen = published([(0, 101, 60), (1, 99, 120), (2, 102, 180), (1, 103, 190), (4, 104, 300), (3, 105, 310)])
+    append(load_table(catalog, OHLC_REVISIONS), seen, {})
+    candles = bars().slice(2, 1)
+    append(load_table(catalog, OHLC_REVISIONS), corrections(candles, seen, START // 1_000_000 + 400_000), {})
+    append(load_table(catalog, OHLC), bars(), {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("parameters", "since", "closes"),
+    [
+        ({}, 0, [101, 102, 104]),
+        ({"period_seconds": "60"}, 0, [101, 102, 104]),
+        ({"revisions": "true"}, 0, [101, 102, 103, 104, 105]),
+        ({"revisions": "true", "cooldown_seconds": "180"}, 0, [101, 104]),
+        ({}, 150, [102, 104]),
+        ({"revisions": "true"}, 185, [103, 104, 105]),
+        ({}, 185, [104]),
+    ],
+)
+def test_as_seen_gives_the_events_of_the_bars_as_they_came(
+    run: Run, lived: Path, parameters: dict[str, str], since: int, closes: list[float]
+) -> None:
+    given = [part for item in parameters.items() for part in ("--param", "=".join(item))]
+    at = f"2024-01-01T00:0{since // 60}:{since % 60:02d}Z"
+    sql = "SELECT close FROM ohlc WHERE close > 100"
+    rows = rows_of(run(sql, "--as-seen", "--since", at, *given, "--data-dir", lived, "--output", "json"))
+    assert [row["close"] for row in rows] == closes
+
+
+def test_as_seen_draws_the_bars_that_came(run: Run, lived: Path) -> None:
+    shown = run("close > 100", "--as-seen", "--param", "period_seconds=60", "--data-dir", lived).stdout
+    told = f"{TICKER}: 6 bars of 1m as they were published, 2024-01-01T00:00:00Z to 2024-01-01T00:04:00Z"
+    assert told in shown
+    assert "fired 3 times" in shown
+
+
+@pytest.mark.parametrize("sql", ["price > 1", V_SHAPE])
+def test_as_seen_of_trades_is_refused_with_a_sentence(run: Run, lived: Path, sql: str) -> None:
+    result = run(sql, "--as-seen", "--data-dir", lived)
+    assert result.exit_code == 1
+    assert str(result.exception).startswith("--as-seen is for triggers over ohlc: stored trades keep neither")
+
+
+def test_as_seen_without_published_bars_says_so(run: Run, lived: Path) -> None:
+    result = run("close > 1", "--as-seen", "--param", "period_seconds=300", "--data-dir", lived)
+    assert result.exit_code == 1
+    assert f"no bars of 5m of {TICKER} were published" in str(result.exception)
+    assert run("SELECT close FROM ohlc ORDER BY close", "--as-seen", "--data-dir", lived).exit_code == 1
+
+
+def test_as_seen_needs_a_ticker(tmp_path: Path) -> None:
+    given = ["trigger", "try", "--sql", "close > 1", "--input", str(tmp_path / "x.parquet"), "--as-seen"]
+    assert CliRunner().invoke(app, given).exit_code == 2

@@ -12,15 +12,18 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from bus.redis_bus import RedisBus
 from candlewright.cli import bench as bench_command
 from candlewright.cli import output as cli_output
 from candlewright.cli import requests as request_commands
 from candlewright.cli.app import app
 from candlewright.cli.output import FileOutput, fitting, print_arrow, print_table
-from candlewright.client.history import History
+from candlewright.client.history.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
+from candlewright.wire.errors import BusRefusing
 from core.http import Status, StatusServer
 from core.version import VERSION
+from tests.fresh_bus import FreshBus
 
 Run = Callable[..., Result]
 START = 1_704_067_200
@@ -46,6 +49,7 @@ class FakeClient:
     """A platform with one venue and three candles."""
 
     is_interrupted = False
+    closed_until: int | None = None
 
     def __enter__(self) -> "FakeClient":
         return self
@@ -63,7 +67,8 @@ class FakeClient:
         self.asked = (ticker, period, options)
         if self.is_interrupted:
             raise KeyboardInterrupt
-        return History(table=candles(), notification=FINAL, holes=((60 * 10**9, 120 * 10**9),))
+        holes = ((60 * 10**9, 120 * 10**9),)
+        return History(table=candles(), notification=FINAL, holes=holes, closed_until=self.closed_until)
 
     def venues(self) -> list[Venue]:
         return [Venue("BINANCE", (60, 3600), 2, 0, True, START * 10**9)]
@@ -149,6 +154,14 @@ def test_history_table_has_a_chart_and_rows(run: Run, fake: FakeClient) -> None:
     assert "┃" in result.stdout
     assert "\x1b" not in result.stdout
     assert "no candles at the venue" in result.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_history_says_until_which_time_a_range_has_closed(run: Run, fake: FakeClient, output: str) -> None:
+    assert "closed" not in run("history", "BTC/USDT.BINANCE", *RANGE, "--output", output).stderr
+    fake.closed_until = START * 10**9 + 180 * 10**9
+    result = run("history", "BTC/USDT.BINANCE", *RANGE, "--output", output)
+    assert "closed until 2024-01-01T00:03:00Z: later candles had not closed and are left out" in result.stderr
 
 
 def test_history_json_is_json_lines_only(run: Run, fake: FakeClient) -> None:
@@ -252,7 +265,8 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
 
     def status() -> Status:
         part = {"pid": 1, "phase": "running", "ready": state["ready"], "restarts": 2, "problems": []}
-        return Status("supervisor", is_ready=state["ready"], details={"parts": {"broker": part}})
+        warnings = ("broker: look here",)
+        return Status("supervisor", is_ready=state["ready"], details={"parts": {"broker": part}}, warnings=warnings)
 
     server = StatusServer("127.0.0.1:0", status)
     monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", f"127.0.0.1:{server.port}")
@@ -265,6 +279,14 @@ def test_status_of_a_well_platform(run: Run, page: dict[str, bool]) -> None:
     assert result.exit_code == 0
     row = json.loads(result.stdout)
     assert (row["part"], row["state"], row["restarts"]) == ("broker", "ready", 2)
+
+
+def test_warnings_are_shown_and_are_no_failure(run: Run, page: dict[str, bool]) -> None:
+    result = run("status")
+    assert result.exit_code == 0
+    assert "warning: broker: look here" in result.stderr
+    findings = [json.loads(line) for line in run("doctor", "--output", "json").stdout.splitlines()]
+    assert {"what": "warning", "verdict": "note", "text": "broker: look here"} in findings
 
 
 def test_status_of_an_unready_platform_is_exit_code_1(run: Run, page: dict[str, bool]) -> None:
@@ -287,6 +309,17 @@ def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
     assert findings["python"] == "ok"
     assert findings["platform"] == "ok"
     assert set(findings) >= {"java", "bus", "data directory", "memory"}
+
+
+def test_doctor_says_why_a_redis_takes_no_writes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_BUS__URL", "redis://127.0.0.1:1/0")
+    assert "the Redis of bus.url: the bus does not answer" in run("doctor", "--output", "json").stdout
+    bus = FreshBus()
+    monkeypatch.setenv("CANDLEWRIGHT_BUS__URL", bus.url)
+    assert "an existing Redis" in run("doctor", "--output", "json").stdout
+    monkeypatch.setattr(RedisBus, "refusal", lambda self: str(BusRefusing("OOM", "Redis has reached maxmemory")))
+    assert "Redis has reached maxmemory (OOM)" in run("doctor", "--output", "json").stdout
+    bus.close()
 
 
 def candlewright(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
@@ -317,8 +350,9 @@ def test_help_loads_no_heavy_library() -> None:
 
 def test_sql_loads_neither_tables_nor_matcher_for_a_plain_text() -> None:
     code = (
-        "import sys, candlewright.cli.tables, flink_replacement_spark.sql\n"
-        "print([name for name in ('pyiceberg', 'sqlalchemy', 'cep', 'redis', 'ccxt') if name in sys.modules])"
+        "import sys, candlewright.cli.tables, flink_replacement_spark.sql.connect\n"
+        "names = ('pyiceberg', 'sqlalchemy', 'candlewright_cep', 'redis', 'ccxt')\n"
+        "print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
@@ -333,7 +367,7 @@ def test_kapacitor_functions_are_those_of_the_contract(run: Run) -> None:
 def test_kapacitor_function_loads_little_before_its_first_answer() -> None:
     code = (
         "import sys, candlewright.cli.app, candlewright.cli.kapacitor\n"
-        "heavy = ('numpy', 'pyarrow', 'cep', 'bars', 'redis', 'pydantic', 'structlog', 'grpc')\n"
+        "heavy = ('numpy', 'pyarrow', 'candlewright_cep', 'bars', 'redis', 'pydantic', 'structlog', 'grpc')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
-from core.errors import InvalidRequest
-from core.keys import ClientKey
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.keys import ClientKey
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,11 @@
 
 from bus import topics
 from bus.api import Record
-from bus.memory_bus import MemoryBus
 from candlewright.cli.pending_requests import unfinished
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
+from tests.fresh_bus import FreshBus
 
 START = 1_704_067_200 * 10**9
 
@@ -28,11 +28,11 @@ def running(request_id: str, done: int) -> bytes:
 
 
 def test_a_bus_without_requests_has_none() -> None:
-    assert unfinished(MemoryBus()) == []
+    assert unfinished(FreshBus()) == []
 
 
 def test_a_request_that_waits_is_listed_and_one_that_has_ended_is_not() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     bus.create_topic(topics.REQUESTS, 1)
     control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id="old")
     cancel = Record(rec.Request(control=control).SerializeToString(), key=b"old")
@@ -51,9 +51,38 @@ def test_a_request_that_waits_is_listed_and_one_that_has_ended_is_not() -> None:
 
 
 def test_what_was_trimmed_from_the_topic_is_passed_over() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     bus.create_topic(topics.REQUESTS, 1)
     bus.publish(topics.REQUESTS, [submitted("old"), submitted("new")])
     bus.hold(topics.REQUESTS, "broker", {0: 1})
     bus.trim(topics.REQUESTS, keep_seconds=0)
     assert [row["request_id"] for row in unfinished(bus)] == ["new"]
+
+
+def test_a_request_whose_venue_has_no_slot_says_what_it_waits_for() -> None:
+    bus = FreshBus()
+    bus.create_topic(topics.REQUESTS, 1)
+    bus.publish(topics.REQUESTS, [submitted("waits")])
+    live = ing.DataRequest(
+        request_id="live",
+        type=ing.DataRequest.REALTIME_TICKS,
+        ticker="BTC/USDT.BINANCE",
+        realtime=ing.RealtimeParams(include_ohlc=True, ohlc_period_seconds=[60]),
+    )
+    bus.put(topics.TABLE_REALTIME, {"live": live.SerializeToString()})
+    served = rec.ServedVenues(historical=["BINANCE"])
+    bus.put(topics.TABLE_SERVED, {topics.SERVED_KEY: served.SerializeToString()})
+    rows = unfinished(bus)
+    assert [(row["ticker"], row["period"], row["state"], row["reason"]) for row in rows] == [
+        ("BTC/USDT.KRAKEN", "1m", "queued", "waiting for a slot of KRAKEN (served now: BINANCE)"),
+        ("BTC/USDT.BINANCE", "1m", "queued", "waiting for a slot of BINANCE (served now: none)"),
+    ]
+
+
+def test_what_cannot_be_read_hides_no_other_request() -> None:
+    bus = FreshBus()
+    bus.create_topic(topics.REQUESTS, 1)
+    bus.publish(topics.REQUESTS, [Record(b"\xff\x00", key=b"bad"), submitted("good")])
+    for table in (topics.TABLE_REQUEST_STATES, topics.TABLE_REALTIME, topics.TABLE_SERVED):
+        bus.put(table, {"bad": b"\xff\x00", topics.SERVED_KEY: b"\xff\x00"})
+    assert [row["request_id"] for row in unfinished(bus)] == ["good"]

@@ -59,3 +59,12 @@ def test_a_terminal_gets_a_bar_on_stderr(clock: Clock, capsys: pytest.CaptureFix
         clock.now = 2
         show(5, 10)
     assert capsys.readouterr().out == ""
+
+
+def test_a_note_is_said_at_once_and_again_only_when_it_changes(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RequestProgress("A/B.X", is_tty=False) as show:
+        for note in ("", "waiting for a slot", "waiting for a slot", "", "waiting for a slot"):
+            show(0, 20, note=note)
+    assert capsys.readouterr().err.splitlines() == ["A/B.X: waiting for a slot"] * 2

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from candlewright.cli.app import app
 from candlewright.cli.trigger import lines_of, plain
 from candlewright.client import TriggerEvent
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import ingestor_pb2 as ing
 from tests.candlewright.client.trigger_relay import INVALID, START, TICKER, TriggerRelay, event
 
 Run = Callable[..., Result]
@@ -56,6 +56,25 @@ def test_add_says_what_was_registered(run: Run, relay: TriggerRelay) -> None:
     )
     result = run("add", *given, "--id", "mine", "--output", "json")
     assert json.loads(result.stdout) == {"trigger_id": "mine", "status": "ALREADY_REGISTERED", "warnings": []}
+
+
+def test_another_trigger_is_replaced_only_on_demand_and_parameters_are_shown(run: Run, relay: TriggerRelay) -> None:
+    run("add", "--sql", SQL, "--param", "limit=7", "--id", "mine")
+    assert "parameters  limit=7" in run("show", "mine").stdout
+    refused = run("add", "--sql", SQL, "--param", "limit=8", "--id", "mine")
+    assert refused.exit_code != 0
+    assert dict(relay.triggers["mine"].parameters) == {"limit": "7"}
+    assert run("add", "--sql", SQL, "--param", "limit=8", "--id", "mine", "--replace").exit_code == 0
+    assert dict(relay.triggers["mine"].parameters) == {"limit": "8"}
+
+
+def test_show_says_what_a_trigger_costs(run: Run, relay: TriggerRelay) -> None:
+    run("add", "--sql", SQL, "--id", "mine")
+    assert "cost" not in run("show", "mine").stdout
+    relay.costs = 2, 3_000, 45_678
+    assert "cost        2 partitions, 3,000 bytes of state, 45,678 steps so far" in run("show", "mine").stdout
+    shown = json.loads(run("show", "mine", "--output", "json").stdout)
+    assert (shown["partitions"], shown["state_bytes"], shown["steps"]) == (2, 3_000, 45_678)
 
 
 def test_add_reads_a_file_and_makes_an_id(run: Run, relay: TriggerRelay, tmp_path: Path) -> None:

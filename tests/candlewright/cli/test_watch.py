@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 from candlewright.cli import watch as watch_command
 from candlewright.cli.app import app
-from candlewright.client import Bar, GapError, Market, Tick, Venue
+from candlewright.client import Bar, GapError, Tick, TickerNotFound, Venue
 from core.settings import Settings
 from iceberg import GAPS, append, create_tables, load_table, open_catalog
 from tests.candlewright.client.test_twins import Relay
@@ -65,9 +66,6 @@ class FakeClient:
     def venues(self) -> list[Venue]:
         return [Venue("BINANCE", (60,), 1, 0, True, START), Venue("KRAKEN", (60,), 0, 0, False, 0)]
 
-    def markets(self, venue: str) -> list[Market]:
-        return [Market(TICKER, "BTC/USDT", "BTCUSDT", True)]
-
     def bars(self, ticker: str, period_seconds: int) -> FakeStream:
         assert period_seconds == 60
         return FakeStream([bar(0), GapError("OHLC:x:60", 2, 3), bar(1, close=0.75), bar(0, revision=1)])
@@ -102,8 +100,17 @@ def test_count_ends_the_watch(run: Run) -> None:
     assert len(run("watch", TICKER, "--output", "json", "--count", "1").stdout.splitlines()) == 1
 
 
-def test_what_is_not_listed_is_said_and_waited_for(run: Run) -> None:
-    assert "does not list ETH/USDT" in run("watch", "ETH/USDT.BINANCE").stderr
+def test_what_the_platform_says_of_the_ticker_is_shown_and_the_watch_goes_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = TickerNotFound("TICKS:ETH/USDX.BINANCE", "BINANCE does not list ETH/USDX")
+    monkeypatch.setattr(FakeClient, "ticks", lambda *_: FakeStream([told, tick(1)]))
+    result = run("watch", "ETH/USDX.BINANCE", "--output", "json")
+    assert "BINANCE does not list ETH/USDX" in result.stderr
+    assert len(result.stdout.splitlines()) == 1
+
+
+def test_a_venue_without_an_ingestor_is_said_and_waited_for(run: Run) -> None:
     assert "no ingestor is live for KRAKEN" in run("watch", "ETH/USDT.KRAKEN").stderr
     assert "no ingestor is live for NOWHERE" in run("watch", "ETH/USDT.NOWHERE").stderr
 
@@ -113,6 +120,62 @@ def drawn(screen: watch_command.Screen) -> str:
     with console.file:
         console.print(screen.render())
         return console.export_text()
+
+
+def test_the_bar_that_is_forming_is_on_the_screen_until_it_closes() -> None:
+    screen = watch_command.FormingScreen(TICKER, 60)
+    second = 10**9
+
+    def trade(at: int, price: float) -> None:
+        screen.form(replace(tick(at, price), timestamp=START + at * second))
+
+    trade(20, 5.0)
+    trade(21, 7.0)
+    text = drawn(screen)
+    assert "waiting" not in text and "(0 so far, forming since 00:00:20" in text
+    (row,) = [line.split() for line in text.splitlines() if line.lstrip().startswith("00:00:00") and "forming" in line]
+    assert row == ["00:00:00", "5", "7", "5", "7", "0.5", "2", "forming"]
+    trade(61, 9.0)
+    screen.show(bar(0, close=6.0))
+    # Late: its bar is closed.
+    trade(59, 1.0)
+    rows = [line.split() for line in drawn(screen).splitlines() if line.lstrip().startswith("00:0") and "-" not in line]
+    assert [(row[0], row[4], row[-1]) for row in rows] == [("00:00:00", "6", "3"), ("00:01:00", "9", "forming")]
+    assert "the last is forming" in drawn(screen)
+    screen.show(bar(1))
+    assert "forming" not in drawn(screen)
+
+
+def test_trades_go_into_the_forming_bar_while_closed_ones_come() -> None:
+    class Items(FakeStream):
+        def next(self, timeout: float | None = None) -> object:
+            item = next(self._items, None)
+            if item is None and timeout == 0:
+                raise TimeoutError
+            return super().next() if item is None else _given(item)
+
+    class Both(FakeClient):
+        def ticks(self, ticker: str) -> FakeStream:
+            return Items([tick(1, 3.0), GapError("TICKS:x", 2, 3), TimeoutError(), tick(4, 8.0)])
+
+    screen = watch_command.FormingScreen(TICKER, 60)
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        for item in watch_command.with_forming(Both(), Items([TimeoutError(), bar(-1)]), screen):  # type: ignore[arg-type]
+            seen.append(item)
+            screen.show(item)
+    assert seen == [bar(-1)]
+    text = drawn(screen)
+    # What came before the gap is not in it.
+    assert "forming since 00:00:00" in text
+    (row,) = [line.split() for line in text.splitlines() if line.split()[-1:] == ["forming"]]
+    assert row[1:] == ["8", "8", "8", "8", "0.25", "1", "forming"]
+
+
+def _given(item: object) -> object:
+    if isinstance(item, Exception):
+        raise item
+    return item
 
 
 def test_a_revision_replaces_its_bar_on_the_screen() -> None:
@@ -220,3 +283,14 @@ def test_gaps_are_listed_repaired_or_not(run: Run, tmp_path: Path) -> None:
     nothing = run("gaps", "SOL/USDT.BINANCE", *options)
     assert (nothing.exit_code, nothing.stdout) == (0, "")
     assert "no gaps" in nothing.stderr
+
+
+def test_the_newest_trades_fit_on_a_small_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    screen = watch_command.Screen(TICKER, None)
+    for number in range(1, 41):
+        screen.show(tick(number, 5.0 + number))
+    lines = drawn(screen).splitlines()
+    assert len(lines) < 24
+    assert any(line.split()[1:2] == ["40"] for line in lines)

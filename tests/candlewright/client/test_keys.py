@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import candlewright as cw
-from bus.memory_bus import MemoryBus
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
-from relay.keys import KeyFolder
+from relay.doors.keys import KeyFolder
 from relay.server import Relay
+from tests.fresh_bus import FreshBus
 from tests.relay.harness import config, finish, no_rows
 
 TICKER = "BTC/USDT.BINANCE"
@@ -20,7 +20,7 @@ DAY = {"start": "2024-01-01", "end": "2024-01-02"}
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[Relay]:
-    relay = Relay(config(keys_in=tmp_path / "data"), MemoryBus(), no_rows)
+    relay = Relay(config(keys_in=tmp_path / "data"), FreshBus(), no_rows)
     relay.start()
     yield relay
     relay.close()

@@ -6,12 +6,12 @@ import pytest
 
 import candlewright as cw
 from bus import topics as bus_topics
-from candlewright.client.feed import Feed
-from candlewright.client.session import Session, Subscribe, Ticket, Unsubscribe
-from candlewright.client.trigger_events import TriggerEvent, TriggerEvents
+from candlewright.client.live.feed import Feed
+from candlewright.client.session.session import Session, Subscribe, Ticket, Unsubscribe
+from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
+from candlewright.wire import candlewright_pb2 as pb
+from candlewright.wire import frames
 from core.settings import Settings
-from protobuf import candlewright_pb2 as pb
-from protobuf import frames
 from protobuf import records_pb2 as rec
 from tests.candlewright.client.trigger_relay import event
 from tests.relay import pipeline

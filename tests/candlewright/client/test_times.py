@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
 
 JAN_1_2024 = 1_704_067_200_000_000_000
 

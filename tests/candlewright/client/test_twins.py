@@ -12,12 +12,12 @@ import pytest
 import zmq
 
 import candlewright as cw
-from candlewright.client.history import History
+from candlewright.client.history.history import History
 from candlewright.client.records import Notification, Range
+from candlewright.wire import candlewright_pb2 as pb
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
 from core.settings import Settings
-from protobuf import candlewright_pb2 as pb
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
 
 TICKER, TOPIC = "BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:60"
 DAY = {"start": "2024-01-01", "end": "2024-01-02"}

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from protobuf import candlewright_pb2 as pb
-from protobuf import frames
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as pb
+from candlewright.wire import frames
+from candlewright.wire import ingestor_pb2 as ing
 from tests.candlewright.client.test_twins import Relay
 
 TICKER = "BTC/USDT.BINANCE"
@@ -38,7 +38,8 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
 @dataclass
 class TriggerRelay(Relay):
     """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
-    unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once.
+    unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once;
+    `costs`: partitions, bytes and steps of each.
     """
 
     on_register: int = 0
@@ -46,6 +47,7 @@ class TriggerRelay(Relay):
     refusal: str = ""
     warnings: str = ""
     suspends: str = ""
+    costs: tuple[int, int, int] = (0, 0, 0)
     page: int = 3
     triggers: dict[str, ing.CEPTriggerRequest] = field(default_factory=dict)
     events: dict[str, list[ing.CEPTriggerEvent]] = field(default_factory=dict)
@@ -110,10 +112,14 @@ class TriggerRelay(Relay):
             trigger_id=request.trigger_id,
             sql_pattern=request.sql_pattern,
             tickers=request.tickers,
+            parameters=request.parameters,
             state="suspended" if self.suspends else "active",
             reason=self.suspends,
             registered_at=START,
             events=len(self.events.get(request.trigger_id, ())),
+            partitions=self.costs[0],
+            state_bytes=self.costs[1],
+            steps=self.costs[2],
         )
 
     def _replay(self, peer: bytes, query: pb.TopicReplay) -> None:

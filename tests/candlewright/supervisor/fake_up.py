@@ -11,7 +11,7 @@ from candlewright.supervisor.probes import StatusPage
 from candlewright.supervisor.processes import kill_marked
 from candlewright.supervisor.server import PartSpec, Supervisor
 from candlewright.supervisor.state import PartPlan
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 
 FAKE = Path(__file__).with_name("fake_part.py")
 

@@ -7,7 +7,7 @@ import pytest
 
 from candlewright.supervisor.parts import Choice, merged, specs_of
 from candlewright.supervisor.ports import Bind, answers, binds_of, check, free_port
-from core.errors import ConfigurationError
+from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
 
 
@@ -57,7 +57,7 @@ def test_named_parts_need_a_bus(settings: Settings) -> None:
 
 
 def test_an_unknown_part_is_named(settings: Settings) -> None:
-    with pytest.raises(ConfigurationError, match="no such part: brokr"):
+    with pytest.raises(ConfigurationError, match="no such part: brokr; did you mean broker"):
         specs_of(settings, Choice(parts=("brokr",)))
 
 

@@ -1,4 +1,4 @@
-"""A Kafka-Pixy gateway on a bus in memory, and a client of it, in one event loop."""
+"""A Kafka-Pixy gateway on a bus, and a client of it, in one event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from bus.api import Bus
-from bus.memory_bus import MemoryBus
 from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy.server import KafkaPixy
 from protobuf import kafkapixy_pb2 as pixy
+from tests.fresh_bus import FreshBus
 
 _ANSWERS = {"Produce": pixy.ProdRs, "ConsumeNAck": pixy.ConsRs, "Ack": pixy.AckRs}
 Scenario = Callable[["Client", Bus], Awaitable[None]]
@@ -87,7 +87,7 @@ async def served(
 
 @pytest.fixture
 def bus() -> Bus:
-    return MemoryBus(partitions=4)
+    return FreshBus(partitions=4)
 
 
 Serve = Callable[..., None]

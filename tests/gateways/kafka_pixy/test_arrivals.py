@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from bus.api import Record
-from bus.memory_bus import MemoryBus
 from gateways.kafka_pixy.arrivals import Arrivals
+from tests.fresh_bus import FreshBus
 
 
 class Stage:
     def __init__(self) -> None:
-        self.bus = MemoryBus(partitions=2)
+        self.bus = FreshBus(partitions=2)
         self.told: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.arrivals = Arrivals(self.bus, self.told.put)
         self.arrivals.start()

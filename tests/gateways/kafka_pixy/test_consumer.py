@@ -1,18 +1,18 @@
-"""One group on one topic, on a bus in memory."""
+"""One group on one topic, on a bus."""
 
 import asyncio
 import time
 
 from bus.api import Record
-from bus.memory_bus import MemoryBus
 from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy.bus_calls import BusCalls
 from gateways.kafka_pixy.consumer import Call, Consumer
 from gateways.kafka_pixy.instances import Instances
+from tests.fresh_bus import FreshBus
 
 
 def test_a_record_that_comes_with_the_end_of_a_calls_time_stops_nothing_else() -> None:
-    bus, calls = MemoryBus(partitions=1), BusCalls()
+    bus, calls = FreshBus(partitions=1), BusCalls()
 
     async def scenario() -> None:
         consumer = Consumer(bus, calls, "t", "g", KafkaPixySettings(), Instances(bus))

@@ -9,18 +9,18 @@ import grpc
 import pytest
 
 from bus.api import Bus, GroupRecord, Position, Record
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
+from candlewright.wire.errors import BusUnavailable
 from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy import consumer, server
 from gateways.kafka_pixy.metrics import DROPPED
 from gateways.kafka_pixy.server import KafkaPixy
+from tests.fresh_bus import FreshBus
 from tests.gateways.kafka_pixy.conftest import Client, Serve, refused, served
 
 Code = grpc.StatusCode
 
 
-class Away(MemoryBus):
+class Away(FreshBus):
     """A bus whose calls fail while they are named in `away`; reads say so and wait for `may_read`."""
 
     def __init__(self) -> None:

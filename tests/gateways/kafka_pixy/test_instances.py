@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 
-from bus.memory_bus import MemoryBus
 from gateways.kafka_pixy import instances
 from gateways.kafka_pixy.instances import KEEP_SECONDS, PREFIX, TABLE, Instances
+from tests.fresh_bus import FreshBus
 
 
 def test_who_says_so_lives_until_it_leaves() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     one, two = Instances(bus), Instances(bus)
     one.beat()
     assert one.is_alone
@@ -24,7 +24,7 @@ def test_who_says_so_lives_until_it_leaves() -> None:
 
 
 def test_a_process_that_is_no_more_is_seen_at_once() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     here = Instances(bus)
     here.beat()
     other, far = PREFIX + "other", PREFIX + "far"
@@ -47,7 +47,7 @@ def test_a_process_that_is_no_more_is_seen_at_once() -> None:
 
 
 def test_only_gateways_are_looked_for() -> None:
-    class Unasked(MemoryBus):
+    class Unasked(FreshBus):
         def items(self, table: str) -> dict[str, bytes]:
             raise AssertionError("nothing is to be asked")
 
@@ -56,7 +56,7 @@ def test_only_gateways_are_looked_for() -> None:
 
 
 def test_those_that_could_say_nothing_while_the_bus_was_away_are_not_taken_for_dead() -> None:
-    bus, now = MemoryBus(), [0.0]
+    bus, now = FreshBus(), [0.0]
     here, other = Instances(bus, lambda: now[0]), PREFIX + "other"
     here.beat()
     assert here.ended([other]) == {other}

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from bus.api import Position, Record
-from bus.memory_bus import MemoryBus
-from core.errors import BusError, BusFull, BusUnavailable
+from candlewright.wire.errors import BusError, BusFull, BusUnavailable
 from gateways.kafka_pixy import producer as module
 from gateways.kafka_pixy.bus_calls import BusCalls
 from gateways.kafka_pixy.producer import Producer
+from tests.fresh_bus import FreshBus
 
 
-class Bus(MemoryBus):
+class Bus(FreshBus):
     """Publishes while `open_` is set; `errors`: what the next calls raise, None for one that is carried out."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The service as a client sees it, on a bus in memory."""
+"""The service as a client sees it, on a bus."""
 
 import asyncio
 import time
@@ -7,12 +7,12 @@ import grpc
 import pytest
 
 from bus.api import Bus
-from bus.memory_bus import MemoryBus
+from candlewright.wire.candlewright_pb2 import Tick
 from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy import server
 from gateways.kafka_pixy.metrics import DROPPED
 from protobuf import kafkapixy_pb2 as pixy
-from protobuf.candlewright_pb2 import Tick
+from tests.fresh_bus import FreshBus
 from tests.gateways.kafka_pixy.conftest import Client, Serve, refused, served
 
 Code = grpc.StatusCode
@@ -124,6 +124,12 @@ def test_a_call_that_waits_gets_a_message_as_it_comes(serve: Serve) -> None:
     serve(scenario)
 
 
+async def until_pending(bus: Bus, partition: int, count: int) -> None:
+    """Acknowledgements reach the bus after the answer; the scenario's own time limit ends the wait."""
+    while bus.pending("t", "g")[partition] != count:
+        await asyncio.sleep(0.01)
+
+
 def test_one_call_acknowledges_the_message_before_and_what_is_not_comes_again(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         bus.create_group("t", "g", at_end=True)
@@ -134,13 +140,13 @@ def test_one_call_acknowledges_the_message_before_and_what_is_not_comes_again(se
         third = await client.consume("t", "g", no_ack=True, auto_ack=True, ack_offset=second.offset)
         assert [first.offset, second.offset, third.offset] == [0, 1, 2]
         # Neither flag but the first holds where several are given.
-        assert bus.pending("t", "g")[2] == 2
+        await until_pending(bus, third.partition, 2)
         await client.ack("t", "g", third.partition, third.offset)
         # A second time, and below: no effect.
         await client.ack("t", "g", third.partition, third.offset)
         again = await client.consume("t", "g", auto_ack=True)
         assert again.offset == 1
-        assert bus.pending("t", "g")[2] == 0
+        await until_pending(bus, third.partition, 0)
 
     serve(scenario, ack_timeout_seconds=0.5, long_polling_seconds=3)
 
@@ -279,6 +285,19 @@ def test_a_topic_of_the_platform_takes_its_own_messages_only(serve: Serve, bus: 
     assert bus.topics() == []
 
 
+def test_the_sender_of_a_tick_dated_ahead_hears_of_the_bound(serve: Serve, bus: Bus) -> None:
+    async def scenario(client: Client) -> None:
+        ahead = time.time_ns() + 60_000_000_000
+        tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=ahead, price=1.0, size=1.0)
+        for async_mode in (False, True):
+            found = await refused(client.produce("ticks", tick.SerializeToString(), async_mode=async_mode))
+            assert found.code is Code.INVALID_ARGUMENT
+            assert str(found.text).endswith("ahead of the platform's clock, more than ticks.max_ahead_seconds = 5")
+
+    serve(scenario)
+    assert bus.topics() == []
+
+
 def test_how_many_partitions_a_topic_of_the_platform_has_is_not_for_clients_to_settle(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=1_700_000_000_000_000_000, price=1.0, size=1.0)
@@ -318,7 +337,7 @@ def test_what_is_too_large_is_refused_or_dropped(serve: Serve, bus: Bus) -> None
 
 
 def test_a_full_topic_refuses_until_its_readers_have_read() -> None:
-    bus = MemoryBus(partitions=1, max_bytes=3_000)
+    bus = FreshBus(partitions=1, max_bytes=3_000)
 
     async def scenario(client: Client) -> None:
         bus.create_group("t", "g", at_end=True)
@@ -337,7 +356,7 @@ def test_a_full_topic_refuses_until_its_readers_have_read() -> None:
 def test_a_line_that_nobody_asks_for_ends_and_its_group_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_LINE_SECONDS", 0.05)
     monkeypatch.setattr(server, "BEAT_SECONDS", 0.05)
-    bus = MemoryBus(partitions=4)
+    bus = FreshBus(partitions=4)
     gateway = server.KafkaPixy(KafkaPixySettings(bind="127.0.0.1:0", long_polling_seconds=0.2), bus)
 
     async def scenario() -> None:

@@ -2,13 +2,14 @@
 
 import pytest
 
-from bus.memory_bus import MemoryBus
+from bus.redis_bus import RedisBus
 from bus.topics import TABLE_TRIGGERS
 from gateways.kapacitor import match
 from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import function_named
 from protobuf.records_pb2 import TriggerEntry
 from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point, Response
+from tests.fresh_bus import FreshBus
 from tests.gateways.kapacitor.daemon import SECOND, Value, option, point, seconds
 
 VALLEY = """SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts
@@ -189,7 +190,7 @@ def test_texts_and_options_that_cannot_run_are_refused(options: list[Option]) ->
 
 
 def test_rule_is_a_registered_trigger_with_its_parameters() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     entry = TriggerEntry()
     entry.registration.sql = "close > :limit"
     entry.registration.parameters.update(limit="10", period_seconds="60")
@@ -197,7 +198,7 @@ def test_rule_is_a_registered_trigger_with_its_parameters() -> None:
     offered = function_named("match", lambda: bus).options
 
     def named(name: str, *more: Option) -> match.Matcher:
-        return match.make(lambda: bus, Options.of([option("rule", name), *more], offered), is_batch=False)
+        return match.make(lambda: RedisBus(bus.url), Options.of([option("rule", name), *more], offered), is_batch=False)
 
     bars = [point(i * 60 * SECOND, {"close": float(close)}, symbol="BTC") for i, close in enumerate((9, 11, 21))]
     assert len(named("breakout").take(bars)) == 2

@@ -1,32 +1,33 @@
 """Points onto the bus."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from bus.api import Record
-from bus.memory_bus import MemoryBus
-from core.errors import BusFull
+from candlewright.wire.candlewright_pb2 import OHLCV, Side, Tick
+from candlewright.wire.errors import BusFull
 from gateways.kapacitor import publish
 from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import function_named
-from protobuf.candlewright_pb2 import OHLCV, Side, Tick
 from protobuf.records_pb2 import TickMark
 from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point
+from tests.fresh_bus import FreshBus
 from tests.gateways.kapacitor.daemon import SECOND, Value, option, point, seconds
 
 T0 = 1_700_000_040 * SECOND
 TICKER = "BTC/USDT.BINANCE"
 
 
-def _publisher(bus: MemoryBus, *options: Option) -> publish.Publisher:
+def _publisher(bus: FreshBus, *options: Option) -> publish.Publisher:
     offered = function_named("publish", lambda: bus).options
     return publish.make(lambda: bus, Options.of(options, offered), is_batch=False)
 
 
-def _values(bus: MemoryBus, topic: str) -> list[bytes]:
+def _values(bus: FreshBus, topic: str) -> list[bytes]:
     return [
         record.value
         for partition in range(bus.partitions(topic))
@@ -39,7 +40,7 @@ def _trade(second: int, **fields: Value) -> Point:
 
 
 def test_trades_become_ticks_and_go_on_to_the_next_node() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     points = [_trade(0, trade_id="7", side="sell")]
     responses = _publisher(bus).take(points)
     assert [response.point for response in responses] == points
@@ -50,7 +51,7 @@ def test_trades_become_ticks_and_go_on_to_the_next_node() -> None:
 
 
 def test_ticks_are_stored_in_their_table() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     publisher = _publisher(bus)
     for second in range(3):
         publisher.take([_trade(second)])
@@ -59,16 +60,16 @@ def test_ticks_are_stored_in_their_table() -> None:
 
 
 def test_trade_that_is_sent_again_is_published_once() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     first, second = _publisher(bus), _publisher(bus)
     first.take([_trade(0, trade_id="7"), _trade(0, trade_id="8"), _trade(1)])
     second.take([_trade(0, trade_id="7"), _trade(1), _trade(2)])
     assert len(_values(bus, "ticks")) == 4
-    assert second.counts == {"points": 3, "published": 1, "repeated": 2, "refused": 0, "waits": 0}
+    assert second.counts == {"points": 3, "published": 1, "repeated": 2, "refused": 0, "partial": 0, "waits": 0}
 
 
 def test_points_that_are_no_trade_are_counted_as_refused() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     function = _publisher(bus)
     nameless = point(T0, {"price": 1.0, "volume": 1.0}, ticker="nonsense")
     function.take([point(T0, {"volume": 1.0}, ticker=TICKER), nameless, point(5, {"price": 1.0}, ticker=TICKER)])
@@ -77,10 +78,10 @@ def test_points_that_are_no_trade_are_counted_as_refused() -> None:
 
 
 def test_bars_of_the_function_ohlc_become_bars_of_the_platform() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     bar: dict[str, Value] = {
         "open": 1.0, "high": 3.0, "low": 1.0, "close": 2.0, "volume": 4.0, "quote_volume": 8.0,
-        "trade_count": 5, "partial": 1,
+        "trade_count": 5, "partial": 0,
     }  # fmt: skip
     made = point(T0 - T0 % (60 * SECOND), bar, ticker=TICKER)
     function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
@@ -89,13 +90,52 @@ def test_bars_of_the_function_ohlc_become_bars_of_the_platform() -> None:
     found = OHLCV.FromString(value)
     assert (found.ticker, found.period_seconds, found.open_time) == (TICKER, 60, made.time)
     assert (found.high, found.volume, found.quote_volume, found.trade_count) == (3.0, 4.0, 8.0, 5)
-    assert not found.complete
+    assert found.complete
     assert found.sequence == 1
     assert function.counts["repeated"] == 1
 
 
+def _bar(said: Value | None, **tags: str) -> Point:
+    fields: dict[str, Value] = {"open": 1.0, "high": 3.0, "low": 1.0, "close": 2.0, "volume": 4.0}
+    if said is not None:
+        fields["partial"] = said
+    return point(T0 - T0 % (60 * SECOND), fields, ticker=TICKER, **tags)
+
+
+@pytest.mark.parametrize("partial", [1, 1.0, True, "1", "true", "T"])
+def test_a_bar_that_is_not_whole_is_passed_on_alone_and_keeps_no_whole_one_out(partial: Value) -> None:
+    bus = FreshBus()
+    bus.create_topic("ohlc")
+    function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
+    for cut in (_bar(partial), _bar(None, partial="1")):
+        (response,) = function.take([cut])
+        assert response.point == cut
+    assert _values(bus, "ohlc") == []
+    assert function.counts["partial"] == 2
+    function.take([_bar(None)])
+    (value,) = _values(bus, "ohlc")
+    assert OHLCV.FromString(value).complete
+
+
+@pytest.mark.parametrize("partial", [0, 0.0, False, "0", "false", "F", ""])
+def test_a_bar_that_says_that_it_is_not_partial_is_whole(partial: Value) -> None:
+    bus = FreshBus()
+    function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
+    function.take([_bar(partial)])
+    (value,) = _values(bus, "ohlc")
+    assert OHLCV.FromString(value).complete
+
+
+def test_a_bar_that_is_partial_in_no_known_way_is_refused() -> None:
+    bus = FreshBus()
+    bus.create_topic("ohlc")
+    function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
+    function.take([_bar("perhaps")])
+    assert _values(bus, "ohlc") == [] and function.counts["refused"] == 1
+
+
 def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     function = _publisher(bus, option("topic", "alerts"), option("key", "level"), option("key", "time"))
     function.take([point(T0, {"level": "high", "n": i, "ok": True}, host="a") for i in range(2)])
     (value,) = _values(bus, "alerts")
@@ -107,7 +147,7 @@ def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names
     }
 
 
-class _Counted(MemoryBus):
+class _Counted(FreshBus):
     """Says `full` times that it is full; `calls`: the sizes of the others."""
 
     def __init__(self, full: int = 0) -> None:
@@ -153,7 +193,7 @@ def test_repetition_within_one_call_is_published_once() -> None:
 
 
 def test_points_of_a_batch_have_the_tags_of_its_group() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     tags = {"ticker": TICKER}
     inner = Point(time=T0, fieldsDouble={"price": 1.0, "volume": 1.0})
     begin, end = BeginBatch(name="trades", tags=tags), EndBatch(name="trades", tags=tags)
@@ -165,9 +205,16 @@ def test_points_of_a_batch_have_the_tags_of_its_group() -> None:
 @pytest.mark.parametrize("topic", ["requests", "tick_marks", "trigger_controls", "notifications", "trigger_events", ""])
 def test_topics_of_the_platforms_own_are_refused(topic: str) -> None:
     with pytest.raises(OptionsRefused, match="no topic"):
-        _publisher(MemoryBus(), option("topic", topic))
+        _publisher(FreshBus(), option("topic", topic))
 
 
 def test_bars_without_a_period_are_refused() -> None:
     with pytest.raises(OptionsRefused, match="period"):
-        _publisher(MemoryBus(), option("topic", "ohlc"))
+        _publisher(FreshBus(), option("topic", "ohlc"))
+
+
+def test_points_dated_ahead_are_counted_as_refused() -> None:
+    bus = FreshBus()
+    publisher = _publisher(bus)
+    publisher.take([_trade(0), point(time.time_ns() + 60 * SECOND, {"price": 1.5, "volume": 2}, ticker=TICKER)])
+    assert (publisher.counts["published"], publisher.counts["refused"]) == (1, 1)

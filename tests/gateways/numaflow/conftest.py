@@ -1,4 +1,4 @@
-"""The source over a bus in memory, and clients on its socket."""
+"""The source over a bus, and clients on its socket."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from bus.api import Record
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
+from candlewright.wire.errors import BusUnavailable
 from core.metrics import REGISTRY
 from core.settings_gateways import NumaflowSettings
 from gateways.numaflow.server import NumaflowSource
 from protobuf import source_superset_pb2 as source
+from tests.fresh_bus import FreshBus
 from tests.gateways.numaflow.peer import Peer
 
 Serve = Callable[..., Awaitable[NumaflowSource]]
 Connect = Callable[[NumaflowSource], Peer]
 
 
-class ShakyBus(MemoryBus):
+class ShakyBus(FreshBus):
     """A bus whose store can be away."""
 
     is_away = False
@@ -36,10 +36,8 @@ class ShakyBus(MemoryBus):
 
     def drop(self, topic: str, partition: int, records: int) -> None:
         """As an XTRIM by another program does."""
-        log = self._topics[topic].logs[partition]
-        for _ in range(records):
-            log.records.popleft()
-        log.first += records
+        self._store.call("XTRIM", f"cw:log:{topic}:{partition}", "MINID", f"{records}-1")
+        self._store.call("HSET", f"cw:topic:{topic}", f"{partition}:first", records)
 
     def _check(self) -> None:
         if self.is_away:
@@ -123,7 +121,7 @@ def payloads(found: list[source.ReadResponse.Result]) -> list[bytes]:
     return [each.payload for each in found]
 
 
-def publish(bus: MemoryBus, *values: bytes, topic: str = "t", partition: int | None = 0) -> None:
+def publish(bus: FreshBus, *values: bytes, topic: str = "t", partition: int | None = 0) -> None:
     bus.publish(topic, [Record(value, partition=partition) for value in values])
 
 

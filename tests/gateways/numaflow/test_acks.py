@@ -5,7 +5,7 @@ import time
 import grpc
 import pytest
 
-from core.errors import OffsetOutOfRange
+from candlewright.wire.errors import OffsetOutOfRange
 from protobuf import source_superset_pb2 as source
 from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, payloads, publish
 

@@ -3,8 +3,8 @@
 import time
 
 from bus.api import Record
-from protobuf import candlewright_pb2 as cw
-from protobuf import ingestor_pb2 as ing
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
 from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus
 
 TICKER = "BTC/USDT.BINANCE"
@@ -71,7 +71,7 @@ async def test_what_the_platform_publishes_has_its_own_time_key_and_headers(
         ["up"],
         {
             "topic": "trigger_events",
-            "kind": "cep",
+            "kind": "candlewright_cep",
             "schema": ing.CEPTriggerEvent.DESCRIPTOR.full_name,
             **common,
         },

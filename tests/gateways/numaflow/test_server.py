@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from core.errors import BusUnavailable, ConfigurationError
+from candlewright.wire.errors import BusUnavailable, ConfigurationError
 from core.settings_gateways import NumaflowSettings
 from gateways.numaflow import server_info
 from gateways.numaflow.partitions import LOG

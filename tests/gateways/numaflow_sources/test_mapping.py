@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigurationError, InvalidRequest
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import ConfigurationError, InvalidRequest
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources.mapping import PayloadMapping
-from protobuf import candlewright_pb2 as cw
 from tests.gateways.numaflow_sources.source_server import result
 
 TICKER = "BTC/USDT.BINANCE"

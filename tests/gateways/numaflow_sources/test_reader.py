@@ -1,4 +1,4 @@
-"""Sources that are read onto a bus in memory: what arrives, what is acknowledged, and what happens when parts die."""
+"""Sources that are read onto a bus: what arrives, what is acknowledged, and what happens when parts die."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,16 +9,16 @@ import grpc.aio
 import pytest
 
 from bus.api import Record, StoredRecord
-from bus.memory_bus import MemoryBus
-from core.errors import BusUnavailable
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import tick_columns
+from candlewright.wire.errors import BusUnavailable
 from core.metrics import REGISTRY
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources import reader as reader_module
 from gateways.numaflow_sources import session as session_module
 from gateways.numaflow_sources.server import NumaflowSources
-from protobuf import candlewright_pb2 as cw
 from protobuf import source_superset_pb2 as source
-from protobuf import tick_columns
+from tests.fresh_bus import FreshBus
 from tests.gateways.numaflow.peer import SOT
 from tests.gateways.numaflow_sources.source_server import SourceServer, result
 
@@ -26,7 +26,7 @@ TICKER = "BTC/USDT.BINANCE"
 Run = Callable[..., Awaitable[NumaflowSources]]
 
 
-class KillableBus(MemoryBus):
+class KillableBus(FreshBus):
     """`dies_after` publishes: the next one is carried out or not (`carries_out`), and its caller never hears of it."""
 
     dies_after: int | None = None
@@ -88,11 +88,11 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def all_of(bus: MemoryBus, topic: str) -> list[StoredRecord]:
+def all_of(bus: FreshBus, topic: str) -> list[StoredRecord]:
     return [record for partition in range(bus.partitions(topic)) for record in bus.read(topic, partition, 0)]
 
 
-def values(bus: MemoryBus, topic: str = "t") -> list[bytes]:
+def values(bus: FreshBus, topic: str = "t") -> list[bytes]:
     return sorted(record.value for record in all_of(bus, topic))
 
 
@@ -327,7 +327,7 @@ async def test_a_bus_that_was_full_is_no_problem_any_more_once_it_takes_records(
     [
         ([b""], "does not answer the handshake"),
         ([source.ReadResponse(handshake=SOT).SerializeToString(), b""], "neither a result nor the end"),
-        ([source.ReadResponse(handshake=SOT).SerializeToString(), b"\xff\xff"], "no message of source.v1"),
+        ([source.ReadResponse(handshake=SOT).SerializeToString(), b"\xff\xff"], "invalid source.v1 message"),
     ],
 )
 async def test_a_source_that_does_not_speak_as_it_must_is_refused_with_a_sentence(

@@ -1,4 +1,4 @@
-"""A gateway on a memory bus, and a client of it."""
+"""A gateway on a bus, and a client of it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bus.api import Bus
-from bus.memory_bus import MemoryBus
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq.server import RocketMQGateway
+from tests.fresh_bus import FreshBus
 from tests.gateways.rocketmq.client import Client
 
 Start = Callable[..., Awaitable[Client]]
@@ -18,7 +18,7 @@ Start = Callable[..., Awaitable[Client]]
 
 @pytest.fixture
 def bus() -> Bus:
-    return MemoryBus()
+    return FreshBus()
 
 
 @pytest.fixture

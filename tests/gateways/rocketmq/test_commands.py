@@ -4,7 +4,7 @@ import pytest
 
 from bus.api import Bus
 from bus.connect import messaging_of
-from core.errors import InvalidRequest
+from candlewright.wire.errors import InvalidRequest
 from gateways.rocketmq.commands import run
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 from tests.gateways.rocketmq.client import code
@@ -18,7 +18,7 @@ def test_a_message_that_is_not_there_is_not_sent(bus: Bus) -> None:
 
 
 def test_a_client_that_does_not_answer_is_named(bus: Bus) -> None:
-    with pytest.raises(InvalidRequest, match="no answer of c"):
+    with pytest.raises(InvalidRequest, match="no answer from c"):
         run(["stack", "c", "--timeout", "0.01"], bus, messaging_of(bus))
 
 

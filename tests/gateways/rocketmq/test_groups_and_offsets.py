@@ -8,12 +8,12 @@ import time
 import pytest
 
 from bus.api import Bus, Record
+from candlewright.wire.candlewright_pb2 import OHLCV, Tick
 from core.metrics import REGISTRY
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import access
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
-from protobuf.candlewright_pb2 import OHLCV, Tick
 from tests.gateways.rocketmq.client import Client, bodies, code
 from tests.gateways.rocketmq.conftest import Start
 

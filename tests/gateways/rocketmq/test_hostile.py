@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from bus.api import Bus, Record, StoredRecord
 from bus.messaging import ORDER_HEADER, Claim, Half
-from core.errors import BusUnavailable, ConfigurationError
+from candlewright.wire.candlewright_pb2 import Tick
+from candlewright.wire.errors import BusUnavailable, ConfigurationError
 from core.metrics import REGISTRY
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq import clients, handles, messages, sending
@@ -353,3 +354,13 @@ async def test_members_that_name_different_filters_are_counted(client: Client) -
     for member, tag in (("a", "x"), ("b", "x"), ("c", "y"), ("c", "y")):
         assert code(await client.heartbeat(member, "g", "t", tag=tag)) == 0
     assert REGISTRY.get_sample_value(name) == before + 1
+
+
+async def test_the_sender_of_a_tick_dated_ahead_hears_of_the_bound(client: Client, bus: Bus) -> None:
+    tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=time.time_ns() + 60 * 10**9, price=1.0, size=1.0)
+    message = definition.Message(topic=definition.Resource(name="ticks"), body=tick.SerializeToString())
+    message.system_attribute.message_id = "m"
+    answer = await client.call("SendMessage", service.SendMessageRequest(message=message))
+    assert code(answer) == INVALID_ARGUMENT
+    assert "more than ticks.max_ahead_seconds = 5" in answer.common.status.message
+    assert not any(bus.read("ticks", partition, 0) for partition in range(4))

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.errors import BusUnavailable
+from candlewright.wire.errors import BusUnavailable
 from gateways.rocketmq import lanes
 from gateways.rocketmq.lanes import Lane, Room
 from gateways.rocketmq.status import RESOURCE_EXHAUSTED, Refused

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bus.api import Bus, Record
-from core.errors import BusFull, BusUnavailable
+from candlewright.wire.errors import BusFull, BusUnavailable
 from tests.gateways.rocketmq.client import Client, bodies, code
 from tests.gateways.rocketmq.conftest import Start
 

@@ -7,13 +7,13 @@ import pytest
 
 from bus.api import Record
 from bus.connect import messaging_of
-from bus.memory_bus import MemoryBus
 from gateways.rocketmq.store import Store, set_within
+from tests.fresh_bus import FreshBus
 
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    bus = MemoryBus()
+    bus = FreshBus()
     store = Store(bus, messaging_of(bus))
     store.start()
     yield store

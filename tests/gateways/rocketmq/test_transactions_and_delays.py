@@ -7,7 +7,7 @@ import pytest
 
 from bus.api import Bus
 from bus.connect import messaging_of
-from core.errors import BusUnavailable
+from candlewright.wire.errors import BusUnavailable
 from core.settings_gateways import RocketMQSettings
 from gateways.rocketmq.messages import timestamp
 from gateways.rocketmq.sending import QUEUE, Sending

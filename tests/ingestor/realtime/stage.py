@@ -1,4 +1,4 @@
-"""A realtime ingestor in this process: stock ccxt.pro against a loopback exchange, the memory bus."""
+"""A realtime ingestor in this process: stock ccxt.pro against a loopback exchange, an empty bus."""
 
 import asyncio
 import time
@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bus.memory_bus import MemoryBus
 from bus.topics import TICK_MARKS, TICKS
-from ingestor import exchange
-from ingestor.budget import Budget
-from ingestor.client import VenueClient
+from candlewright.wire import tick_columns
+from candlewright.wire.tick_columns import TickColumns
 from ingestor.events import Job, Kind
+from ingestor.exchange import stock as exchange
+from ingestor.exchange.budget import Budget
+from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
 from ingestor.realtime.service import RealtimeService
 from ingestor.realtime.trade import ORDER, Trade, trades_of
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
 from protobuf import records_pb2 as records
-from protobuf import tick_columns
-from protobuf.tick_columns import TickColumns
+from tests.fresh_bus import FreshBus
 
 CONFIG = IngestorConfig(
     broker="",
@@ -40,7 +40,7 @@ CONFIG = IngestorConfig(
 class Ingestor:
     """`client` talks REST, `service` runs jobs."""
 
-    def __init__(self, bus: MemoryBus, url: str, venue: str, config: IngestorConfig) -> None:
+    def __init__(self, bus: FreshBus, url: str, venue: str, config: IngestorConfig, patience: float) -> None:
         self.bus = bus
         self.venue = venue
         self._threads = BusThreads(2)
@@ -58,7 +58,7 @@ class Ingestor:
             patience=10,
             on_blocked=lambda until: None,
         )
-        self.client = VenueClient(venue, name, stock, budget, request_timeout=5, patience=10)
+        self.client = VenueClient(venue, name, stock, budget, request_timeout=5, patience=patience)
         self.service = RealtimeService(bus, self._threads, config, lambda venue: url)
         self.heartbeats: list[float] = []
 
@@ -75,9 +75,9 @@ class Ingestor:
 
 @asynccontextmanager
 async def ingestor(
-    bus: MemoryBus, url: str, *, venue: str = "BINANCE", config: IngestorConfig = CONFIG
+    bus: FreshBus, url: str, *, venue: str = "BINANCE", config: IngestorConfig = CONFIG, patience: float = 10
 ) -> AsyncIterator[Ingestor]:
-    made = Ingestor(bus, url, venue, config)
+    made = Ingestor(bus, url, venue, config, patience)
     try:
         await made.client.load_markets(Progress())
         yield made
@@ -85,7 +85,7 @@ async def ingestor(
         await made.close()
 
 
-def ticks(bus: MemoryBus, ticker: str) -> list[Trade]:
+def ticks(bus: FreshBus, ticker: str) -> list[Trade]:
     """Everything on the bus, in its order; also checks that sequence numbers are dense."""
     found: list[Trade] = []
     for partition in range(bus.partitions(TICKS)):
@@ -99,11 +99,11 @@ def ticks(bus: MemoryBus, ticker: str) -> list[Trade]:
     return found
 
 
-def ids(bus: MemoryBus, ticker: str) -> list[int]:
+def ids(bus: FreshBus, ticker: str) -> list[int]:
     return [trade[ORDER] for trade in ticks(bus, ticker)]
 
 
-def batches(bus: MemoryBus, ticker: str) -> list[TickColumns]:
+def batches(bus: FreshBus, ticker: str) -> list[TickColumns]:
     """The records of `ticks`, in the order of the bus."""
     found = []
     for partition in range(bus.partitions(TICKS)):
@@ -114,7 +114,7 @@ def batches(bus: MemoryBus, ticker: str) -> list[TickColumns]:
     return found
 
 
-def marks(bus: MemoryBus, ticker: str, kind: str) -> list[Any]:
+def marks(bus: FreshBus, ticker: str, kind: str) -> list[Any]:
     found = []
     for partition in range(bus.partitions(TICK_MARKS)):
         offset = 0

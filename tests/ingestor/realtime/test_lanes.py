@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from bus import Position, Record
-from bus.memory_bus import MemoryBus
 from bus.topics import TICK_MARKS
-from core.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
+from candlewright.wire.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
 from ingestor.realtime.lanes import MAX_UNPUBLISHED, Lane, LanePublisher
 from ingestor.realtime.trade import Trade
 from protobuf import records_pb2 as records
+from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import batches, ids, marks, until
 
 TICKER = "BTC/USDT.BINANCE"
@@ -19,32 +20,30 @@ def trades(first: int, count: int) -> list[Trade]:
     return [(i, i * 1_000, 1.0, 1.0, 1, str(i), 0) for i in range(first, first + count)]
 
 
-class StubbornBus(MemoryBus):
+class StubbornBus(FreshBus):
     """Refuses `refusals` publishes; `is_deceitful`: carries them out, and says that it did not answer."""
 
     refusals = 0
     is_deceitful = False
 
-    def publish_as(
-        self, topic: str, records: Sequence[Record], *, writer: str, number: int, lease: str | None = None
-    ) -> list[Position]:
+    def publish_as(self, topic: str, records: Sequence[Record], **options: Any) -> list[Position]:  # type: ignore[override]
         if self.refusals:
             self.refusals -= 1
             if not self.is_deceitful:
                 raise BusFull(topic, 10, 10)
-            super().publish_as(topic, records, writer=writer, number=number, lease=lease)
+            super().publish_as(topic, records, **options)
             raise BusUnavailable("no answer")
-        return super().publish_as(topic, records, writer=writer, number=number, lease=lease)
+        return super().publish_as(topic, records, **options)
 
 
-async def lane_on(bus: MemoryBus) -> tuple[LanePublisher, Lane, list[CandlewrightError]]:
+async def lane_on(bus: FreshBus) -> tuple[LanePublisher, Lane, list[CandlewrightError]]:
     broken: list[CandlewrightError] = []
     bus.grant({"j1": b""})
     return LanePublisher(bus), Lane(TICKER, "j1", "BINANCE", broken.append), broken
 
 
 async def test_trades_and_marks_leave_in_order() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     publisher, lane, broken = await lane_on(bus)
     for start in range(1, 10_001, 100):
         publisher.publish(lane, trades(start, 100))
@@ -58,7 +57,7 @@ async def test_trades_and_marks_leave_in_order() -> None:
 
 
 async def test_trades_that_were_asked_for_leave_apart_from_those_that_came() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     publisher, lane, _ = await lane_on(bus)
     publisher.publish(lane, trades(1, 5), -3)
     publisher.publish(lane, trades(6, 5), -3)
@@ -70,7 +69,7 @@ async def test_trades_that_were_asked_for_leave_apart_from_those_that_came() -> 
 
 
 async def test_marks_say_after_which_trade_they_hold_those_of_an_earlier_run_included() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     publisher, lane, _ = await lane_on(bus)
     lane.sequence = 40
     publisher.mark(lane, records.TickMark(ticker=TICKER, covered=records.Covered(job_id="j1")))
@@ -134,7 +133,7 @@ async def test_a_publish_whose_answer_was_lost_is_not_done_twice() -> None:
 
 
 async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     publisher, lane, broken = await lane_on(bus)
     bus.grant({"j2": b""})
     other = Lane("ETH/USDT.BINANCE", "j2", "BINANCE", broken.append)
@@ -148,3 +147,25 @@ async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
     publisher.close()
     assert isinstance(broken[0], LeaseLost) and len(broken) == 1
     assert ids(bus, TICKER) == [] and ids(bus, "ETH/USDT.BINANCE") == list(range(1, 11))
+
+
+async def test_a_job_ends_where_the_bus_has_lost_what_it_published_last() -> None:
+    """The next one begins at what the bus has, and asks for what is missing."""
+    bus = FreshBus()
+    publisher, lane, broken = await lane_on(bus)
+    publisher.publish(lane, trades(1, 10))
+    await publisher.drained(lane)
+    copy = {key: bus._store.call("DUMP", key) for key in bus._store.call("KEYS", "*")}
+    publisher.publish(lane, trades(11, 10))
+    await publisher.drained(lane)
+    bus._store.call("FLUSHDB")
+    for key, content in copy.items():
+        bus._store.call("RESTORE", key, 0, content)
+    publisher.publish(lane, trades(21, 10))
+    await publisher.drained(lane)
+    await asyncio.sleep(0)
+    publisher.close()
+    assert ids(bus, TICKER) == list(range(1, 11))
+    assert [str(error) for error in broken] == [
+        "the bus has lost records: the last call of j1 that it holds is 1, and this is 3"
+    ]

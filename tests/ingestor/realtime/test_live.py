@@ -3,18 +3,20 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from bus import Position, Record
-from bus.memory_bus import MemoryBus
 from bus.topics import TICKS
-from core.errors import BusFull, LeaseLost, Unavailable
+from candlewright.wire.errors import BusFull, LeaseLost, Unavailable
 from ingestor.realtime.trade import ORDER, SIZE
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
-from tests.ingestor.realtime.stage import batches, ids, ingestor, marks, stopped, ticks, until
+from tests.fresh_bus import FreshBus
+from tests.ingestor.realtime.stage import CONFIG, batches, ids, ingestor, marks, stopped, ticks, until
 
 TICKER = "BTC/USDT.BINANCE"
 CLOCK = "2024-03-05T12:34:20"
@@ -24,13 +26,13 @@ def sandbox(speed: float = 30.0) -> Sandbox:
     return Sandbox(seed=3, clock=CLOCK, speed=speed, rate_limit=False)
 
 
-def assert_each_once(bus: MemoryBus) -> None:
+def assert_each_once(bus: FreshBus) -> None:
     found = ids(bus, TICKER)
     assert found == list(range(found[0], found[0] + len(found)))
 
 
 async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(marks(bus, TICKER, "seed")) == 3 and marks(bus, TICKER, "clock"))
@@ -50,7 +52,7 @@ async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
 
 
 async def test_a_job_that_begins_with_a_minute_has_the_minute_before_in_which_it_was_asked_for() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with Sandbox(seed=3, clock="2024-03-05T12:34:03", speed=0.01, rate_limit=False) as exchange:
         minute = exchange.clock.now() // 60_000 * 60_000
         async with ingestor(bus, exchange.url) as own:
@@ -63,7 +65,7 @@ async def test_a_job_that_begins_with_a_minute_has_the_minute_before_in_which_it
 
 
 async def test_trades_that_were_asked_for_say_how_far_the_exchanges_clock_is_ahead_and_live_ones_do_not() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox(1.0) as exchange:
         ahead = exchange.clock.now() * 1_000_000 - time.time_ns()
         async with ingestor(bus, exchange.url) as first:
@@ -98,7 +100,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind", FAULTS)
 async def test_every_trade_is_on_the_bus_once_in_spite_of_the_socket(kind: str) -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox(60) as exchange, ingestor(bus, exchange.url) as own:
         for fault in FAULTS[kind]:
             exchange.add_fault(fault)
@@ -115,7 +117,7 @@ async def test_every_trade_is_on_the_bus_once_in_spite_of_the_socket(kind: str) 
 
 async def test_a_frozen_socket_is_given_up_and_what_it_missed_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingestor.realtime.feed.FROZEN_SECONDS", 2.5)
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 50)
@@ -128,7 +130,7 @@ async def test_a_frozen_socket_is_given_up_and_what_it_missed_is_fetched(monkeyp
 
 
 async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 50)
@@ -167,7 +169,7 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
 
 async def test_a_minute_busier_than_a_raw_page_starts_with_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingestor.realtime.rest_trades.PAGE", 20)
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(marks(bus, TICKER, "seed")) == 4 and ids(bus, TICKER))
@@ -186,7 +188,7 @@ async def test_a_minute_busier_than_a_raw_page_starts_with_aggregates(monkeypatc
 
 
 async def test_a_ticker_is_streamed_without_its_past_where_rest_does_not_help() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         exchange.add_fault(Fault("status", path="/api/v3/trades", status=404))
         began = exchange.clock.now() * 1_000_000
@@ -200,21 +202,21 @@ async def test_a_ticker_is_streamed_without_its_past_where_rest_does_not_help() 
     assert_each_once(bus)
 
 
-class AbsentBus(MemoryBus):
+class AbsentBus(FreshBus):
     """Takes no trades while `is_full`."""
 
     is_full = False
 
-    def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
+    def publish_as(self, topic: str, records: Sequence[Record], **call: Any) -> list[Position]:
         if self.is_full and topic == TICKS:
             raise BusFull(topic, 10, 10)
-        return super().publish(topic, records, lease=lease)
+        return super().publish_as(topic, records, **call)
 
 
 async def test_while_the_bus_is_full_the_socket_is_not_read_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ingestor.realtime.lanes.MAX_UNPUBLISHED", 40)
+    monkeypatch.setattr("ingestor.realtime.lanes.MAX_UNPUBLISHED", 10)
     bus = AbsentBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
@@ -226,14 +228,14 @@ async def test_while_the_bus_is_full_the_socket_is_not_read_and_nothing_is_lost(
         await until(lambda: len(own.heartbeats) > beats + 3)
         before = len(ids(bus, TICKER))
         bus.is_full = False
-        await until(lambda: len(ids(bus, TICKER)) > before + 100)
+        await until(lambda: len(ids(bus, TICKER)) > before + 20)
         await until(lambda: all(gate.is_set() for gate in feed._gates.values()))
         await stopped(task)
     assert_each_once(bus)
 
 
 async def test_another_ingestor_goes_on_where_the_dead_one_stopped() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox() as exchange:
         async with ingestor(bus, exchange.url) as first:
             task = first.start(TICKER, "j1")
@@ -252,7 +254,7 @@ async def test_another_ingestor_goes_on_where_the_dead_one_stopped() -> None:
 
 
 async def test_a_stopped_job_unsubscribes_within_a_second_and_leaves_the_others() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     other = "ETH/USDT.BINANCE"
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
@@ -268,7 +270,7 @@ async def test_a_stopped_job_unsubscribes_within_a_second_and_leaves_the_others(
 
 
 async def test_heartbeats_stop_with_the_socket() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: ids(bus, TICKER))
@@ -287,7 +289,7 @@ async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given
 ) -> None:
     monkeypatch.setattr("ingestor.realtime.stream.RECHECK_SECONDS", 1.0)
     monkeypatch.setattr("ingestor.realtime.job.DEAF_NS", 10**8)
-    bus = MemoryBus()
+    bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 20)
@@ -304,8 +306,59 @@ async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given
     assert not marks(bus, TICKER, "gap")
 
 
+# On a busy machine the pauses that the ticker learns as usual are so long that the stall is not unusual.
+@pytest.mark.long
+async def test_what_a_stalled_feed_did_not_tell_of_is_published_before_the_minute_is_over() -> None:
+    bus = FreshBus()
+    async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=4.0, rate_limit=False) as exchange:
+        market = exchange.markets["BTCUSDT"]
+        minute = exchange.clock.now() // 60_000 * 60_000 + 60_000
+        async with ingestor(bus, exchange.url) as own:
+            task = own.start(TICKER, "j1")
+            await until(lambda: len(ids(bus, TICKER)) > 20 and marks(bus, TICKER, "clock"))
+            # The connection answers pings, and tells of no trade.
+            exchange.add_fault(Fault("drop"))
+            silent_from = ids(bus, TICKER)[-1]
+            assert exchange.clock.now() < minute - 20_000
+            await until(lambda: own.service.ages()[TICKER] > 2)
+            # Once the exchange's clock has passed the minute, all its trades are before that.
+            await until(lambda: task.done() or marks(bus, TICKER, "clock")[-1].exchange_time >= minute * 1_000_000)
+            last = market.fill_at(minute) - 1
+            assert last > silent_from + 5
+            assert ids(bus, TICKER)[-1] >= last
+            for mark in marks(bus, TICKER, "clock"):
+                assert mark.exchange_time < minute * 1_000_000 or mark.sequence >= ids(bus, TICKER).index(last) + 1
+            # The subscription is of no use: another is made.
+            await until(task.done)
+            assert isinstance(task.exception(), Unavailable)
+            assert own.service.ages() == {}
+    assert_each_once(bus)
+    assert not marks(bus, TICKER, "gap")
+
+
+async def test_a_silence_about_which_the_exchange_cannot_be_asked_is_a_gap_until_the_next_trade() -> None:
+    bus = FreshBus()
+    config = replace(CONFIG, patience=0.5)
+    async with Sandbox(seed=3, clock=CLOCK, speed=4.0, rate_limit=False) as exchange:
+        minute = (exchange.clock.now() // 60_000 * 60_000 + 60_000) * 1_000_000
+        async with ingestor(bus, exchange.url, config=config, patience=0.5) as own:
+            task = own.start(TICKER, "j1")
+            await until(lambda: len(ids(bus, TICKER)) > 20 and marks(bus, TICKER, "clock"))
+            exchange.add_fault(Fault("drop"))
+            exchange.add_fault(Fault("status", path="*rades*", status=500))
+            (gap,) = await until(lambda: marks(bus, TICKER, "gap"))
+            assert gap.from_time < minute <= gap.to_time and not gap.is_repaired
+            assert "silent" in gap.reason
+            await until(lambda: marks(bus, TICKER, "clock")[-1].exchange_time >= minute)
+            exchange.clear_faults()
+            found = await until(lambda: [gap for gap in marks(bus, TICKER, "gap") if gap.is_repaired])
+            assert found[0].gap_id == gap.gap_id
+            await stopped(task)
+    assert_each_once(bus)
+
+
 async def test_a_hundred_tickers_share_one_ingestor() -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     pairs = [f"T{number}/USDT" for number in range(100)]
     async with (
         # Making up the past of a hundred markets takes the sandbox half a minute where other work is done beside it.

@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from bars import Bars, exact, from_trades
-from bus.memory_bus import MemoryBus
 from ingestor.realtime.trade import ORDER, PRICE, SIZE, TIME, Trade
 from ingestor.realtime.wire import binance_stream
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
+from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ids, ingestor, marks, stopped, ticks, until
 
 TICKER = "BTC/USDT.BINANCE"
@@ -68,7 +68,7 @@ EVERYTHING = (
 async def test_the_recorded_frames_give_all_ids_once_and_the_bars_of_the_file(
     files: list[Path], recorded: list[Trade], faults: tuple[Fault, ...]
 ) -> None:
-    bus = MemoryBus()
+    bus = FreshBus()
     async with Sandbox(trades=[str(path) for path in files], rate_limit=False) as exchange:
         for fault in faults:
             exchange.add_fault(fault)
@@ -96,7 +96,7 @@ class Heard:
 
 
 def hooked(ccxt_id: str) -> tuple[Any, Heard]:
-    from ingestor import exchange
+    from ingestor.exchange import stock as exchange
     from ingestor.realtime.venue import STREAM_VENUES
 
     made = exchange.build(

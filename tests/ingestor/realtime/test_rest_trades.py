@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.memory_bus import MemoryBus
-from core.errors import BadReply
-from ingestor.client import Market
+from candlewright.wire.errors import BadReply
+from ingestor.exchange.client import Market
 from ingestor.progress import Progress
 from ingestor.realtime import wire
 from ingestor.realtime.aggregates import Aggregate, cut
@@ -20,6 +19,7 @@ from ingestor.realtime.sampling import MINUTE, BarSampler
 from ingestor.realtime.trade import ORDER, SIZE, TIME, TRADE_ID, Trade
 from sandbox.recorded import RecordedVenues
 from sandbox.server import Sandbox
+from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ingestor
 
 QUIET = Progress()
@@ -95,7 +95,7 @@ async def test_fills_that_the_socket_had_joined_are_not_found_again_one_by_one()
 async def test_a_shortened_page_does_not_prove_that_a_market_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
-        ingestor(MemoryBus(), exchange.url) as own,
+        ingestor(FreshBus(), exchange.url) as own,
     ):
         market = await own.client.market("BTC/USDT", QUIET)
         rest = rest_trades_of(own.client, market)
@@ -147,7 +147,7 @@ async def test_a_millisecond_keeps_its_order_on_a_page_that_begins_with_the_newe
 async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_data: Path) -> None:
     async with (
         RecordedVenues(shared_data) as venues,
-        ingestor(MemoryBus(), venues.url, venue="KRAKEN") as own,
+        ingestor(FreshBus(), venues.url, venue="KRAKEN") as own,
     ):
         market = await own.client.market("BTC/USDT", QUIET)
         rest = rest_trades_of(own.client, market)
@@ -163,7 +163,7 @@ async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_d
 async def test_binance_gives_aggregates_for_what_its_raw_page_does_not_reach() -> None:
     async with (
         Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
-        ingestor(MemoryBus(), exchange.url) as own,
+        ingestor(FreshBus(), exchange.url) as own,
     ):
         market = await own.client.market("BTC/USDT", QUIET)
         book = exchange.markets["BTCUSDT"]
@@ -188,7 +188,7 @@ def _as_trade(book: Any, rows: Any) -> Trade:
 async def test_sampled_bars_equal_the_exchange_s_candles_and_a_wrong_one_is_seen() -> None:
     async with (
         Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
-        ingestor(MemoryBus(), exchange.url) as own,
+        ingestor(FreshBus(), exchange.url) as own,
     ):
         rest = rest_trades_of(own.client, await own.client.market("BTC/USDT", QUIET))
         now = exchange.clock.now() * 10**6

@@ -1,4 +1,4 @@
-"""Realtime jobs through the ingestor's server: a ROUTER in place of the broker, the sandbox, the memory bus."""
+"""Realtime jobs through the ingestor's server: a ROUTER in place of the broker, the sandbox, an empty bus."""
 
 import asyncio
 import time
@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from bus.memory_bus import MemoryBus
+from candlewright.wire import ingestor_pb2 as ing
 from core.settings import Settings
 from ingestor.server import IngestorServer
 from ingestor.settings import IngestorConfig
-from protobuf import ingestor_pb2 as ing
 from sandbox.server import Sandbox
+from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ids, until
 from tests.ingestor.test_server import FakeBroker
 
@@ -21,7 +21,7 @@ TICKER = "BTC/USDT.BINANCE"
 @dataclass
 class Stage:
     broker: FakeBroker
-    bus: MemoryBus
+    bus: FreshBus
     ingestor: IngestorServer
     task: "asyncio.Task[None]"
     connection: bytes
@@ -34,7 +34,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged() -> AsyncIterator[Stage]:
-    broker, bus = FakeBroker(), MemoryBus()
+    broker, bus = FakeBroker(), FreshBus()
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=30, rate_limit=False) as exchange:
         settings = Settings.model_validate(
             {

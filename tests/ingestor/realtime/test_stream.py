@@ -9,11 +9,11 @@ from ingestor.realtime import wire
 from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.stream import (
     IDLE_CHECK_SECONDS,
-    RECHECK_SECONDS,
     REORDER_SECONDS,
     Command,
     DenseStream,
     Lost,
+    Quiet,
     Release,
     Repair,
     Repaired,
@@ -322,7 +322,7 @@ def test_trades_are_not_taken_for_repeats_for_ever_where_ids_begin_anew() -> Non
     assert released(stream.came([trade(8, 70_002)], 69.1)) == [8]
 
 
-def test_a_quiet_ticker_is_asked_for_ever_more_seldom_until_something_comes() -> None:
+def test_a_silent_ticker_is_asked_for_ever_more_seldom_until_something_comes() -> None:
     streams: list[tuple[TradeStream, Trade]] = [
         (opened(), trade(101)),
         (LooseStream(), loose_trade("b", 2_000)),
@@ -335,20 +335,52 @@ def test_a_quiet_ticker_is_asked_for_ever_more_seldom_until_something_comes() ->
         assert isinstance(first[0], Repair) and not first[0].is_recheck
         stream.repaired(Repaired([], True, ""), 1.1)
         asked = []
-        for second in range(2, 4_000):
-            for command in stream.ticked(float(second)):
+        for second in range(60, 4_000, 60):
+            for command in stream.check(float(second)):
                 assert isinstance(command, Repair) and command.is_recheck
                 asked.append(second)
-                # A page that could not be had is no gap.
+                # What the exchange has to tell comes before its clock.
+                assert not stream.is_sound
                 assert stream.repaired(Repaired([], False, "no answer"), second + 0.5) == []
-        assert asked == [300, 900, 2_100]
+        assert asked == [60, 120, 180, 240, 300, 420, 600, 900, 1_440, 2_520]
         assert stream.is_sound
         stream.came([news], 4_000.0)
         if isinstance(stream, LooseStream):
             stream.repaired(Repaired([news], True, ""), 4_000.1)
-        assert not stream.ticked(4_000.0 + RECHECK_SECONDS - 1)
-        (again,) = stream.ticked(4_000.0 + RECHECK_SECONDS)
+        assert not stream.check(4_001.9)
+        (again,) = stream.check(4_002.0)
         assert isinstance(again, Repair) and again.is_recheck
+
+
+def test_what_silence_is_usual_is_learned_and_bursts_do_not_hide_it() -> None:
+    quiet = Quiet(floor=2.0)
+    at = 0.0
+    for _ in range(100):
+        # A burst, and a pause of 20 s after it.
+        for _ in range(10):
+            at += 0.01
+            quiet.heard(at)
+        assert not quiet.is_unusual(at + 1.9)
+        at += 20
+        quiet.heard(at)
+    assert not quiet.is_unusual(at + 50)
+    assert quiet.is_unusual(at + 61)
+    for _ in range(10_000):
+        at += 0.2
+        quiet.heard(at)
+    assert quiet.is_unusual(at + 2.0)
+
+
+def test_a_silence_of_which_rest_knew_more_is_not_learned() -> None:
+    stream = opened()
+    stream.ticked(IDLE_CHECK_SECONDS)
+    stream.repaired(Repaired([], True, ""), 1.1)
+    (ask,) = stream.check(600.0)
+    assert isinstance(ask, Repair)
+    assert released(stream.repaired(Repaired([trade(101)], True, ""), 600.1)) == [101]
+    stream.came([trade(102)], 900.0)
+    assert stream.quiet.usual == 0.0
+    assert stream.check(902.0)
 
 
 def test_a_page_reaches_far_enough_when_it_shows_the_awaited_trade_or_a_newer_one() -> None:

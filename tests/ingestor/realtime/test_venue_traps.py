@@ -10,8 +10,8 @@ import orjson
 import pytest
 from aiohttp import WSMsgType, web
 
-from bus.memory_bus import MemoryBus
 from ingestor.realtime.trade import ORDER, SIZE, TIME
+from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ingestor, marks, stopped, ticks, until
 
 FIRST_ID = {"OKX": 338476300, "BYBIT": 2290000000000000300}
@@ -142,20 +142,20 @@ def venue(request: pytest.FixtureRequest) -> Venue:
     return made
 
 
-def total(bus: MemoryBus, ticker: str) -> Decimal:
+def total(bus: FreshBus, ticker: str) -> Decimal:
     return sum((Decimal(repr(one[SIZE])) for one in ticks(bus, ticker)), Decimal())
 
 
-def expected(bus: MemoryBus, ticker: str, venue: Venue) -> Decimal:
+def expected(bus: FreshBus, ticker: str, venue: Venue) -> Decimal:
     """Of all fills since the first trade on the bus."""
     first = min(one[ORDER] for one in ticks(bus, ticker))
     return sum((fill.size for fill in venue.fills if fill.number >= first), Decimal())
 
 
 @asynccontextmanager
-async def streaming(venue: Venue, *orders: tuple[int, ...]) -> AsyncIterator[tuple[MemoryBus, str]]:
+async def streaming(venue: Venue, *orders: tuple[int, ...]) -> AsyncIterator[tuple[FreshBus, str]]:
     """A running job, the trades of these orders on its bus, and its ticker."""
-    bus, ticker = MemoryBus(), f"BTC/USDT.{venue.name}"
+    bus, ticker = FreshBus(), f"BTC/USDT.{venue.name}"
     venue.order(3, 4)
     async with served(venue) as url, ingestor(bus, url, venue=venue.name) as own:
         task = own.start(ticker, "j1")

@@ -14,6 +14,7 @@ from protobuf.udf_superset_pb2 import EdgeType, OptionInfo, Request, Response, V
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 NOTE = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 IS_BATCH = MODE.startswith("batch")
+FRAMES = iter(FrameReader(lambda size: os.read(0, size), Request).next, None)
 
 
 def write(*responses: Response) -> None:
@@ -56,6 +57,13 @@ def misbehave() -> None:
         write(wrong)
     elif MODE == "silence":
         time.sleep(3_600)
+    elif MODE == "hang":
+        # Its work stands still, and a thread of its own answers keepalives.
+        for request in FRAMES:
+            if request.HasField("keepalive"):
+                alive = Response()
+                alive.keepalive.time = request.keepalive.time
+                write(alive)
     elif MODE == "unasked":
         wrong.snapshot.snapshot = b"666"
         write(wrong)
@@ -66,7 +74,7 @@ def misbehave() -> None:
 def main() -> None:
     sums: dict[str, int] = {}
     held: list[Response] = []
-    for request in iter(FrameReader(lambda size: os.read(0, size), Request).next, None):
+    for request in FRAMES:
         kind = request.WhichOneof("message")
         response = Response()
         if kind == "info":
@@ -93,6 +101,8 @@ def main() -> None:
                 misbehave()
             response.point.CopyFrom(point)
             response.point.fieldsInt["sum"] = sums[point.group]
+            if MODE == "slow":
+                time.sleep(0.1)
             if MODE == "flood":
                 write(*[response] * 50)
         elif kind == "begin":

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cep import TriggerRejected
-from protobuf.ingestor_pb2 import CEPTriggerRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright_cep import TriggerRejected
 from triggers.check import check_trigger
 from triggers.udf.asked import FunctionAsked
 from triggers.udf.options import Duration

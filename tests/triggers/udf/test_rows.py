@@ -1,7 +1,7 @@
 """What a trigger's function puts out, as events."""
 
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from protobuf import udf_frames
-from protobuf.ingestor_pb2 import CEPTriggerEvent
 from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point, Request
 from tests.triggers.trigger_records import rows
 from triggers.udf.points import point_request
@@ -77,3 +77,10 @@ def test_events_stay_whole_where_batches_are_given_in_chunks() -> None:
     one = FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests)))
     kinds = [[request.WhichOneof("message") for request in chunk] for chunk in chunks_of([one], EdgeType.BATCH, 4)]
     assert kinds == [["begin", "point", "end"] * 2, ["begin", "point", "end"] * 2, ["begin", "point", "end"]]
+
+
+def test_an_event_of_a_batch_has_the_time_of_its_end_where_the_function_says_it() -> None:
+    points = [Point(time=3), Point(time=5)]
+    (said,) = _events(Output(points, BeginBatch(), EndBatch(tmax=60)))
+    (unsaid,) = _events(Output(points, BeginBatch(), EndBatch()))
+    assert (said.timestamp, unsaid.timestamp) == (60, 5)

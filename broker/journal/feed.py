@@ -1,0 +1,242 @@
+"""Reads `requests`, `notifications` and `proofs` in a thread of its own and hands them to the loop."""
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tenacity
+
+from broker.events import Event, FinalSeen, HistoryMeasured, ProofFound
+from broker.instruments import BUS_RETRIES, DEAD_LETTERS, MISSED_FINALS
+from broker.journal import journal
+from bus import dead_letters, lost, topics
+from bus.api import Bus
+from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange
+from core.background import start_thread
+from core.log import get_logger
+
+#: Portions that wait for the loop; the thread blocks when there are so many.
+_MAX_WAITING = 16
+_IDLE_SECONDS = 0.2
+_CLOSE_SECONDS = 5.0
+#: Longer than any request runs.
+_PROGRESS_SECONDS = 30 * 86_400.0
+#: Decided requests are looked up in the registry of finals this often, in case a notification was trimmed unread.
+RECHECK_SECONDS = 60.0
+#: How often it is looked whether the store takes writes.
+CHECK_SECONDS = 1.0
+#: Between two looks at what any part has put aside.
+LETTERS_SECONDS = 5.0
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Events in the order of the log."""
+
+    events: list[Event]
+    next_offset: int
+    measured: HistoryMeasured
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """What need not be held any more. `progress` and `ended`: what the broker's progress table gets and loses first.
+    `trims`: whether the room is needed now.
+    """
+
+    holds: dict[str, dict[int, int]]
+    progress: dict[str, bytes]
+    ended: list[str]
+    trims: bool
+
+
+class Feed:
+    def __init__(self, bus: Bus, replayed: journal.Replay, wake: Callable[[], None]) -> None:
+        self._bus = bus
+        self._wake = wake
+        self._next_offset = replayed.next_offset
+        self._notifications = dict(replayed.notifications)
+        self._written = dict(replayed.measured.written)
+        self._proofs = replayed.proofs
+        self._has_prover = replayed.measured.has_prover
+        self._prover_at = 0.0
+        self._portions: queue.Queue[Portion] = queue.Queue(_MAX_WAITING)
+        self._lives = replayed.lives
+        self._refusal_at = self._letters_at = 0.0
+        self._let_go: deque[LetGo] = deque()
+        self._to_check: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        #: Set while the loop has as many requests as it wants to hold; the rest stays on the bus.
+        self.is_full = False
+        self.problem = ""
+        #: By all parts, ever.
+        self.put_aside: list[dead_letters.Tally] = []
+        self.lost: list[str] = []
+        self.failure: BaseException | None = None
+        self._thread = start_thread("bus-reader", self._run, on_failure=self._ended)
+
+    def take(self) -> Portion | None:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            return self._portions.get_nowait()
+        except queue.Empty:
+            return None
+
+    def let_go(self, what: LetGo) -> None:
+        """Not by the lane of results: that may wait for the very room that this makes."""
+        self._let_go.append(what)
+
+    def check_finals(self, request_ids: list[str]) -> None:
+        self._to_check.put(request_ids)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        with contextlib.suppress(tenacity.RetryError):
+            while not self._stopping.is_set():
+                self._round()
+
+    def _ended(self, error: BaseException) -> None:
+        """Raised in the main loop, which ends the process: a broker that cannot read must not go on."""
+        self.failure = error
+        self._wake()
+
+    def _round(self) -> None:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(BusUnavailable),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=1.0),
+            stop=tenacity.stop_when_event_set(self._stopping),
+            sleep=tenacity.sleep_using_event(self._stopping),
+            before_sleep=self._before_sleep,
+        )
+        portion = retrying(self._read)
+        self._look_for_refusal()
+        while not self._stopping.is_set():
+            try:
+                self._portions.put(portion, timeout=_IDLE_SECONDS)
+                self._wake()
+                return
+            except queue.Full:
+                continue
+
+    def _look_for_refusal(self) -> None:
+        """What keeps writers from the bus while it can be read; of all parts, as one is enough to say it."""
+        now = time.monotonic()
+        if now < self._refusal_at:
+            return
+        self._refusal_at = now + CHECK_SECONDS
+        with contextlib.suppress(BusUnavailable):
+            refusal = self._bus.refusal()
+            if refusal and refusal != self.problem:
+                log.warning("bus_refuses", reason=refusal)
+            self.problem = refusal
+            if now >= self._letters_at:
+                self._letters_at = now + LETTERS_SECONDS
+                self.put_aside = dead_letters.tallies(self._bus)
+                self.lost = lost.alarms(self._bus)
+                for tally in self.put_aside:
+                    DEAD_LETTERS.labels(tally.newest.part, tally.newest.topic).set(tally.count)
+
+    def _before_sleep(self, state: tenacity.RetryCallState) -> None:
+        BUS_RETRIES.inc()
+        error = state.outcome.exception() if state.outcome is not None else None
+        text = f"the bus cannot be read: {error}"
+        if text != self.problem:
+            log.warning("bus_read_failed", error=str(error))
+        self.problem = text
+
+    def _read(self) -> Portion:
+        """One portion; positions move on only with it, so that a failed call changes nothing.
+
+        Raises RecordsLost when the store has lost what was read of it: what is accepted in its place would not be seen.
+        A new process begins at what there is.
+        """
+        self._carry_out_let_go()
+        after = {(topics.NOTIFICATIONS, partition): offset for partition, offset in self._notifications.items()}
+        after[topics.PROOFS, 0] = self._proofs
+        if not self.is_full:
+            after[topics.REQUESTS, 0] = self._next_offset
+        ready = self._bus.wait(after, _IDLE_SECONDS, lives=self._lives)
+        events: list[Event] = []
+        next_offset = self._next_offset
+        if (topics.REQUESTS, 0) in ready:
+            for record in self._bus.read(topics.REQUESTS, 0, next_offset, lives=self._lives):
+                event = journal.decode(self._bus, record)
+                if event is not None:
+                    events.append(event)
+                next_offset = record.offset + 1
+        measured = self._measure()
+        positions = dict(self._notifications)
+        events.extend(self._read_finals(ready, positions))
+        proofs, proofs_end = self._read_proofs() if (topics.PROOFS, 0) in ready else ([], self._proofs)
+        events.extend(proofs)
+        names: list[str] = []
+        while not self._to_check.empty():
+            names.extend(self._to_check.get())
+        events.extend(journal.finals_known(self._bus, names))
+        self._next_offset = next_offset
+        self._notifications = positions
+        self._proofs = proofs_end
+        return Portion(events, next_offset, measured)
+
+    def _measure(self) -> HistoryMeasured:
+        at = time.monotonic()
+        states = self._bus.state(topics.HISTORY)
+        ends = {partition: state.end for partition, state in enumerate(states)}
+        written = self._written | journal.written_of(self._bus)
+        if at >= self._prover_at:
+            self._prover_at = at + CHECK_SECONDS
+            self._has_prover = journal.has_prover(self._bus)
+        return HistoryMeasured(sum(state.size_bytes for state in states), ends, written, at, self._has_prover)
+
+    def _carry_out_let_go(self) -> None:
+        """Each step is harmless when it is done again."""
+        while self._let_go:
+            what = self._let_go[0]
+            if what.progress:
+                self._bus.put(topics.TABLE_BROKER_PROGRESS, what.progress, keep_seconds=_PROGRESS_SECONDS)
+            self._bus.delete(topics.TABLE_BROKER_PROGRESS, what.ended)
+            for topic, positions in what.holds.items():
+                self._bus.hold(topic, topics.READER_BROKER, positions)
+            if what.trims:
+                for topic in what.holds:
+                    self._bus.trim(topic, keep_seconds=0)
+            self._let_go.popleft()
+
+    def _read_proofs(self) -> tuple[list[ProofFound], int]:
+        """What is there, and where to read on. Proofs that were trimmed unread came too late anyway."""
+        try:
+            stored = self._bus.read(topics.PROOFS, 0, self._proofs, lives=self._lives)
+        except OffsetOutOfRange as error:
+            return [], error.first
+        found = [journal.proof_of(self._bus, record) for record in stored]
+        return [proof for proof in found if proof is not None], stored[-1].offset + 1 if stored else self._proofs
+
+    def _read_finals(self, ready: set[tuple[str, int]], positions: dict[int, int]) -> list[FinalSeen]:
+        finals = []
+        for topic, partition in ready:
+            if topic != topics.NOTIFICATIONS:
+                continue
+            try:
+                stored = self._bus.read(topic, partition, positions[partition], lives=self._lives)
+            except OffsetOutOfRange as error:
+                # Trimmed unread: the recheck against the registry finds what was missed.
+                MISSED_FINALS.inc(max(0, error.first - positions[partition]))
+                log.warning("notifications_missed", error=str(error))
+                positions[partition] = error.first
+                continue
+            for record in stored:
+                final = journal.final_of(record)
+                if final is not None:
+                    finals.append(final)
+                positions[partition] = record.offset + 1
+        return finals

@@ -1,0 +1,103 @@
+"""One of the two ways to the bus: the loop itself sends a batch and polls for the answer; a thread does what is left.
+
+No other thread has to get the interpreter for it, and the loop reads frames meanwhile. Whatever is out of the ordinary
+(marks, tables, pages, a bus that has gone, a batch that does not fit into a socket at once) goes to the thread, which
+has patience.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic
+
+import zmq
+
+from broker.instruments import BUS_RETRIES, WRITE_SECONDS
+from broker.journal.writer import Batch, WriterThread, slowness
+from bus.api import Pending
+from candlewright.wire.errors import BusUnavailable
+from core.log import get_logger
+
+#: An answer of a bus that is well is there within this time.
+SOON_SECONDS = 0.002
+
+log = get_logger()
+
+
+class Lane(Generic[Batch]):
+    """One batch at a time: `submit`, then `done` gives it back, as with `WriterThread`.
+
+    `begin` sends a whole batch or gives None, `write` does it in the thread. `poller` is the loop's own, which returns
+    when `done` is worth a call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[Batch], Pending | None],
+        write: Callable[[Batch], None],
+        wake: Callable[[], None],
+        poller: zmq.Poller,
+    ) -> None:
+        self._begin: Callable[[Batch], Pending | None] = begin
+        self._poller = poller
+        self._thread: WriterThread[Batch] = WriterThread(name, write, wake)
+        self._under_way: tuple[Batch, Pending] | None = None
+        self._begun_at = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        return self._under_way is not None or self._thread.is_busy
+
+    @property
+    def is_due_soon(self) -> bool:
+        """Whether the loop's poll is about to tell of the batch under way."""
+        return self._under_way is not None and time.monotonic() - self._begun_at < SOON_SECONDS
+
+    @property
+    def busy_since(self) -> float:
+        """When the batch under way was begun, or given to the thread; infinity when there is none."""
+        if self._under_way is not None:
+            return self._begun_at
+        return self._thread.busy_since if self._thread.is_busy else math.inf
+
+    def complaint(self) -> str:
+        """What keeps this lane from its work, or an empty string."""
+        return slowness(self._begun_at) if self._under_way is not None else self._thread.complaint()
+
+    def submit(self, batch: Batch) -> None:
+        pending = self._begin(batch)
+        if pending is None:
+            self._thread.submit(batch)
+        else:
+            self._under_way, self._begun_at = (batch, pending), time.monotonic()
+            self._poller.register(pending.fileno(), zmq.POLLIN)
+
+    def done(self, ready: Sequence[object] | None = None) -> Batch | None:
+        """The batch that was written, once.
+
+        `ready`: what the poll returned; without it the answer is looked for, which also notices one that does not come.
+        """
+        if self._under_way is None:
+            return self._thread.done()
+        batch, pending = self._under_way
+        if ready is not None and pending.fileno() not in ready:
+            return None
+        is_written = True
+        try:
+            if not pending.is_done():
+                return None
+        except BusUnavailable as error:
+            BUS_RETRIES.inc()
+            log.warning("bus_write_failed", error=str(error))
+            is_written = False
+        self._poller.unregister(pending.fileno())
+        self._under_way = None
+        if not is_written:
+            self._thread.submit(batch)
+            return None
+        WRITE_SECONDS.observe(time.monotonic() - self._begun_at)
+        return batch
+
+    def close(self, patience_seconds: float) -> None:
+        self._thread.close(patience_seconds)

@@ -1,0 +1,31 @@
+"""Shows how far requests are."""
+
+from broker.commands import PutState
+from broker.desk import Desk
+from broker.work import HistoricalRequest, RealtimeRequest, Request
+from candlewright.wire import grid
+
+
+def show(desk: Desk) -> None:
+    """The states of all requests that changed since this was last called."""
+    for request_id in desk.dirty:
+        request = desk.requests.get(request_id)
+        # That a request waits is known without us.
+        if request is not None and request.was_dispatched:
+            desk.shown.add(request_id)
+            desk.say(_state_of(request_id, request, desk.wall_ns))
+    desk.dirty.clear()
+
+
+def _state_of(request_id: str, request: Request, wall_ns: int) -> PutState:
+    if isinstance(request, HistoricalRequest):
+        expected = grid.expected_candles(request.start, request.end, request.period_seconds, wall_ns)
+        expected = expected if request.limit is None else min(expected, request.limit)
+        closed_until = grid.closed_end(request.end, request.period_seconds, wall_ns + request.facts.ahead_ns)
+        if request.limit is not None or closed_until >= request.end:
+            closed_until = 0
+        done = request.done_candles()
+        return PutState(request_id, "running", done, expected, request.ticker, closed_until=closed_until)
+    failure = request.failure if isinstance(request, RealtimeRequest) else ""
+    is_running = any(piece.job is not None for piece in request.outstanding.values())
+    return PutState(request_id, "running" if is_running and not failure else "queued", 0, 0, request.ticker, failure)

@@ -1,0 +1,1 @@
+"""Requests and their jobs, from admission to the end."""

@@ -1,0 +1,95 @@
+"""What a historical job that its ingestor calls complete is worth."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from broker.events import Candle, PieceResult
+from broker.requests.collected import Collected, coverage
+from broker.work import HistoricalRequest, Job, Piece
+from bus.api import partition_of
+from candlewright.wire import grid
+from core.failures import Failure, FailureCode
+
+
+class Delivered(NamedTuple):
+    """Candles of a foreign ingestor, still to be published, and what they add up to."""
+
+    candles: tuple[Candle, ...]
+    counted: PieceResult
+
+
+#: Offsets of the bus; a larger one cannot have been given out.
+MAX_OFFSET = 1 << 53
+
+
+def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult | Delivered | Failure:
+    """The result as a native ingestor states it, or as the rows of a foreign one give it, or why there is none.
+
+    A DataResponse does not say when its candles were read. It was after the dispatch, so only those that had closed by
+    then are certain. `partitions`: of the topic `history`.
+    """
+    collected = job.collected
+    if job.result is not None:
+        if collected is not None:
+            return Failure(FailureCode.BAD_REPLY, "both HistoryEnd and DataResponse in one job")
+        problem = problem_with(job.result, job.piece, request, partitions)
+        return Failure(FailureCode.BAD_REPLY, problem) if problem else job.result
+    if job.is_adopted:
+        # An earlier run of the broker may have got the rows: without them, silence is not emptiness.
+        return Failure(FailureCode.SHUTDOWN, "its results went to a broker that stopped")
+    if collected is not None:
+        return _of_rows(collected, job, request)
+    if job.progress:
+        return Failure(FailureCode.BAD_REPLY, f"{job.progress} candles announced, none delivered")
+    return _counted(job, request, [])
+
+
+def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, partitions: int) -> str:
+    """Why a stated result cannot be that of its piece, or an empty string."""
+    if result.closed_until and not piece.start <= result.closed_until < piece.end:
+        return "it ends outside of the range"
+    opens = grid.count_opens(piece.start, result.closed_until or piece.end, request.period_seconds)
+    if result.rows > opens or result.expected > opens:
+        return f"{result.rows} rows, {result.expected} expected, in a range of {opens} candles"
+    if piece.limit is not None and result.rows > piece.limit:
+        return f"{result.rows} rows where {piece.limit} were asked for"
+    latest = piece.end + request.period_seconds * grid.SECOND
+    if any(start < piece.start or start >= piece.end or end > latest for start, end in result.holes):
+        return "a hole outside of the range"
+    return _problem_with_spans(result, request.ticker, partitions) if result.spans else ""
+
+
+def _problem_with_spans(result: PieceResult, ticker: str, partitions: int) -> str:
+    """The history writer, which reads these pages, checks that they exist."""
+    if partitions and result.partition != (own := partition_of(ticker.encode(), partitions)):
+        return f"pages in partition {result.partition} of history, where {ticker} has partition {own}"
+    if result.spans[-1][1] >= MAX_OFFSET or any(left[1] >= right[0] for left, right in pairwise(result.spans)):
+        return "spans of offsets that do not ascend"
+    pages = sum(last - first + 1 for first, last in result.spans)
+    return f"{pages} pages for {result.rows} rows" if pages > result.rows else ""
+
+
+def _of_rows(collected: Collected, job: Job, request: HistoricalRequest) -> PieceResult | Delivered | Failure:
+    if collected.problem:
+        failure = Failure.parse(collected.problem)
+        unnamed = failure.code is FailureCode.UNKNOWN
+        return Failure(FailureCode.BAD_REPLY, failure.text) if unnamed else failure
+    if collected.received < collected.claimed:
+        text = f"{collected.claimed} records announced, {collected.received} received"
+        return Failure(FailureCode.BAD_REPLY, text)
+    candles = collected.closed(request.period_seconds, request.facts.exchange_ns(job.dispatched_ns), job.piece.limit)
+    counted = _counted(job, request, [candle.open_time for candle in candles])
+    return Delivered(candles, counted) if candles else counted
+
+
+def _counted(job: Job, request: HistoricalRequest, opens: list[int]) -> PieceResult:
+    piece, period_seconds = job.piece, request.period_seconds
+    closed_until = 0
+    if piece.limit is not None and len(opens) >= piece.limit:
+        end = opens[-1] + period_seconds * grid.SECOND
+    else:
+        end = grid.closed_end(piece.end, period_seconds, request.facts.exchange_ns(job.dispatched_ns))
+        if end < piece.end:
+            end = closed_until = max(end, piece.start)
+    expected, holes = coverage(opens, piece.start, end, period_seconds)
+    return PieceResult(0, (), len(opens), expected, holes, closed_until=closed_until)

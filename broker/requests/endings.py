@@ -1,0 +1,227 @@
+"""How jobs end: accepted, failed, rejected or lost; and what becomes of their pieces."""
+
+import heapq
+from dataclasses import replace
+from itertools import count
+
+from broker.commands import PublishPages, PublishPieceDone, PublishSnapshot, Revoke, StopWork
+from broker.desk import Desk
+from broker.events import (
+    EMPTY_RESULT,
+    AcceptedPiece,
+    ConnectionLost,
+    Final,
+    JobCompleted,
+    JobFailed,
+    JobRejected,
+    PagesPublished,
+    PieceResult,
+    PublishRefused,
+    SnapshotPublished,
+)
+from broker.requests.completion import judge
+from broker.requests.holding import Holding
+from broker.requests.lifecycle import Lifecycle
+from broker.requests.retries import delay_after
+from broker.slots.dispatching import Dispatching
+from broker.slots.venue_book import saw_exchange_time
+from broker.work import HistoricalRequest, Job, Piece, RealtimeRequest
+from candlewright.wire import grid
+from core.failures import Failure, FailureCode
+
+#: Between two questions for candles that should have closed.
+REST_SECONDS = 1.0
+
+
+class Endings:
+    def __init__(self, desk: Desk, dispatching: Dispatching, lifecycle: Lifecycle, holding: Holding) -> None:
+        self._desk = desk
+        self._dispatching = dispatching
+        self._lifecycle = lifecycle
+        self._holding = holding
+        self._turn = count()
+        self._delayed: list[tuple[float, int, Piece]] = []
+
+    # ---- well
+
+    def on_completed(self, event: JobCompleted) -> None:
+        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkComplete")
+        if job is None:
+            return
+        request = job.piece.request
+        if isinstance(request, HistoricalRequest):
+            self._complete_history(job, request)
+        elif isinstance(request, RealtimeRequest):
+            self.fail(job, Failure(FailureCode.UNAVAILABLE, "the ingestor ended a job that runs until cancelled"))
+        elif job.snapshot is None:
+            self.fail(job, Failure(FailureCode.BAD_REPLY, "the ingestor completed a snapshot job without a Snapshot"))
+        else:
+            job.is_publishing = True
+            job.snapshot.request_id = request.request_id
+            self._desk.say(PublishSnapshot(job.job_id, request.request_id, job.snapshot))
+
+    def _complete_history(self, job: Job, request: HistoricalRequest) -> None:
+        found = judge(job, request, self._desk.history_partitions)
+        if isinstance(found, PieceResult):
+            self._accept(job, request, found)
+        elif isinstance(found, Failure):
+            self.fail(job, found)
+        else:
+            job.result = found.counted
+            job.is_publishing = True
+            self._desk.say(
+                PublishPages(job.job_id, request.request_id, request.ticker, request.period_seconds, found.candles)
+            )
+
+    def on_pages_published(self, event: PagesPublished) -> None:
+        job = self._desk.jobs.get(event.job_id)
+        if job is None or not isinstance(job.piece.request, HistoricalRequest):
+            self._desk.note("fenced_frame", job_id=event.job_id, frame="pages")
+            return
+        counted = job.result or EMPTY_RESULT
+        result = replace(counted, partition=event.partition, spans=event.spans)
+        self._accept(job, job.piece.request, result)
+
+    def _accept(self, job: Job, request: HistoricalRequest, result: PieceResult) -> None:
+        desk = self._desk
+        piece = job.piece
+        end = result.closed_until or piece.end
+        if end > piece.start:
+            desk.out.append(
+                PublishPieceDone(
+                    request.request_id,
+                    piece.number,
+                    job.job_id,
+                    request.ticker,
+                    request.period_seconds,
+                    piece.start,
+                    end,
+                    result,
+                )
+            )
+            accepted = AcceptedPiece(piece.number, piece.start, end, result.rows, result.expected, result.holes)
+            desk.room.accept(request, accepted, result)
+        else:
+            desk.out.append(Revoke(job.job_id, is_finished=True))
+        if result.exchange_time:
+            saw_exchange_time(request.facts, result.exchange_time, desk.wall_ns)
+        desk.forget_job(job)
+        exchange_ns = request.facts.exchange_ns(desk.wall_ns)
+        rest = request.accept(piece, result, exchange_ns)
+        if rest is not None:
+            seconds = (rest.end - exchange_ns) / grid.SECOND
+            # A venue whose clock is wrong may not have closed it yet, and must not be asked in a loop.
+            self._requeue_after(rest, max(seconds, REST_SECONDS if piece.is_rest else 0.0))
+        desk.dirty[request.request_id] = None
+        self._lifecycle.proceed(request)
+
+    def on_snapshot_published(self, event: SnapshotPublished) -> None:
+        job = self._desk.jobs.get(event.job_id)
+        if job is not None:
+            request = job.piece.request
+            self._desk.revoke_job(job, is_finished=True)
+            self._lifecycle.finish(request, Final.OK, "")
+
+    # ---- badly
+
+    def on_failed(self, event: JobFailed) -> None:
+        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkComplete")
+        if job is not None:
+            job.piece.avoided |= {event.connection}
+            self.fail(job, event.failure)
+
+    def on_rejected(self, event: JobRejected) -> None:
+        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkReject")
+        if job is not None:
+            job.piece.banned |= {event.connection}
+            self.fail(job, event.failure, is_rejected=True)
+
+    def on_publish_refused(self, event: PublishRefused) -> None:
+        job = self._desk.jobs.get(event.job_id)
+        if job is not None:
+            self.fail(job, Failure(FailureCode.RATE_LIMITED, event.text), stop=True)
+
+    def take_back(self, job_id: str) -> None:
+        """Its pages, and those of others, wait for each other's room on the bus. One that runs alone is too large."""
+        job = self._desk.jobs[job_id]
+        request = job.piece.request
+        if self._desk.room.running == 1 and isinstance(request, HistoricalRequest):
+            request.halve(job.piece)
+        self._desk.note("job_without_room", job_id=job_id, request_id=request.request_id)
+        self.fail(job, Failure(FailureCode.RATE_LIMITED, "its pages found no room on the bus"), stop=True)
+
+    def on_connection_lost(self, event: ConnectionLost) -> None:
+        self._dispatching.lose_connection(event.connection)
+        job = self._desk.jobs.get(event.job_id)
+        if job is not None and job.connection == event.connection:
+            piece = job.piece
+            self._desk.revoke_job(job)
+            self._desk.note("dispatch_undeliverable", job_id=event.job_id)
+            self._dispatching.requeue(piece)
+
+    def expire_leases(self) -> None:
+        for job in self._holding.expired():
+            # The end of one may have ended the request of another.
+            if job.job_id in self._desk.jobs:
+                self._lose(job)
+
+    def _lose(self, job: Job) -> None:
+        """The lease ran out: fence the job, tell its holder, give the piece to another connection."""
+        desk = self._desk
+        connection = job.connection
+        piece = job.piece
+        desk.note("lease_lost", job_id=job.job_id, request_id=piece.request.request_id)
+        if connection is not None:
+            peer = desk.slots.peers.get(connection)
+            if peer is not None and peer.last_heard + desk.lease_seconds <= desk.at:
+                peer.is_suspect = True
+            piece.banned |= {connection}
+        self.fail(job, Failure(FailureCode.UNAVAILABLE, "its ingestor fell silent"), is_rejected=True, stop=True)
+
+    def fail(self, job: Job, failure: Failure, is_rejected: bool = False, stop: bool = False) -> None:
+        """The job is over without a result; its piece is tried again, elsewhere or later, or given up."""
+        desk = self._desk
+        piece = job.piece
+        request = piece.request
+        what = "job_rejected" if is_rejected else "job_failed"
+        desk.note(what, job_id=job.job_id, request_id=request.request_id, code=failure.code, text=failure.text)
+        if stop and job.connection is not None:
+            desk.say(StopWork(job.connection, job.job_id))
+        desk.revoke_job(job)
+        if failure.code.counts_as_attempt:
+            piece.attempts += 1
+        else:
+            piece.waits += 1
+        if isinstance(request, RealtimeRequest):
+            # It goes on until it is cancelled; what is wrong with it is shown meanwhile.
+            request.failure = str(failure)
+            piece.avoided &= frozenset(desk.slots.peers)
+            desk.show_later(request)
+        elif failure.code.is_final or piece.attempts >= desk.settings.max_attempts:
+            self._give_up(piece, failure)
+            return
+        delay = delay_after(failure, piece.attempts, piece.waits, moves_on=is_rejected)
+        desk.note("job_retried", request_id=request.request_id, delay_seconds=delay)
+        self._requeue_after(piece, delay)
+
+    def _give_up(self, piece: Piece, failure: Failure) -> None:
+        request = piece.request
+        if not failure.code.is_final:
+            self._desk.note("piece_poisoned", request_id=request.request_id, piece=piece.number)
+            text = f"{failure.text} (given up after {piece.attempts} failed attempts)"
+            failure = Failure(failure.code, text)
+        if isinstance(request, HistoricalRequest):
+            request.fail(piece, failure)
+            self._lifecycle.proceed(request)
+        else:
+            self._lifecycle.finish(request, Final.ERROR, str(failure))
+
+    def _requeue_after(self, piece: Piece, seconds: float) -> None:
+        if seconds > 0:
+            heapq.heappush(self._delayed, (self._desk.at + seconds, next(self._turn), piece))
+        else:
+            self._dispatching.requeue(piece)
+
+    def retry_delayed(self) -> None:
+        while self._delayed and self._delayed[0][0] <= self._desk.at:
+            self._dispatching.requeue(heapq.heappop(self._delayed)[2])

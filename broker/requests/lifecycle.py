@@ -1,0 +1,323 @@
+"""The life of a historical or snapshot request: admitted, settled piece by piece, ended exactly once."""
+
+import heapq
+from collections import deque
+
+from broker.commands import AskProof, DropState, PublishPieceDone, PublishRequestDone, PutState
+from broker.desk import Desk
+from broker.events import AcceptedPiece, Final, FinalSeen, HistoricalAccepted, ProofFound, SnapshotAccepted
+from broker.ranges import describe_ranges, merge
+from broker.slots.dispatching import Dispatching
+from broker.slots.fair_queue import FairQueue
+from broker.slots.venue_book import VenueBook
+from broker.work import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, joined
+from candlewright.wire import grid
+
+#: So many deadlines of ended requests are kept before they are cleared away.
+_MANY_DEADLINES = 10_000
+#: Questions that may wait for the driver's answer; beyond, clients take turns.
+MAX_QUESTIONS = 256
+
+
+class _Question:
+    """That a request is to ask, in the turn of its client."""
+
+    __slots__ = ("is_queued", "lane", "request")
+
+    def __init__(self, request: HistoricalRequest) -> None:
+        self.request = request
+        self.lane = request.lane
+        self.is_queued = False
+
+
+class Lifecycle:
+    def __init__(self, desk: Desk, venues: VenueBook, dispatching: Dispatching) -> None:
+        self._desk = desk
+        self._venues = venues
+        self._dispatching = dispatching
+        #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
+        self.decided: dict[str, int] = {}
+        self.deadlines: list[tuple[int, str]] = []
+        #: Requests that are to ask what the table proves of them, in turn.
+        self._to_ask = FairQueue[_Question]()
+        #: Those that have asked, and until when they wait for the answer.
+        self._asking: deque[tuple[float, str]] = deque()
+        self._unanswered: set[str] = set()
+        #: Requests that could not ask, and candles that were proven, since they were last counted.
+        self.unasked = self.proven_candles = 0
+        #: Of those whose range reached past what had closed: their last state, which says so and outlives them.
+        self._cut_short: dict[str, PutState] = {}
+
+    # ---- in
+
+    def on_historical(self, event: HistoricalAccepted) -> None:
+        if event.request_id in self._desk.requests or event.request_id in self.decided:
+            self._desk.note("duplicate_request", request_id=event.request_id)
+            return
+        if event.is_decided:
+            self.decided[event.request_id] = event.offset
+            return
+        if event.period_seconds <= 0 or event.start >= event.end or event.limit == 0:
+            # The relay refuses these; a record that came past it must not stop the broker.
+            self.decided[event.request_id] = event.offset
+            self._desk.say(_refusal(event))
+            return
+        request = HistoricalRequest(
+            event.request_id,
+            event.ticker,
+            event.venue,
+            event.client_id,
+            event.deadline_ns,
+            event.offset,
+            period_seconds=event.period_seconds,
+            start=event.start,
+            end=event.end,
+            limit=event.limit,
+            facts=self._venues.facts(event.venue),
+        )
+        request.restore(event.accepted)
+        self._admit(request, event)
+
+    def on_snapshot_request(self, event: SnapshotAccepted) -> None:
+        if event.request_id in self._desk.requests:
+            self._desk.note("duplicate_request", request_id=event.request_id)
+            return
+        self._admit(
+            SnapshotRequest(
+                event.request_id, event.ticker, event.venue, event.client_id, event.deadline_ns, event.offset
+            ),
+            event,
+        )
+
+    def _admit(self, request: Request, event: HistoricalAccepted | SnapshotAccepted) -> None:
+        request.lane = (event.sender, event.connection, event.client_id)
+        self._desk.requests[request.request_id] = request
+        if len(self.deadlines) > 2 * len(self._desk.requests) + _MANY_DEADLINES:
+            open_ones = self._desk.requests.values()
+            self.deadlines = [(each.deadline_ns, each.request_id) for each in open_ones if _has_deadline(each)]
+            heapq.heapify(self.deadlines)
+        else:
+            heapq.heappush(self.deadlines, (request.deadline_ns, request.request_id))
+        if isinstance(request, HistoricalRequest) and isinstance(event, HistoricalAccepted) and not event.refresh:
+            self._await_proof(request)
+        self.proceed(request)
+
+    # ---- what is stored
+
+    def _await_proof(self, request: HistoricalRequest) -> None:
+        """Nothing of `request` is dispatched until it is known what the table proves, for a bounded time."""
+        desk = self._desk
+        if not desk.settings.proof_seconds or not request.has_more(desk.wall_ns):
+            return
+        if not desk.has_prover:
+            self.unasked += 1
+            return
+        request.awaits_proof = True
+        self._to_ask.add(_Question(request))
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        """Few questions at a time: the driver answers them in their order, and clients take turns only here."""
+        desk = self._desk
+        seconds = desk.settings.proof_seconds
+        while len(self._unanswered) < MAX_QUESTIONS and (question := self._to_ask.head()) is not None:
+            self._to_ask.advance(keep=False)
+            request = question.request
+            if desk.requests.get(request.request_id) is not request:
+                continue
+            limit = None if request.limit is None else request.limit - request.rows
+            deadline = desk.wall_ns + int(seconds * grid.SECOND)
+            self._unanswered.add(request.request_id)
+            self._asking.append((desk.at + seconds, request.request_id))
+            uncut = request.uncut()
+            desk.say(AskProof(request.request_id, request.ticker, request.period_seconds, uncut, limit, deadline))
+
+    def on_proof(self, event: ProofFound) -> None:
+        self._take_proof(event)
+        self._unanswered.discard(event.request_id)
+        self._ask_next()
+
+    def _take_proof(self, event: ProofFound) -> None:
+        request = self._desk.requests.get(event.request_id)
+        # An answer that came too late, or a second one, finds nobody who waits for it.
+        if not isinstance(request, HistoricalRequest) or not request.awaits_proof:
+            return
+        request.awaits_proof = False
+        for piece, result in request.take_proven(event.ranges):
+            self._desk.say(
+                PublishPieceDone(
+                    request.request_id,
+                    piece.number,
+                    f"proof:{request.request_id}:{piece.number}",
+                    request.ticker,
+                    request.period_seconds,
+                    piece.start,
+                    piece.end,
+                    result,
+                    is_proven=True,
+                )
+            )
+            self._desk.room.accept(request, piece, result)
+            self._desk.dirty[request.request_id] = None
+            self.proven_candles += piece.rows
+        self.proceed(request)
+
+    def stop_asking(self) -> None:
+        """Fetch what no answer came about in time."""
+        desk = self._desk
+        while self._asking and self._asking[0][0] <= desk.at:
+            _, request_id = self._asking.popleft()
+            self._unanswered.discard(request_id)
+            request = desk.requests.get(request_id)
+            if isinstance(request, HistoricalRequest) and request.awaits_proof:
+                request.awaits_proof = False
+                desk.note("proof_unanswered", request_id=request_id)
+                self.proceed(request)
+        while not desk.has_prover and (question := self._to_ask.head()) is not None:
+            self._to_ask.advance(keep=False)
+            if desk.requests.get(question.request.request_id) is question.request:
+                self.unasked += 1
+                question.request.awaits_proof = False
+                self.proceed(question.request)
+        self._ask_next()
+
+    # ---- on
+
+    def proceed(self, request: Request) -> None:
+        """After anything that may have settled `request` or made a piece of it ready."""
+        if isinstance(request, HistoricalRequest) and request.is_settled(self._desk.wall_ns):
+            status, message = request.verdict()
+            self.finish(request, status, message)
+        elif request.has_more(self._desk.wall_ns):
+            self._dispatching.offer(request)
+
+    def expire(self) -> None:
+        """End what was not finished in time."""
+        desk = self._desk
+        while self.deadlines and self.deadlines[0][0] <= desk.wall_ns:
+            _, request_id = heapq.heappop(self.deadlines)
+            request = desk.requests.get(request_id)
+            # An id may have been given anew since; a realtime request has no deadline.
+            if request is None or not _has_deadline(request) or request.deadline_ns > desk.wall_ns:
+                continue
+            text = "not finished in time"
+            if not request.was_dispatched:
+                text += f": no ingestor had a free slot for {request.venue}"
+            if isinstance(request, HistoricalRequest):
+                text += f"; missing {describe_ranges(request.unfinished_ranges())}"
+            self.finish(request, Final.TIMEOUT, text)
+
+    # ---- out
+
+    def finish(self, request: Request, status: Final, message: str) -> None:
+        """Publish the end of a historical or snapshot request, and stop what still runs for it."""
+        desk = self._desk
+        del desk.requests[request.request_id]
+        if isinstance(request, HistoricalRequest):
+            # What an unsettled request has not asked for says nothing of what has closed.
+            closed_until = request.closed_until if status in (Final.OK, Final.NOT_FOUND) else 0
+            desk.out.append(
+                PublishRequestDone(
+                    request.request_id,
+                    request.ticker,
+                    request.period_seconds,
+                    request.start,
+                    request.end,
+                    status,
+                    message,
+                    request.rows,
+                    self._expected(request, status),
+                    request.merged_holes(),
+                    request.client_id,
+                    closed_until,
+                )
+            )
+            self.decided[request.request_id] = request.offset
+            if closed_until:
+                self._cut_short[request.request_id] = PutState(
+                    request.request_id,
+                    "done",
+                    request.rows,
+                    request.expected,
+                    request.ticker,
+                    closed_until=closed_until,
+                )
+        else:
+            self.close_state(request.request_id, request.ticker, message)
+        desk.end(request)
+
+    def _expected(self, request: HistoricalRequest, status: Final) -> int:
+        """Candles that an ended request should have had: where it failed, those of what it never got as well."""
+        if status is Final.OK or status is Final.NOT_FOUND:
+            return request.expected
+        now = self._desk.wall_ns + request.facts.ahead_ns
+        missing = sum(
+            grid.expected_candles(start, end, request.period_seconds, now)
+            for start, end in merge(request.unfinished_ranges())
+        )
+        most = missing if request.limit is None else max(0, request.limit - request.rows)
+        return request.expected + min(missing, most)
+
+    def close_state(self, request_id: str, ticker: str, failure: str) -> None:
+        self._desk.shown.discard(request_id)
+        self._desk.say(PutState(request_id, "done", ticker=ticker, failure=failure))
+
+    def on_final(self, event: FinalSeen) -> None:
+        desk = self._desk
+        request = desk.requests.get(event.request_id)
+        if isinstance(request, HistoricalRequest):
+            # Another run of the broker must have decided it; its final stands, so nothing here can matter any more.
+            desk.note("final_of_running", request_id=event.request_id)
+            desk.end(request)
+            del desk.requests[event.request_id]
+        self.decided.pop(event.request_id, None)
+        last_state = self._cut_short.pop(event.request_id, None)
+        if last_state is not None:
+            desk.shown.discard(event.request_id)
+            desk.say(last_state)
+        elif event.request_id in desk.shown:
+            desk.shown.discard(event.request_id)
+            desk.say(DropState(event.request_id))
+
+    def confirmed(self) -> dict[str, list[AcceptedPiece]]:
+        """What is accepted of unfinished requests, and on the bus."""
+        found = {}
+        for name, request in self._desk.requests.items():
+            if isinstance(request, HistoricalRequest) and request.confirmed:
+                found[name] = request.confirmed = joined(request.confirmed)
+        return found
+
+    def oldest_offsets(self) -> tuple[int | None, int | None]:
+        """Offset in `requests` of the oldest unfinished request, and of the oldest unfinished historical one."""
+        oldest = min(self.decided.values(), default=None)
+        oldest_of_all = oldest
+        # They stand in the order of their offsets, so that the first ones are enough; realtime ones have none.
+        for request in self._desk.requests.values():
+            if request.offset < 0:
+                continue
+            if oldest_of_all is None or request.offset < oldest_of_all:
+                oldest_of_all = request.offset
+            if isinstance(request, HistoricalRequest):
+                oldest = request.offset if oldest is None else min(oldest, request.offset)
+                break
+        return oldest_of_all, oldest
+
+
+def _has_deadline(request: Request) -> bool:
+    return not isinstance(request, RealtimeRequest)
+
+
+def _refusal(event: HistoricalAccepted) -> PublishRequestDone:
+    return PublishRequestDone(
+        event.request_id,
+        event.ticker,
+        event.period_seconds,
+        event.start,
+        event.end,
+        Final.ERROR,
+        "REFUSED: not a range of candles" if event.ticker else "REFUSED: the request cannot be read",
+        0,
+        0,
+        (),
+        event.client_id,
+    )

@@ -1,0 +1,1 @@
+"""Free slots, who is served next, and room for what comes back."""

@@ -1,0 +1,110 @@
+"""What the broker knows of venues, and the records that it keeps alive for those nobody else describes."""
+
+import re
+
+from broker.commands import LookUpVenue, PutServed, PutVenue
+from broker.desk import Desk
+from broker.events import Kind, VenueLearned
+from broker.work import VenueFacts
+from candlewright.wire import grid
+from venues.catalogue import is_known
+
+#: A venue's record is looked at again after so long.
+VENUE_SECONDS = 30.0
+#: Venues that slots and requests may name.
+MAX_VENUES = 10_000
+#: Venues that only foreign ingestors know; others are served without a record.
+MAX_OWN_VENUES = 1_000
+#: How far an ingestor may claim that its venue's clock is ahead of ours.
+MAX_AHEAD_NS = 3_660 * 86_400 * grid.SECOND
+#: How far behind ours a venue's clock is taken to be, whatever a slow job says.
+MAX_BEHIND_NS = 3_600 * grid.SECOND
+_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+
+class VenueBook:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._facts: dict[str, VenueFacts] = {}
+        #: Venues whose records on the bus are kept alive here.
+        self._own: set[str] = set()
+        self._put_at = desk.at
+        #: What the bus says of the venues with slots, and since when.
+        self._told: PutServed | None = None
+        self._told_at = desk.at
+
+    def facts(self, venue: str) -> VenueFacts:
+        facts = self._facts.get(venue)
+        if facts is None:
+            facts = self._facts[venue] = VenueFacts()
+        return facts
+
+    def offered(self, venue: str, at: float) -> bool:
+        """A slot was offered for `venue`, which is looked up now and then; False when there is no room for it."""
+        facts = self._facts.get(venue)
+        if facts is None:
+            if len(self._facts) >= MAX_VENUES:
+                return False
+            facts = self.facts(venue)
+        if at - facts.asked_at > VENUE_SECONDS:
+            facts.asked_at = at
+            self._desk.say(LookUpVenue(venue))
+        elif facts.is_bare:
+            self._keep(venue)
+        return True
+
+    def learn(self, event: VenueLearned) -> bool:
+        """Whether this is the first that is known of the venue."""
+        facts = self.facts(event.venue)
+        page = facts.candles_per_page = max(1, event.candles_per_page)
+        facts.candles_per_piece = page * self._desk.room.pages_per_piece(page)
+        facts.depth_candles = event.depth_candles
+        # ccxt's venues are described by their ingestors, whose records must not be overwritten.
+        facts.is_bare = event.is_bare and not is_known(event.venue) and _NAME.fullmatch(event.venue) is not None
+        if facts.is_bare:
+            self._keep(event.venue)
+        else:
+            self._own.discard(event.venue)
+        is_first = not facts.is_known
+        facts.is_known = True
+        return is_first
+
+    def refresh(self) -> None:
+        """A venue is served as long as a connection that offered a slot for it is there."""
+        if self._desk.at - self._put_at < VENUE_SECONDS:
+            return
+        self._put_at = self._desk.at
+        if self._own:
+            served = {venue for peer in self._desk.slots.peers.values() for venue, _ in peer.keys}
+            self._own &= served
+            for venue in sorted(self._own):
+                self._desk.say(PutVenue(venue))
+
+    def tell_served(self) -> None:
+        """Let the relay know when the venues that slots are offered for have changed, and keep what it knows fresh."""
+        # A connection that came back with a running job may have no further slot to offer.
+        keys = self._desk.slots.served() | {job.piece.request.key for job in self._desk.jobs.values()}
+        served = PutServed(
+            tuple(sorted(venue for venue, kind in keys if kind is Kind.HISTORICAL)),
+            tuple(sorted(venue for venue, kind in keys if kind is Kind.REALTIME)),
+        )
+        if served != self._told or self._desk.at - self._told_at >= VENUE_SECONDS:
+            self._told, self._told_at = served, self._desk.at
+            self._desk.say(served)
+
+    def _keep(self, venue: str) -> None:
+        if venue not in self._own and len(self._own) < MAX_OWN_VENUES:
+            self._own.add(venue)
+            self._desk.say(PutVenue(venue))
+
+
+def saw_exchange_time(facts: VenueFacts, exchange_time: int, wall_ns: int) -> None:
+    """Learn from a result how far its venue's clock is from ours: the time was read before the result came, so that
+    the clock is at least as far ahead, and at most as far behind.
+    """
+    ahead_ns = exchange_time - wall_ns
+    if facts.ahead_ns < ahead_ns < MAX_AHEAD_NS:
+        facts.ahead_ns = ahead_ns
+    behind_ns = min(max(-ahead_ns, 0), MAX_BEHIND_NS)
+    if facts.behind_ns is None or behind_ns < facts.behind_ns:
+        facts.behind_ns = behind_ns

@@ -1,0 +1,106 @@
+"""Lives of the store, by which a reader notices that the store went back beneath it.
+
+A store may lose its newest records (a crash with another `bus.fsync` than `always`, a restored copy, a deleted folder)
+and then give their offsets to others. So each run of the server has a random id, and each partition remembers from
+which offset on its records are of which life: `<id>@<offset> <id>@<offset> …`, the newest first. Two histories of one
+partition agree up to the earlier of the offsets at which they part.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from candlewright.wire.errors import RecordsLost
+from core.log import get_logger
+from core.metrics import REGISTRY, Counter
+
+if TYPE_CHECKING:
+    from bus.api import PartitionState, TopicPartition
+
+__all__ = ["Lives", "agreed"]
+
+#: The life of records that were there before lives were counted.
+_BEFORE = "-@0"
+
+LOST_RECORDS = Counter(
+    "candlewright_bus_lost_records_total",
+    "Records that a reader had read and that the store has lost, or replaced by others.",
+    ["topic"],
+    registry=REGISTRY,
+)
+log = get_logger()
+
+
+def agreed(before: str, now: str, end: int) -> int:
+    """The offset up to which a partition that was read when its history was `before` holds the same records still.
+
+    `now` and `end`: its history and its end today. Nothing is known of an empty `before`.
+    """
+    if not before or before == now:
+        return end
+    newer = _parsed(now or _of_old(end))
+    place_of = {name: place for place, (name, _) in enumerate(newer)}
+    older = _parsed(before)
+    for at, (name, _) in enumerate(older):
+        if (place := place_of.get(name)) is not None:
+            parts = [history[index - 1][1] for history, index in ((older, at), (newer, place)) if index]
+            return min([end, *parts])
+    return 0
+
+
+class Lives:
+    """What one reader knows of the partitions that it reads: its positions move on only after `check`.
+
+    `known`: what an earlier object of this class said by `known`; a partition that it does not name is taken as it is.
+    """
+
+    def __init__(self, known: "Mapping[TopicPartition, str] | None" = None) -> None:
+        self._known = dict(known or {})
+
+    @property
+    def known(self) -> "Mapping[TopicPartition, str]":
+        return self._known
+
+    def check(self, place: "TopicPartition", offset: int, history: str, end: int) -> None:
+        """Raises RecordsLost where records before `offset` are no longer those that were read, and goes on to do so
+        until the reader has `rewound`.
+        """
+        known = self._known.get(place)
+        if known is not None and known == history and offset <= end:
+            return
+        kept = agreed(known or "", history, end)
+        if offset > kept:
+            log.error("bus_lost_records", topic=place[0], partition=place[1], read_to=offset, kept_to=kept)
+            raise RecordsLost(place[0], place[1], offset, kept)
+        self._known[place] = history or _of_old(end)
+
+    def rewound(self, place: "TopicPartition", offset: int, history: str, end: int) -> int:
+        """`offset`, or where the first record is that is not the one which was read: from there on the partition is
+        taken as it is. What was lost is counted.
+        """
+        kept = min(offset, agreed(self._known.get(place, ""), history, end))
+        LOST_RECORDS.labels(place[0]).inc(offset - kept)
+        self._known[place] = history or _of_old(end)
+        return kept
+
+    def check_all(self, topic: str, positions: Mapping[int, int], states: "Iterable[PartitionState]") -> None:
+        """`check` of every partition of `topic` that has a position."""
+        for partition, state in enumerate(states):
+            if partition in positions:
+                self.check((topic, partition), positions[partition], state.lives, state.end)
+
+    def start(self, topic: str, states: "Iterable[PartitionState]") -> None:
+        """Take the partitions as they are: their positions are read anew."""
+        for partition, state in enumerate(states):
+            self._known[topic, partition] = state.lives or _of_old(state.end)
+
+
+def _of_old(end: int) -> str:
+    return _BEFORE if end else ""
+
+
+def _parsed(history: str) -> list[tuple[str, int]]:
+    found = []
+    for word in history.split():
+        name, _, start = word.partition("@")
+        found.append((name, int(start)))
+    return found

@@ -1,0 +1,3 @@
+-- ARGV: topic, then partition ':' reader, offset, ...
+--@ oom
+return redis.call('HSET', 'cw:holds:' .. ARGV[1], unpack(ARGV, 2))

@@ -1,0 +1,23 @@
+"""The tickers that somebody may have meant who asks for one of which nothing is stored."""
+
+from difflib import get_close_matches
+
+from candlewright.cli.near_tables import are_near
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.nearest import did_you_mean
+from core.settings import Settings
+
+_MOST, _CUTOFF = 3, 0.7
+
+
+def near_stored(settings: Settings, ticker: str) -> str:
+    """The end of a sentence; empty where the tables cannot be read from here, or have none like it."""
+    if not are_near(settings):
+        return ""
+    try:
+        from iceberg.read import stored_tickers
+
+        known = stored_tickers(settings)
+    except (CandlewrightError, ImportError):
+        return ""
+    return did_you_mean([each for each in get_close_matches(ticker, known, _MOST, _CUTOFF) if each != ticker])

@@ -1,0 +1,1 @@
+"""Candles: requested, stored, and read."""

@@ -1,0 +1,64 @@
+"""Candles in the hands of the user."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from candlewright.client.records import Notification
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Candles:
+    """Candles of one ticker and period, ascending and unique by open time.
+
+    Columns as in `lake.market.ohlc`: ticker, period_seconds, open_time (UTC), open, high, low, close, volume,
+    quote_volume, trade_count, source, complete, updated_at; legacy pages (`Client.ohlc`) lack updated_at.
+    """
+
+    table: "pa.Table"
+
+    @property
+    def row_count(self) -> int:
+        """How many candles."""
+        return int(self.table.num_rows)
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} rows={self.row_count}>"
+
+    def to_arrow(self) -> "pa.Table":
+        """The table itself; times are timestamps in UTC (µs)."""
+        return self.table
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A copy with the same columns and a plain index; `.set_index("open_time")` makes it a time series."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """The same columns, without a copy where that can be."""
+        import polars as pl
+
+        return pl.DataFrame(self.table)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class History(Candles):
+    """The rows of a finished request. `holes`: half-open (start, end) in ns where the venue has no candle.
+
+    `closed_until`: where candles of the range begin that had not closed, and are left out; None = nowhere.
+    """
+
+    notification: Notification
+    holes: Sequence[tuple[int, int]]
+    closed_until: int | None = None
+
+    def __repr__(self) -> str:
+        final = self.notification
+        return f"<History {final.ticker} {final.period_seconds}s rows={self.row_count} holes={len(self.holes)}>"

@@ -1,0 +1,42 @@
+"""Rows straight from the Iceberg tables, without Spark."""
+
+from candlewright.client.errors import RowsUnavailable
+from candlewright.client.history.history import History
+from candlewright.client.history.promised import as_promised
+from candlewright.client.history.stored import Stored
+from candlewright.client.records import Notification, Range
+from candlewright.wire.errors import CandlewrightError
+from core.settings import Settings
+
+
+class LakeRows:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def history(self, wanted: Range, final: Notification) -> History:
+        # Loading pyiceberg takes longer than most requests: only those who read rows pay for it.
+        from iceberg.coverage import read_request
+        from iceberg.read import read_ohlc
+
+        try:
+            table = read_ohlc(
+                self._settings, wanted.ticker, wanted.period_seconds, wanted.start, wanted.end, wanted.limit
+            )
+            covered = read_request(self._settings, final.request_id)
+        except (CandlewrightError, OSError) as error:
+            raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error
+        return as_promised(table, covered.holes, covered.closed_until, wanted, final)
+
+    def stored(self, wanted: Range, as_of: int | None) -> Stored:
+        from iceberg.coverage import read_holes
+        from iceberg.read import read_ohlc
+        from iceberg.revisions import read_as_of
+
+        what = (self._settings, wanted.ticker, wanted.period_seconds, wanted.start, wanted.end)
+        try:
+            if as_of is not None:
+                return Stored.of(read_as_of(*what, as_of, wanted.limit), wanted, as_of=as_of)
+            holes = read_holes(self._settings, wanted.ticker, wanted.period_seconds)
+            return Stored.of(read_ohlc(*what, wanted.limit), wanted, holes)
+        except (CandlewrightError, OSError) as error:
+            raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error

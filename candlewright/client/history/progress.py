@@ -1,0 +1,46 @@
+"""How callers hear of a request's progress."""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger("candlewright")
+
+
+class NotedProgress(Protocol):
+    """`note` is what the platform has to say besides, such as what the request waits for; mostly empty."""
+
+    def __call__(self, done: int, expected: int, *, note: str) -> object: ...
+
+
+#: Called with done and expected candles, and with a `note` where it has a parameter of that name.
+Progress = Callable[[int, int], object] | NotedProgress
+
+
+class Told:
+    """Calls `progress`. A note that it does not take is logged as a warning, once, so that nobody waits unknowingly."""
+
+    def __init__(self, what: str, progress: Progress | None) -> None:
+        self._what = what
+        self._progress = progress
+        self._takes_note = progress is not None and _has_note(progress)
+        self._logged = ""
+
+    def __call__(self, done: int, expected: int, note: str) -> None:
+        if self._takes_note:
+            self._progress(done, expected, note=note)  # type: ignore[misc, call-arg]
+            return
+        if note and note != self._logged:
+            log.warning("%s: %s", self._what, note)
+        self._logged = note
+        if self._progress is not None:
+            self._progress(done, expected)  # type: ignore[call-arg]
+
+
+def _has_note(progress: Progress) -> bool:
+    try:
+        return "note" in inspect.signature(progress).parameters
+    except (TypeError, ValueError):
+        # A built-in function without a signature.
+        return False

@@ -1,0 +1,67 @@
+"""Where the rows of a finished request come from: the tables themselves, or Spark Connect when they are elsewhere."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from candlewright.client.history.history import History
+from candlewright.client.history.stored import Stored
+from candlewright.client.records import Notification, Range
+from candlewright.wire import candlewright_pb2 as cw
+from core.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Rows(Protocol):
+    def history(self, wanted: Range, final: Notification) -> History:
+        """The first `wanted.limit` rows of the range; raises RowsUnavailable."""
+        ...
+
+    def stored(self, wanted: Range, as_of: int | None) -> Stored:
+        """What is stored of the range, or was known of it at a time (ns); raises RowsUnavailable."""
+        ...
+
+
+def rows_from(settings: Settings) -> Rows:
+    """The tables by pyiceberg where they can be reached from here, else Spark Connect on `spark.connect_bind`."""
+    if settings.iceberg.catalog != "sqlite" or (settings.data_dir / "catalog.db").exists():
+        from candlewright.client.history.lake import LakeRows
+
+        return LakeRows(settings)
+    from candlewright.client.history.spark_connect import SparkRows
+
+    return SparkRows(settings.spark)
+
+
+def legacy_table(candles: Sequence[cw.OHLCV]) -> "pa.Table":
+    """The pages of the legacy request as columns."""
+    import pyarrow as pa
+
+    def column(name: str, kind: Any, values: Sequence[object]) -> tuple[str, pa.Array]:
+        return name, pa.array(values, type=kind)
+
+    return pa.table(
+        dict(
+            (
+                column("ticker", pa.string(), [c.ticker for c in candles]),
+                column("period_seconds", pa.int32(), [c.period_seconds for c in candles]),
+                column("open_time", pa.timestamp("us", tz="UTC"), [c.open_time // 1_000 for c in candles]),
+                column("open", pa.float64(), [c.open for c in candles]),
+                column("high", pa.float64(), [c.high for c in candles]),
+                column("low", pa.float64(), [c.low for c in candles]),
+                column("close", pa.float64(), [c.close for c in candles]),
+                column("volume", pa.float64(), [c.volume for c in candles]),
+                column(
+                    "quote_volume",
+                    pa.float64(),
+                    [c.quote_volume if c.HasField("quote_volume") else None for c in candles],
+                ),
+                column(
+                    "trade_count", pa.int64(), [c.trade_count if c.HasField("trade_count") else None for c in candles]
+                ),
+                column("source", pa.string(), [c.source for c in candles]),
+                column("complete", pa.bool_(), [c.complete for c in candles]),
+            )
+        )
+    )

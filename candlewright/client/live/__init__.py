@@ -1,0 +1,1 @@
+"""Live topics as gapless sequences."""

@@ -1,0 +1,1 @@
+"""The protocol without a clock, and the sockets below it."""

@@ -1,0 +1,99 @@
+"""How answers are waited for: a question is sent again until its answer comes. The one copy that both twins run."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from candlewright.client.errors import PlatformRefused, PlatformUnreachable
+from candlewright.client.session.session import Operation, Published, Reply, Send, Session, TimedOut, Wait
+from candlewright.wire import candlewright_pb2 as cw
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+#: Pause before an unanswered question is asked again; it doubles up to the second figure.
+RESEND_SECONDS, RESEND_MAX_SECONDS = 0.5, 4.0
+
+
+def fresh_id(prefix: str, name: str = "") -> str:
+    """`name`: of the client's key, which its ids begin with."""
+    return "-".join(filter(None, (name, prefix, secrets.token_hex(8))))
+
+
+class Questions:
+    """`timeout_seconds` is how long one answer is waited for, resends included."""
+
+    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float, name: str = "") -> None:
+        self._session = session
+        self._client_id = client_id
+        self._address = address
+        self._timeout_seconds = timeout_seconds
+        self._name = name
+        self.response_topic = f"RESPONSE:{client_id}"
+
+    def _ask(
+        self, message: Message | Sequence[Message], answer: type[M], heard: list[Published] | None = None
+    ) -> Operation[M]:
+        """The `answer`; publications that come first go to `heard`. Raises PlatformRefused, PlatformUnreachable."""
+        messages = [message] if isinstance(message, Message) else message
+        found, _ = yield from self._asked(messages, answer_of(answer), heard=heard)
+        return found
+
+    def _asked(
+        self,
+        messages: Sequence[Message],
+        pick: Callable[[Message], T | None],
+        *,
+        heard: list[Published] | None = None,
+        timeout_seconds: float | None = None,
+        pause: float = RESEND_SECONDS,
+        longest_pause: float = RESEND_MAX_SECONDS,
+    ) -> Operation[tuple[T, int]]:
+        """What `pick` makes of the first reply that it takes, and how often the question was sent until then."""
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        give_up = self._session.now + timeout
+        sent = 0
+        while self._session.now < give_up:
+            for each in messages:
+                yield Send(each)
+            sent += 1
+            until = min(give_up, self._session.now + pause)
+            pause = min(pause * 2, longest_pause)
+            while not isinstance(event := (yield Wait(until)), TimedOut):
+                if isinstance(event, Published):
+                    if heard is not None:
+                        heard.append(event)
+                elif isinstance(event, Reply) and (found := pick(event.message)) is not None:
+                    return found, sent
+        raise PlatformUnreachable(self._address, timeout, self._name)
+
+    def _next(self, answer: type[M]) -> Operation[M | None]:
+        """The next frame of an answer that has several; None when it does not come."""
+        pick = answer_of(answer)
+        until = self._session.now + RESEND_MAX_SECONDS
+        while not isinstance(event := (yield Wait(until)), TimedOut):
+            if isinstance(event, Reply) and (found := pick(event.message)) is not None:
+                return found
+        return None
+
+    def _unreachable(self, since: float) -> PlatformUnreachable:
+        return PlatformUnreachable(self._address, round(self._session.now - since, 1), self._name)
+
+
+def answer_of(kind: type[M]) -> Callable[[Message], M | None]:
+    """Takes a message of this type; raises PlatformRefused for an Error, and passes over all else."""
+
+    def pick(message: Message) -> M | None:
+        if isinstance(message, kind):
+            return message
+        if isinstance(message, cw.Error):
+            raise refused(message)
+        return None
+
+    return pick
+
+
+def refused(error: cw.Error) -> PlatformRefused:
+    return PlatformRefused(error.code, error.text, error.request_id)

@@ -1,0 +1,121 @@
+"""Events of triggers as the user gets them, and how they lie in the messages of their topic."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError, Message
+
+from candlewright.wire.errors import BadFrame
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
+
+#: What a column may hold: times are exact, in ns since the epoch (UTC); NULL is None.
+Value = str | int | float | bool | bytes | None
+Row = dict[str, Value]
+
+#: Events that are remembered to leave out one that comes again.
+KNOWN_EVENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerEvent:
+    """A trigger has fired. `time`: event time of the match's last row, in ns since the epoch.
+
+    `rows` has one row a match, or several with ALL ROWS PER MATCH; `columns` are their names in order, `column_types`
+    the Flink SQL names of their types. `event_id` is the same whenever the event comes again; `sequence` is its number
+    on the topic `TRIGGER:{trigger_id}`; `match_number` is None for triggers without MATCH_RECOGNIZE.
+    """
+
+    trigger_id: str
+    event_id: str
+    ticker: str
+    time: int
+    match_number: int | None
+    rows: tuple[Row, ...]
+    columns: tuple[str, ...]
+    column_types: tuple[str, ...]
+    context: Mapping[str, str]
+    sequence: int
+
+    @property
+    def row(self) -> Row:
+        """The single row; raises ValueError for an event of several."""
+        if len(self.rows) != 1:
+            raise ValueError(f"event {self.event_id} has {len(self.rows)} rows: read `rows`")
+        return self.rows[0]
+
+    @classmethod
+    def from_message(cls, message: CEPTriggerEvent) -> "TriggerEvent":
+        """Raises BadFrame for values that are none."""
+        names, kinds = tuple(message.schema.column_names), tuple(message.schema.column_types)
+        context = dict(message.context)
+        number = context.get("match_number", "")
+        return cls(
+            trigger_id=message.trigger_id,
+            event_id=context.get("event_id", ""),
+            ticker=context.get("ticker", ""),
+            time=message.timestamp,
+            match_number=int(number) if _is_number(number) else None,
+            rows=tuple(_row(names, kinds, row.values) for row in message.rows),
+            columns=names,
+            column_types=kinds,
+            context=context,
+            sequence=_sequence(message),
+        )
+
+
+class TriggerEvents:
+    """The topic `TRIGGER:{trigger_id}`; an event that was published twice is handed out once."""
+
+    def __init__(self, trigger_id: str) -> None:
+        self.topic = topic_of(trigger_id)
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def span(self, message: Message) -> tuple[int, int] | None:
+        number = _sequence(message) if isinstance(message, CEPTriggerEvent) else 0
+        return (number, 1) if number else None
+
+    def items(self, message: Message, skipped: int) -> Iterator[TriggerEvent]:
+        assert isinstance(message, CEPTriggerEvent)
+        event = TriggerEvent.from_message(message)
+        if event.event_id in self._known:
+            return
+        if event.event_id:
+            self._known[event.event_id] = None
+            if len(self._known) > KNOWN_EVENTS:
+                self._known.popitem(last=False)
+        yield event
+
+
+def topic_of(trigger_id: str) -> str:
+    return f"TRIGGER:{trigger_id}"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
+def _sequence(message: CEPTriggerEvent) -> int:
+    text = message.context.get("sequence", "")
+    return int(text) if _is_number(text) else 0
+
+
+def _row(names: Sequence[str], kinds: Sequence[str], values: Sequence[bytes]) -> Row:
+    if not len(names) == len(kinds) == len(values):
+        raise BadFrame("MALFORMED", f"a row of {len(values)} values for {len(names)} columns of {len(kinds)} types")
+    return {name: _value(kind, value) for name, kind, value in zip(names, kinds, values, strict=True)}
+
+
+def _value(kind: str, data: bytes) -> Value:
+    """The type of the column decides where the wire leaves a choice: a whole number may stand for a DOUBLE."""
+    try:
+        field = FieldValue.FromString(data)
+    except DecodeError as error:
+        raise BadFrame("MALFORMED", f"a value of type {kind} cannot be read") from error
+    member = field.WhichOneof("value")
+    if member is None:
+        return None
+    value: str | int | float | bool | bytes = getattr(field, member)
+    if kind in ("DOUBLE", "FLOAT") and member == "int_val":
+        return float(value)
+    return value

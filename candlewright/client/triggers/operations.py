@@ -1,0 +1,90 @@
+"""What can be asked of the platform about triggers."""
+
+from candlewright.client.errors import InvalidTrigger, PlatformRefused, TriggerNotFound
+from candlewright.client.records import Registration, TriggerInfo
+from candlewright.client.session.questions import Questions, answer_of
+from candlewright.client.session.session import Operation, Session, Wait
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+
+#: Pauses before a question is sent again: an acknowledgement waits for the pipeline.
+TRIGGER_RESEND_SECONDS, TRIGGER_RESEND_MAX_SECONDS = 3.0, 6.0
+#: While another list of triggers is asked for.
+TURN_SECONDS = 0.01
+_REGISTERED = (ing.CEPTriggerAck.REGISTERED, ing.CEPTriggerAck.ALREADY_REGISTERED)
+
+
+class TriggerOperations(Questions):
+    """Triggers: registered, removed, listed."""
+
+    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float, name: str = "") -> None:
+        super().__init__(session, client_id, address, timeout_seconds, name)
+        self._is_listing = False
+
+    def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
+        """Active once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
+        trigger_id = request.trigger_id
+        give_up = self._session.now + timeout_seconds
+        while True:
+            answer, _ = yield from self._acknowledged(request, give_up - self._session.now)
+            if answer.status == ing.CEPTriggerAck.INVALID_SQL:
+                raise InvalidTrigger.parse(request.sql_pattern, answer.error_message)
+            if answer.status in _REGISTERED:
+                warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
+                return Registration(trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
+            found = yield from self.triggers(trigger_id)
+            if not found or not found[0].is_starting:
+                raise PlatformRefused("ERROR", answer.error_message, trigger_id)
+            # It is stored, and the platform tired of waiting for the pipeline before the caller did: the same again.
+            if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
+                raise PlatformRefused("ERROR", f"trigger {trigger_id}: {answer.error_message}", trigger_id)
+
+    def remove_trigger(self, trigger_id: str, timeout_seconds: float) -> Operation[None]:
+        """Raises TriggerNotFound, PlatformRefused, PlatformUnreachable."""
+        was_there = yield from self.triggers(trigger_id)
+        answer, sent = yield from self._acknowledged(cw.TriggerRemove(trigger_id=trigger_id), timeout_seconds)
+        if answer.status in _REGISTERED:
+            return
+        if not was_there:
+            raise TriggerNotFound(trigger_id)
+        # Where the answer to the first question was lost, what it asked for may have been done.
+        if sent == 1 or (yield from self.triggers(trigger_id)):
+            raise PlatformRefused("ERROR", answer.error_message, trigger_id)
+
+    def trigger(self, trigger_id: str) -> Operation[TriggerInfo]:
+        """Raises TriggerNotFound."""
+        for found in (yield from self.triggers(trigger_id)):
+            return found
+        raise TriggerNotFound(trigger_id)
+
+    def triggers(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
+        """What is registered or about to be, by id; of one id alone, or all."""
+        # An answer does not say what was asked, so one question at a time.
+        while self._is_listing:
+            yield Wait(self._session.now + TURN_SECONDS)
+        self._is_listing = True
+        found: dict[str, TriggerInfo] = {}
+        try:
+            query = cw.TriggerQuery(trigger_id=trigger_id, include_starting=True)
+            while True:
+                answer = yield from self._ask(query, cw.TriggerList)
+                page = [TriggerInfo.from_message(each) for each in answer.triggers]
+                found |= {each.trigger_id: each for each in page if trigger_id in ("", each.trigger_id)}
+                last = max((each.trigger_id for each in page), default="")
+                if not answer.has_more or last <= query.after_trigger_id:
+                    return [found[name] for name in sorted(found)]
+                query = cw.TriggerQuery(after_trigger_id=last, include_starting=True)
+        finally:
+            self._is_listing = False
+
+    def _acknowledged(
+        self, message: ing.CEPTriggerRequest | cw.TriggerRemove, timeout_seconds: float
+    ) -> Operation[tuple[ing.CEPTriggerAck, int]]:
+        """The answer, and how often the question was sent until it came; the same again is harmless."""
+        return self._asked(
+            [message],
+            answer_of(ing.CEPTriggerAck),
+            timeout_seconds=timeout_seconds,
+            pause=TRIGGER_RESEND_SECONDS,
+            longest_pause=TRIGGER_RESEND_MAX_SECONDS,
+        )

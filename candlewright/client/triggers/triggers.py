@@ -1,0 +1,259 @@
+"""`client.triggers`: register triggers, list and remove them, read their events; one class for each twin.
+
+The events of a trigger are subscribed before its registration is sent, and numbered: none is missed or comes twice.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from candlewright.client.connection import Connection
+from candlewright.client.live.feed import Feed
+from candlewright.client.live.streams import AsyncStream, Stream
+from candlewright.client.operations import Newest, Operations
+from candlewright.client.records import Registration, TriggerInfo
+from candlewright.client.session.closing import AsyncClosing, Closing
+from candlewright.client.session.session import Operation
+from candlewright.client.triggers.events import TriggerEvent, topic_of
+from candlewright.client.triggers.parameters import Parameter
+
+T = TypeVar("T")
+S = TypeVar("S", Stream[TriggerEvent], AsyncStream[TriggerEvent])
+
+#: How long a registration is waited for: the pipeline may be starting again.
+ADD_SECONDS = 60.0
+#: Events that wait for their reader; the rest waits on the platform.
+BUFFER_EVENTS = 1_000
+
+
+class _Client(Protocol):
+    """What is needed of `Client`."""
+
+    def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
+
+    def stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]: ...
+
+
+class _AsyncClient(Protocol):
+    """What is needed of `AsyncClient`."""
+
+    async def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
+
+    def stream(
+        self, feed: Feed[T], timeout: float | None, opening: Callable[[], Awaitable[Any]] | None = None
+    ) -> AsyncStream[T]: ...
+
+
+class _Registered(Generic[S]):
+    """What a trigger of either twin is: what was registered, and the stream of its events.
+
+    `reopen` makes a stream anew, from a number on.
+    """
+
+    def __init__(self, registration: Registration, stream: S, reopen: Callable[[int | None], S]) -> None:
+        self.id = registration.trigger_id
+        self.is_new = registration.is_new
+        self.warnings = registration.warnings
+        self._stream: S = stream
+        self._reopen: Callable[[int | None], S] = reopen
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def events(self, timeout: float | None = None) -> S:
+        """Events since the registration, each once. Iteration ends after `timeout` seconds without one (default:
+        never); another `for` goes on behind it. Gaps: as for `Client.bars`. Raises TriggerSuspended, once, when the
+        platform has stopped the trigger, behind its last event.
+        """
+        if self._stream.is_closed:
+            self._stream = self._reopen(self._stream.next_sequence)
+        self._stream.timeout = timeout
+        return self._stream
+
+
+class Trigger(_Registered[Stream[TriggerEvent]], Closing):
+    """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` takes it away.
+
+    `id`: its name on the platform. `is_new`: False where exactly this trigger was registered under this id before.
+    `warnings`: sentences of the platform. As long as this object (or the stream of `events`) is held and not closed,
+    the events are subscribed; a `with` statement closes it.
+    """
+
+    def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:
+        super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
+        self._triggers = triggers
+
+    def info(self) -> TriggerInfo:
+        """As the platform has it now; raises TriggerNotFound."""
+        return self._triggers.get(self.id)
+
+    def remove(self) -> None:
+        """Raises TriggerNotFound where it was removed before."""
+        self._triggers.remove(self.id)
+
+    def close(self) -> None:
+        """Unsubscribe; the trigger stays registered."""
+        self._stream.close()
+
+
+class Triggers:
+    """See `Client.triggers`."""
+
+    def __init__(self, client: _Client, connection: Connection) -> None:
+        self._client = client
+        self._connection = connection
+
+    def add(
+        self,
+        sql: str,
+        *,
+        tickers: Sequence[str] = (),
+        parameters: Mapping[str, Parameter] | None = None,
+        trigger_id: str | None = None,
+        callback_id: str | None = None,
+        timeout: float = ADD_SECONDS,
+    ) -> Trigger:
+        """Register a trigger and return once it is durable and active.
+
+        `tickers`: the ones it sees, which are then fetched live; none = all that are active. `parameters`: values for
+        `:name` in the text, and those with a meaning of their own (`period_seconds`, `revisions`, `cooldown_seconds`,
+        `deadman_seconds`). `trigger_id`: by default one that this client gives to exactly this trigger, so that a
+        script that runs again registers nothing new; a known one with another text, tickers or parameters replaces that
+        trigger. `callback_id`: events go to the topic `RESPONSE:{callback_id}` as well. `timeout`:
+        seconds; an answer that got lost is asked for again under the same id meanwhile.
+
+        Raises InvalidTrigger with line, column and hint, and PlatformRefused where the platform could not register it.
+        """
+        request = self._connection.trigger(trigger_id, sql, tickers, parameters, callback_id)
+        stream = self.events(request.trigger_id)
+        try:
+            registration = self._client.run(lambda ask: ask.add_trigger(request, timeout))
+        except BaseException:
+            stream.close()
+            raise
+        stream.registered(registration.is_new)
+        return Trigger(self, registration, stream)
+
+    def list(self) -> "list[TriggerInfo]":
+        """All registered triggers, by id."""
+        return self._client.run(lambda ask: ask.triggers())
+
+    def get(self, trigger_id: str) -> TriggerInfo:
+        """Raises TriggerNotFound."""
+        return self._client.run(lambda ask: ask.trigger(trigger_id))
+
+    def remove(self, trigger_id: str, *, timeout: float = ADD_SECONDS) -> None:
+        """Raises TriggerNotFound."""
+        self._client.run(lambda ask: ask.remove_trigger(trigger_id, timeout))
+
+    def events(
+        self,
+        trigger_id: str,
+        *,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_EVENTS,
+    ) -> Stream[TriggerEvent]:
+        """Events of a trigger that was registered anywhere: those to come, or from number `from_sequence` on as far as
+        they are kept (1 = all). `timeout`, `buffer` and gaps: as for `Client.bars`; TriggerSuspended: as for
+        `Trigger.events`, at once where the trigger is suspended already.
+        """
+        feed = self._connection.trigger_events(trigger_id, from_sequence, buffer)
+        if from_sequence is None:
+            newest = self._newest(trigger_id)
+            feed.begin_at(newest.number + 1, newest.at)
+        return self._client.stream(feed, timeout)
+
+    def newest_number(self, trigger_id: str) -> int:
+        """The `sequence` of the newest event; 0 = none yet."""
+        return self._newest(trigger_id).number
+
+    def _newest(self, trigger_id: str) -> Newest:
+        return self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))
+
+
+class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
+    """The asyncio twin of `Trigger`: `async with`, `async for` over `events()`, `await trigger.remove()`."""
+
+    def __init__(
+        self, triggers: "AsyncTriggers", registration: Registration, stream: AsyncStream[TriggerEvent]
+    ) -> None:
+        super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
+        self._triggers = triggers
+
+    async def info(self) -> TriggerInfo:
+        """As the platform has it now; raises TriggerNotFound."""
+        return await self._triggers.get(self.id)
+
+    async def remove(self) -> None:
+        """Raises TriggerNotFound where it was removed before."""
+        await self._triggers.remove(self.id)
+
+    async def close(self) -> None:
+        """Unsubscribe; the trigger stays registered."""
+        await self._stream.close()
+
+
+class AsyncTriggers:
+    """The same calls as `Triggers`, as coroutines; `events` is subscribed from the first step on."""
+
+    def __init__(self, client: _AsyncClient, connection: Connection) -> None:
+        self._client = client
+        self._connection = connection
+
+    async def add(
+        self,
+        sql: str,
+        *,
+        tickers: Sequence[str] = (),
+        parameters: Mapping[str, Parameter] | None = None,
+        trigger_id: str | None = None,
+        callback_id: str | None = None,
+        timeout: float = ADD_SECONDS,
+    ) -> AsyncTrigger:
+        """See `Triggers.add`."""
+        request = self._connection.trigger(trigger_id, sql, tickers, parameters, callback_id)
+        stream = self.events(request.trigger_id)
+        await stream.begin()
+        try:
+            registration = await self._client.run(lambda ask: ask.add_trigger(request, timeout))
+        except BaseException:
+            await stream.close()
+            raise
+        stream.registered(registration.is_new)
+        return AsyncTrigger(self, registration, stream)
+
+    async def list(self) -> "list[TriggerInfo]":
+        """All registered triggers, by id."""
+        return await self._client.run(lambda ask: ask.triggers())
+
+    async def get(self, trigger_id: str) -> TriggerInfo:
+        """Raises TriggerNotFound."""
+        return await self._client.run(lambda ask: ask.trigger(trigger_id))
+
+    async def remove(self, trigger_id: str, *, timeout: float = ADD_SECONDS) -> None:
+        """Raises TriggerNotFound."""
+        await self._client.run(lambda ask: ask.remove_trigger(trigger_id, timeout))
+
+    def events(
+        self,
+        trigger_id: str,
+        *,
+        timeout: float | None = None,
+        from_sequence: int | None = None,
+        buffer: int = BUFFER_EVENTS,
+    ) -> AsyncStream[TriggerEvent]:
+        """See `Triggers.events`."""
+        feed = self._connection.trigger_events(trigger_id, from_sequence, buffer)
+
+        async def find_begin() -> None:
+            newest = await self._newest(trigger_id)
+            feed.begin_at(newest.number + 1, newest.at)
+
+        return self._client.stream(feed, timeout, find_begin if from_sequence is None else None)
+
+    async def newest_number(self, trigger_id: str) -> int:
+        """The `sequence` of the newest event; 0 = none yet."""
+        return (await self._newest(trigger_id)).number
+
+    async def _newest(self, trigger_id: str) -> Newest:
+        return await self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))

@@ -1,0 +1,192 @@
+"""The one tree of errors.
+
+    CandlewrightError
+    ├── BadFrame                 a peer sent bytes that are no message; costs that peer one Error
+    │   └── SizeLimitExceeded
+    ├── InvalidRequest           the client must change the request
+    ├── TriggerRejected          the client must change the trigger's SQL
+    ├── BusError                 the bus did not do what was asked
+    │   ├── BusUnavailable       (retryable)
+    │   │   └── BusRefusing      (retryable: the server answers, and takes no writes for now)
+    │   ├── BusFull              (retryable: back-pressure)
+    │   │   └── BusLimit         as many topics, groups or names as the bus takes
+    │   ├── LeaseLost            the writer was fenced; its work is another's now
+    │   ├── OffsetOutOfRange     the records were trimmed or never written
+    │   ├── CallsLost            the store lost what this writer published last
+    │   └── RecordsLost          the store lost records that were read, or replaced them by others
+    ├── ExchangeError            an exchange did not answer as needed
+    │   ├── RateLimited          (retryable, after `retry_at`)
+    │   ├── Unavailable          (retryable)
+    │   ├── BadReply             (retryable)
+    │   ├── UnknownTicker
+    │   ├── NotOffered           period or feature that the venue does not have
+    │   └── DepthExceeded        older than the venue keeps
+    ├── CommitConflict           (retryable)
+    ├── CommitUnknown            look before writing again
+    ├── NotAuthorised
+    └── ConfigurationError
+
+`retryable` says whether the same call may succeed later without a change by the caller.
+"""
+
+from typing import ClassVar
+
+
+class CandlewrightError(Exception):
+    retryable: ClassVar[bool] = False
+
+
+class BadFrame(CandlewrightError):
+    """Bytes that are no valid message. `code` is the wire's Error.code."""
+
+    def __init__(self, code: str, text: str, request_id: str = "") -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+        self.request_id = request_id
+
+
+class SizeLimitExceeded(BadFrame):
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__("TOO_LARGE", f"{size} bytes where {limit} are allowed")
+        self.size = size
+        self.limit = limit
+
+
+class InvalidRequest(CandlewrightError):
+    """A request that can never be served; the text is a sentence for the client."""
+
+
+class TriggerRejected(CandlewrightError):
+    """A trigger text that is refused, with the place in it (1-based) and, where there is one, a hint."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 1, hint: str = "") -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.hint = hint
+        super().__init__(f"INVALID_SQL {line}:{column}: {message}" + (f" ({hint})" if hint else ""))
+
+
+class BusError(CandlewrightError):
+    pass
+
+
+class BusUnavailable(BusError):
+    retryable = True
+
+
+class BusRefusing(BusUnavailable):
+    """`code`: how the server says it, such as OOM or NOREPLICAS. Nothing was written."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"the bus takes no writes: {text} ({code})")
+        self.code = code
+
+
+class BusFull(BusError):
+    retryable = True
+
+    def __init__(self, topic: str, size: int, limit: int) -> None:
+        super().__init__(f"topic {topic} holds {size} of {limit} bytes that its readers have not read yet")
+        self.topic = topic
+        self.size = size
+        self.limit = limit
+
+
+class BusLimit(BusFull):
+    """`what`: of which there are `size` already."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        BusError.__init__(self, f"the bus has {size} {what}, and takes {limit}")
+        self.topic = what
+        self.size = size
+        self.limit = limit
+
+
+class LeaseLost(BusError):
+    def __init__(self, lease: str) -> None:
+        super().__init__(f"job {lease} has no lease any more")
+        self.lease = lease
+
+
+class OffsetOutOfRange(BusError):
+    def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
+        super().__init__(f"{topic}/{partition} holds offsets {first} to {end - 1}, not {offset}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.first = first
+        self.end = end
+
+
+class CallsLost(BusError):
+    def __init__(self, writer: str, number: int, last: int) -> None:
+        super().__init__(
+            f"the bus has lost records: the last call of {writer} that it holds is {last}, and this is {number}"
+        )
+        self.writer = writer
+        self.number = number
+        self.last = last
+
+
+class RecordsLost(BusError):
+    """`offset`: to which a reader had read; `kept`: to which the store still holds what it read."""
+
+    def __init__(self, topic: str, partition: int, offset: int, kept: int) -> None:
+        super().__init__(
+            f"the bus has lost records: {topic}/{partition} was read to {offset} and is the same to {kept} only"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.kept = kept
+
+
+class ExchangeError(CandlewrightError):
+    pass
+
+
+class RateLimited(ExchangeError):
+    retryable = True
+
+    def __init__(self, text: str, retry_at: float) -> None:
+        """`retry_at`: wall-clock seconds since the epoch when the exchange may be asked again."""
+        super().__init__(text)
+        self.retry_at = retry_at
+
+
+class Unavailable(ExchangeError):
+    retryable = True
+
+
+class BadReply(ExchangeError):
+    retryable = True
+
+
+class UnknownTicker(ExchangeError):
+    pass
+
+
+class NotOffered(ExchangeError):
+    pass
+
+
+class DepthExceeded(ExchangeError):
+    pass
+
+
+class CommitConflict(CandlewrightError):
+    retryable = True
+
+
+class CommitUnknown(CandlewrightError):
+    pass
+
+
+class NotAuthorised(CandlewrightError):
+    pass
+
+
+class ConfigurationError(CandlewrightError):
+    pass

@@ -1,0 +1,300 @@
+"""TickBatch as numpy columns, to and from its wire bytes, without a Python step per tick.
+
+A packed fixed64 or double field already is a little-endian array. Trade ids are strings, one field each; as long as
+they have the same length, as millions of neighbouring ids do, the run of fields is a byte matrix. Anything else is left
+to the protobuf library, so that every valid message is read.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from candlewright.wire.candlewright_pb2 import Tick, TickBatch
+from candlewright.wire.errors import BadFrame
+
+__all__ = ["TickColumns", "are_sound", "decode", "encode", "newest_time", "reason_against"]
+
+_TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT, _CLOCK_AHEAD, _EXCHANGE_AHEAD = (
+    range(1, 11)
+)
+_VARINT, _BYTES = 0, 2
+_ID_TAG = _TRADE_ID << 3 | _BYTES
+_MAX_ID_RUNS = 8
+_SCALARS = frozenset(number << 3 | _VARINT for number in (_FIRST_SEQUENCE, _CLOCK_AHEAD, _EXCHANGE_AHEAD))
+_TIMESTAMPS_TAG = _TIMESTAMP << 3 | _BYTES
+#: No trade has a time (ns) from 2200 on, or a longer id.
+LATEST_NS = 7_258_118_400_000_000_000
+MAX_ID_BYTES = 300
+_NUMBERS = {_TIMESTAMP: "<i8", _PRICE: "<f8", _SIZE: "<f8", _RECEIVED_AT: "<i8"}
+
+
+@dataclass(frozen=True, slots=True)
+class TickColumns:
+    """Columns of equal length. `timestamp`, `received_at`: ns since the epoch, int64; `side`: 0 unknown, 1 buy, 2 sell;
+    `trade_id`: fixed-width bytes (dtype S). `clock_ahead`: ns; None for trades that arrived as they happened.
+    `exchange_ahead`: ns; None if it was not measured.
+    """
+
+    ticker: str
+    first_sequence: int
+    timestamp: NDArray[np.int64]
+    price: NDArray[np.float64]
+    size: NDArray[np.float64]
+    side: NDArray[np.uint8]
+    trade_id: NDArray[np.bytes_]
+    received_at: NDArray[np.int64]
+    clock_ahead: int | None = None
+    exchange_ahead: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamp)
+
+
+def are_sound(
+    time: NDArray[np.int64], price: NDArray[np.float64], size: NDArray[np.float64], ids: NDArray[np.bytes_]
+) -> NDArray[np.bool_]:
+    """Which trades have usable values: a time within the tables' range, a finite price, a size that is not negative,
+    and an id that is not too long.
+    """
+    found: NDArray[np.bool_] = np.isfinite(price) & np.isfinite(size) & (size >= 0) & (time > 0) & (time < LATEST_NS)
+    if ids.dtype.itemsize > MAX_ID_BYTES:
+        found &= np.char.str_len(ids) <= MAX_ID_BYTES
+    return found
+
+
+def reason_against(bad: int, trades: int) -> str:
+    """The error for a batch with `bad` invalid trades."""
+    return f"{bad} of {trades} trades have an impossible time, price, size or id"
+
+
+def encode(columns: TickColumns) -> bytes:
+    """The serialised TickBatch."""
+    parts = [_field(_TICKER, columns.ticker.encode())]
+    # Ahead of the columns, so that `newest_time` need not read them.
+    for number, ahead in ((_EXCHANGE_AHEAD, columns.exchange_ahead), (_CLOCK_AHEAD, columns.clock_ahead)):
+        if ahead is not None:
+            parts.append(bytes((number << 3 | _VARINT,)) + _varint(ahead * 2 if ahead >= 0 else -ahead * 2 - 1))
+    if columns.first_sequence:
+        parts.append(bytes((_FIRST_SEQUENCE << 3 | _VARINT,)) + _varint(columns.first_sequence))
+    if len(columns):
+        parts += [
+            _field(_TIMESTAMP, columns.timestamp.astype("<i8").tobytes()),
+            _field(_PRICE, columns.price.astype("<f8").tobytes()),
+            _field(_SIZE, columns.size.astype("<f8").tobytes()),
+            _field(_SIDE, columns.side.astype(np.uint8).tobytes()),
+            _encode_ids(columns.trade_id),
+            _field(_RECEIVED_AT, columns.received_at.astype("<i8").tobytes()),
+        ]
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> TickColumns:
+    """The columns of a serialised TickBatch, or of one Tick; raises BadFrame for other bytes, or columns of unequal
+    length.
+    """
+    columns = _decode_usual(data)
+    if columns is None:
+        columns = _decode_any(data)
+    if len(columns) == 0 and (tick := _decode_tick(data, columns.first_sequence)) is not None:
+        return tick
+    count = len(columns)
+    if any(
+        len(column) != count
+        for column in (columns.price, columns.size, columns.side, columns.trade_id, columns.received_at)
+    ):
+        raise BadFrame("MALFORMED", "the columns of this TickBatch differ in length")
+    return columns
+
+
+def newest_time(data: bytes) -> tuple[int, int | None] | None:
+    """The newest `timestamp` of a TickBatch, and `exchange_ahead`, at a fraction of the cost of `decode`; None if only
+    `decode` can find them.
+    """
+    if len(data) < 2 or data[0] != _TICKER << 3 | _BYTES or data[1] > 0x7F:
+        return None
+    at = 2 + data[1]
+    scalars: dict[int, int] = {}
+    while at < len(data) and data[at] in _SCALARS:
+        read = _read_varint(data, at + 1)
+        if read is None:
+            return None
+        scalars[data[at] >> 3], at = read
+    if at >= len(data) or data[at] != _TIMESTAMPS_TAG or (read := _read_varint(data, at + 1)) is None:
+        return None
+    length, start = read
+    if length == 0 or length % 8 or start + length > len(data):
+        return None
+    newest = int(np.frombuffer(data, _NUMBERS[_TIMESTAMP], length // 8, start).max())
+    return newest, _signed(scalars.get(_EXCHANGE_AHEAD))
+
+
+def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:
+    text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
+    # numpy pads shorter strings with zeros at the end.
+    width = int(np.count_nonzero(text[0]))
+    if 0 < width < 128 and np.all(text[:, :width]) and not np.any(text[:, width:]):
+        rows = np.empty((len(ids), width + 2), np.uint8)
+        rows[:, 0] = _ID_TAG
+        rows[:, 1] = width
+        rows[:, 2:] = text[:, :width]
+        return rows.tobytes()
+    return b"".join(_field(_TRADE_ID, value) for value in ids.tolist())
+
+
+def _decode_usual(data: bytes) -> TickColumns | None:
+    """None if a field is split, unpacked, unknown or of an unsupported width."""
+    ticker = ""
+    scalars: dict[int, int] = {}
+    numbers: dict[int, NDArray[np.int64] | NDArray[np.float64]] = {}
+    side: NDArray[np.uint8] | None = None
+    ids: NDArray[np.bytes_] | None = None
+    at, end = 0, len(data)
+    while at < end:
+        tag = data[at]
+        number = tag >> 3
+        read = _read_varint(data, at + 1)
+        if tag in _SCALARS:
+            if read is None:
+                return None
+            scalars[number], at = read
+            continue
+        if tag & 7 != _BYTES or read is None:
+            return None
+        length, start = read
+        stop = start + length
+        if stop > end:
+            return None
+        if number == _TRADE_ID and ids is None:
+            count = len(numbers[_TIMESTAMP]) if _TIMESTAMP in numbers else 0
+            found = _read_ids(data, at, count)
+            if found is None:
+                return None
+            ids, at = found
+            continue
+        if number == _TICKER:
+            ticker = data[start:stop].decode(errors="replace")
+            if "\ufffd" in ticker:
+                return None
+        elif number in _NUMBERS and number not in numbers and length % 8 == 0:
+            numbers[number] = np.frombuffer(data, _NUMBERS[number], length // 8, start)
+        elif number == _SIDE and side is None:
+            side = np.frombuffer(data, np.uint8, length, start)
+            if length and side.max() > 2:
+                return None
+        else:
+            return None
+        at = stop
+    if side is None or ids is None or len(numbers) != len(_NUMBERS):
+        return None
+    timestamp, received_at = (
+        numbers[_TIMESTAMP].astype(np.int64, copy=False),
+        numbers[_RECEIVED_AT].astype(np.int64, copy=False),
+    )
+    price, size = numbers[_PRICE].astype(np.float64, copy=False), numbers[_SIZE].astype(np.float64, copy=False)
+    aheads = _signed(scalars.get(_CLOCK_AHEAD)), _signed(scalars.get(_EXCHANGE_AHEAD))
+    first_sequence = scalars.get(_FIRST_SEQUENCE, 0)
+    return TickColumns(ticker, first_sequence, timestamp, price, size, side, ids, received_at, *aheads)
+
+
+def _signed(zigzag: int | None) -> int | None:
+    if zigzag is None:
+        return None
+    return -(zigzag + 1 >> 1) if zigzag & 1 else zigzag >> 1
+
+
+def _read_ids(data: bytes, at: int, count: int) -> tuple[NDArray[np.bytes_], int] | None:
+    """`count` neighbouring fields from `at` on, in a few runs of equal length, and their end; or None."""
+    runs: list[NDArray[np.bytes_]] = []
+    while count and len(runs) < _MAX_ID_RUNS and at + 1 < len(data):
+        length = data[at + 1]
+        width = length + 2
+        possible = min(count, (len(data) - at) // width)
+        if data[at] != _ID_TAG or not 0 < length < 128 or not possible:
+            return None
+        rows = np.frombuffer(data, np.uint8, possible * width, at).reshape(possible, width)
+        is_other = (rows[:, 0] != _ID_TAG) | (rows[:, 1] != length)
+        if is_other.any():
+            rows = rows[: is_other.argmax()]
+        text = np.ascontiguousarray(rows[:, 2:])
+        # A fixed-width string would lose trailing zero bytes, and non-ASCII bytes must be checked to be UTF-8.
+        if text.view(np.int8).min() <= 0:
+            return None
+        runs.append(text.view(f"S{length}").reshape(len(rows)))
+        at += len(rows) * width
+        count -= len(rows)
+    if count or not runs:
+        return None
+    return (runs[0] if len(runs) == 1 else np.concatenate(runs)), at
+
+
+def _decode_any(data: bytes) -> TickColumns:
+    message = TickBatch()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise BadFrame("MALFORMED", "this is not a valid TickBatch") from error
+    ids = [text.encode() for text in message.trade_id]
+    if any(value.endswith(b"\0") for value in ids):
+        raise BadFrame("MALFORMED", "a trade id ends with a zero byte")
+    times = np.array(message.timestamp, np.uint64), np.array(message.received_at, np.uint64)
+    return TickColumns(
+        message.ticker,
+        message.first_sequence,
+        times[0].astype(np.int64),
+        np.array(message.price, np.float64),
+        np.array(message.size, np.float64),
+        np.array([side if 0 <= side <= 2 else 0 for side in message.side], np.uint8),
+        np.array(ids, np.bytes_) if ids else np.empty(0, "S1"),
+        times[1].astype(np.int64),
+        message.clock_ahead if message.HasField("clock_ahead") else None,
+        message.exchange_ahead if message.HasField("exchange_ahead") else None,
+    )
+
+
+def _decode_tick(data: bytes, sequence: int) -> TickColumns | None:
+    """One Tick as columns. Its id and time have different wire types from the same field numbers of a TickBatch."""
+    tick = Tick()
+    try:
+        tick.ParseFromString(data)
+    except DecodeError:
+        return None
+    trade_id = tick.trade_id.encode()
+    if not tick.timestamp or not trade_id or trade_id.endswith(b"\0"):
+        return None
+    return TickColumns(
+        tick.ticker,
+        sequence,
+        np.array([tick.timestamp], np.uint64).astype(np.int64),
+        np.array([tick.price]),
+        np.array([tick.size]),
+        np.array([tick.side if 0 <= tick.side <= 2 else 0], np.uint8),
+        np.array([trade_id], np.bytes_),
+        np.array([tick.received_at], np.uint64).astype(np.int64),
+    )
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return bytes((number << 3 | _BYTES,)) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int] | None:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value, at) if value < 1 << 63 else None
+        shift += 7
+    return None

@@ -1,0 +1,24 @@
+"""The trigger language: SQL with MATCH_RECOGNIZE over ticks and bars, in batches and on streams."""
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.engine import CompiledQuery, compile_query, evaluate
+from candlewright_cep.limits import Limits
+from candlewright_cep.matching.search import SkipFailed
+from candlewright_cep.streaming.release import Clock, ReleaseBuffer
+from candlewright_cep.streaming.stream import Events, StreamInput, StreamQuery, TriggerStream, compile_stream
+
+__all__ = [
+    "Clock",
+    "CompiledQuery",
+    "Events",
+    "Limits",
+    "ReleaseBuffer",
+    "SkipFailed",
+    "StreamInput",
+    "StreamQuery",
+    "TriggerRejected",
+    "TriggerStream",
+    "compile_query",
+    "compile_stream",
+    "evaluate",
+]

@@ -1,0 +1,508 @@
+"""From syntax to typed expressions: names, types, parameters, the allow-list of functions."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.binding.evaluation import RowValues
+from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
+from candlewright_cep.functions.scalar import FUNCTIONS, cast
+from candlewright_cep.functions.signatures import Mismatch, fits
+from candlewright_cep.functions.text import like_expression, named_group, read, replacement_form
+from candlewright_cep.functions.time import UNIT_FUNCTIONS, field_name
+from candlewright_cep.functions.time_format import time_format
+from candlewright_cep.limits import Limits
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.syntax.tree import (
+    CallNode,
+    Identifier,
+    LiteralNode,
+    ModeNode,
+    NameNode,
+    Node,
+    OverNode,
+    ParameterNode,
+    StarNode,
+)
+from candlewright_cep.times import UNITS, literal_interval, unit_name
+from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, Kind, SqlType, timestamp
+from candlewright_cep.vector import Vector, constant, nulls
+
+Parameters = Mapping[str, str]
+
+# Other dialects' names for functions of the table.
+ALIASES = {
+    "CHARACTER_LENGTH": "CHAR_LENGTH",
+    "LEN": "LENGTH",
+    "UCASE": "UPPER",
+    "LCASE": "LOWER",
+    "NVL": "COALESCE",
+    "INSTR": "STRPOS",
+    "POWER10": "POW",
+    "IIF": "IF",
+    "STARTSWITH": "STARTS_WITH",
+    "ENDSWITH": "ENDS_WITH",
+    "BTRIM": "TRIM",
+    "REGEXP": "REGEXP_LIKE",
+    "DATEDIFF": "DATE_DIFF",
+    "DATEADD": "DATE_ADD",
+    "DAYOFMONTH": "DAY_OF_MONTH",
+    "DAYOFYEAR": "DAY_OF_YEAR",
+    "WEEK_OF_YEAR": "WEEK",
+    "DATETRUNC": "DATE_TRUNC",
+    "TRUNC": "TRUNCATE",
+    "FORMAT_DATETIME": "DATE_FORMAT",
+    "CODEPOINT": "ASCII",
+    "CHAR": "CHR",
+    "ISNAN": "IS_NAN",
+}
+#: What stands in their place outside of row patterns.
+_OF_PATTERNS = {
+    "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
+    "NEXT": "a later row is seen by a pattern of two rows",
+    "CLASSIFIER": "it names the variable that a row of a match was found for",
+    "MATCH_NUMBER": "ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY ts) counts rows",
+}
+_NOW = (
+    "NOW",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIME",
+    "RAND",
+    "RANDOM",
+    "UUID",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a relation. `hidden` columns answer to their name but are not part of `*`."""
+
+    name: str
+    type: SqlType
+    qualifier: str = ""
+    hidden: bool = False
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A "did you mean" sentence, or nothing."""
+    by_folded = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower()[:100], by_folded, n=1, cutoff=0.6)
+    return f"did you mean '{by_folded[found[0]]}'?" if found else ""
+
+
+def lookup(fields: Sequence[Field], name: Identifier, qualifier: Identifier | None) -> int | None:
+    """The place of the column, or None. Raises TriggerRejected when several answer to the name."""
+    candidates = [
+        index
+        for index, field in enumerate(fields)
+        if field.name.lower() == name.text.lower()
+        and (qualifier is None or field.qualifier.lower() == qualifier.text.lower())
+    ]
+    exact = [index for index in candidates if fields[index].name == name.text]
+    if len(candidates) > 1 and len(exact) == 1 and name.quoted:
+        return exact[0]
+    if len(candidates) > 1:
+        shown = [index for index in candidates if not fields[index].hidden]
+        if len(shown) == 1:
+            return shown[0]
+        raise name.at.reject(f"the column '{name.text[:60]}' is ambiguous", "put the table's alias before it")
+    return candidates[0] if candidates else None
+
+
+class Binder:
+    """Checks expressions over the columns `fields`. Subclasses add what else may stand in an expression."""
+
+    def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits) -> None:
+        self.fields = fields
+        self.parameters = parameters
+        self.limits = limits
+        #: Names that the SELECT gives to its results, which WHERE and HAVING do not see.
+        self.results: frozenset[str] = frozenset()
+
+    # -- entries --------------------------------------------------------------------------------------------------
+
+    def condition(self, node: Node, what: str) -> Expression:
+        """A boolean expression."""
+        found = self.bind(node)
+        if isinstance(found, Constant):
+            found = self.converted(found, BOOLEAN, node.at)
+        if found.type.kind is not Kind.BOOLEAN:
+            raise node.at.reject(f"{what} must be a condition, but it has type {found.type}")
+        return found
+
+    def bind(self, node: Node) -> Expression:
+        match node:
+            case LiteralNode():
+                text = node.value if node.type.kind is Kind.STRING else None
+                return Constant(node.value, node.type, text)
+            case ParameterNode():
+                return self.parameter(node)
+            case NameNode():
+                return self.name(node)
+            case CallNode():
+                return self.call(node)
+            case ModeNode():
+                raise node.at.reject(f"{node.mode} is possible only in MEASURES")
+            case StarNode():
+                raise node.at.reject("* is possible only in a select list and in COUNT(*)")
+            case OverNode():
+                return self.over(node)
+
+    def over(self, node: OverNode) -> Expression:
+        raise node.at.reject("a window function is not possible here")
+
+    # -- names and parameters -------------------------------------------------------------------------------------
+
+    def name(self, node: NameNode) -> Expression:
+        qualifier = node.parts[0] if len(node.parts) > 1 else None
+        index = lookup(self.fields, node.parts[-1], qualifier)
+        if index is None:
+            raise self.unknown_column(node)
+        return Column(index, self.fields[index].type)
+
+    def unknown_column(self, node: NameNode) -> TriggerRejected:
+        name = node.parts[-1]
+        if name.text.upper() in _NOW:
+            return name.at.reject(
+                f"{name.text.upper()} is not supported", "triggers see only the data, compare its times"
+            )
+        if len(node.parts) > 1:
+            qualifier = node.parts[0]
+            known = {field.qualifier for field in self.fields if field.qualifier}
+            if qualifier.text.lower() not in {other.lower() for other in known}:
+                return qualifier.at.reject(f"unknown table '{qualifier.text[:60]}'", closest(qualifier.text, known))
+        if name.text.lower() in self.results:
+            return name.at.reject(
+                f"'{name.text[:60]}' is a result of this SELECT, not a column of its input",
+                "write its expression again, or filter an outer SELECT",
+            )
+        hint = closest(name.text, (field.name for field in self.fields))
+        if not hint and name.quoted:
+            hint = "texts stand in single quotes, names in double quotes"
+        if not hint:
+            shown = [field.name for field in self.fields if not field.hidden][:20]
+            hint = "the columns are " + ", ".join(dict.fromkeys(shown)) if shown else ""
+        return name.at.reject(f"unknown column '{name.text[:60]}'", hint)
+
+    def parameter(self, node: ParameterNode) -> Constant:
+        text = self.parameters.get(node.name)
+        if text is None:
+            raise node.at.reject(f"no value for the parameter :{node.name}", closest(node.name, self.parameters))
+        if len(text) > self.limits.literal_characters:
+            raise node.at.reject(
+                f"the parameter :{node.name} has more than {self.limits.literal_characters} characters"
+            )
+        kind: SqlType = STRING
+        for candidate in (BIGINT, DOUBLE):
+            if text.strip() == text and re.match(r"[+-]?[.0-9]", text) and read(text, candidate) is not None:
+                kind = candidate
+                break
+        else:
+            if text.lower() in ("true", "false"):
+                kind = BOOLEAN
+        return Constant(read(text, kind), kind, text)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call(self, node: CallNode) -> Expression:
+        if node.filter is not None:
+            raise node.filter.at.reject("FILTER is possible only behind an aggregate of a SELECT")
+        if node.mode:
+            where = "in COUNT of a grouped SELECT" if node.mode == "DISTINCT" else "in MEASURES"
+            raise node.at.reject(f"{node.mode} is possible only {where}")
+        if node.name.startswith("INTERVAL "):
+            return self.interval(node)
+        if node.name in ("CAST", "TRY_CAST") and node.is_operator and node.type is not None:
+            return self.cast(self.bind(node.arguments[0]), node.type, node.at)
+        return self.scalar(node)
+
+    def scalar(self, node: CallNode) -> Expression:
+        """A call of the function table."""
+        rewritten = _rewritten(node)
+        if rewritten is not None:
+            return self.bind(rewritten)
+        name = ALIASES.get(node.name, node.name)
+        if name not in FUNCTIONS:
+            raise self.unknown_function(node)
+        if name in UNIT_FUNCTIONS:
+            return self._with_unit(node, name)
+        if name in ("LIKE", "REGEXP_LIKE"):
+            return self._with_pattern(node, name)
+        if name in ("REGEXP_EXTRACT", "DATE_FORMAT"):
+            return self._with_form(node, name)
+        if name == "REGEXP_REPLACE":
+            return self._with_replacement(node, name)
+        if name == "IS NULL" and len(node.arguments) != 1:
+            raise node.at.reject("IS NULL takes one value")
+        return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
+
+    def unknown_function(self, node: CallNode) -> TriggerRejected:
+        if node.name in _NOW:
+            return node.at.reject(f"{node.name} is not supported", "triggers see only the data, compare its times")
+        if node.name in _OF_PATTERNS:
+            return node.at.reject(f"{node.name} is possible only in MATCH_RECOGNIZE", _OF_PATTERNS[node.name])
+        known = [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
+        return node.at.reject(f"unknown function '{node.name[:60]}'", closest(node.name, known))
+
+    def further_functions(self) -> Sequence[str]:
+        return ()
+
+    def resolved(self, name: str, arguments: list[Expression], node: CallNode, extra: str = "") -> Expression:
+        arguments = _adapted(name, arguments, node.at)
+        types = [argument.type for argument in arguments]
+        try:
+            if not arguments:
+                raise Mismatch
+            if name == "LOG" and len(arguments) > 2:
+                raise Mismatch
+            wanted, kind = FUNCTIONS[name].signature(types)
+            if kind.kind is Kind.TIMESTAMP and _moves_by_days(name, arguments, extra):
+                kind = DATE
+        except Mismatch:
+            shown = ", ".join(str(kind) for kind in types)
+            if node.is_operator:
+                raise node.at.reject(f"{name} cannot be applied to {shown}", _conversion_hint(types)) from None
+            raise node.at.reject(f"{name} has no form for ({shown})", _conversion_hint(types)) from None
+        converted = [
+            self.converted(argument, target, node.at) for argument, target in zip(arguments, wanted, strict=True)
+        ]
+        return self.folded(Apply(name, tuple(converted), kind, extra))
+
+    def folded(self, node: Apply) -> Expression:
+        """Constant subtrees are computed once, here."""
+        if not all(isinstance(argument, Constant) for argument in node.arguments):
+            return node
+        found = RowValues(_no_column, 1).value(node)
+        return Constant(found.to_list()[0], node.type)
+
+    def _with_unit(self, node: CallNode, name: str) -> Expression:
+        if not node.arguments:
+            raise node.at.reject(f"{name} needs a unit and a time")
+        unit_node, rest = node.arguments[0], node.arguments[1:]
+        written = self._word(unit_node)
+        known = (field_name(written) if name == "EXTRACT" else unit_name(written)) if written else None
+        if known is None:
+            raise unit_node.at.reject(f"{name} needs a unit as its first argument", "for example 'minute'")
+        return self.resolved(name, [self.bind(argument) for argument in rest], node, known)
+
+    def _word(self, node: Node) -> str:
+        if isinstance(node, LiteralNode) and isinstance(node.value, str):
+            return node.value
+        if isinstance(node, NameNode) and len(node.parts) == 1:
+            return node.parts[0].text
+        if isinstance(node, ParameterNode):
+            return self.parameter(node).text or ""
+        return ""
+
+    def _with_pattern(self, node: CallNode, name: str) -> Expression:
+        arguments = [self.bind(argument) for argument in node.arguments]
+        if len(arguments) < 2:
+            raise node.at.reject(f"{name} needs a text and a pattern")
+        texts: list[str] = []
+        for argument in arguments[1:]:
+            if not isinstance(argument, Constant) or argument.text is None:
+                raise node.at.reject(f"the pattern of {name} must be a text written in the trigger or a parameter")
+            texts.append(argument.text)
+        expression = texts[0]
+        if name == "LIKE":
+            if len(texts) > 1 and len(texts[1]) != 1:
+                raise node.at.reject("ESCAPE takes one character")
+            expression = like_expression(texts[0], texts[1] if len(texts) > 1 else None)
+        try:
+            pc.match_substring_regex(pa.scalar(""), expression)
+        except pa.ArrowInvalid:
+            raise node.at.reject(f"the pattern of {name} cannot be read") from None
+        return self.resolved(name, arguments[:1], node, expression)
+
+    def _with_form(self, node: CallNode, name: str) -> Expression:
+        """Functions whose pattern is read when the trigger is checked."""
+        if not 2 <= len(node.arguments) <= (3 if name == "REGEXP_EXTRACT" else 2):
+            raise node.at.reject(f"{node.name} has a wrong number of arguments")
+        arguments = [self.bind(argument) for argument in node.arguments]
+        constants = [argument for argument in arguments[1:] if isinstance(argument, Constant)]
+        if len(constants) < len(arguments) - 1 or constants[0].text is None:
+            raise node.at.reject(f"the pattern of {node.name} must be a text written in the trigger or a parameter")
+        form: str | None = constants[0].text
+        last = constants[1] if len(constants) > 1 else None
+        if name == "DATE_FORMAT":
+            form = form if time_format(form or "") is not None else None
+        else:
+            group = 0 if last is None else last.value
+            form = named_group(form or "", group) if isinstance(group, int) and 0 <= group <= 100 else None
+        try:
+            if form is None:
+                raise pa.ArrowInvalid
+            if name != "DATE_FORMAT":
+                FUNCTIONS[name].vector([constant(STRING, "", 1).expand()], STRING, form)
+        except pa.ArrowInvalid:
+            hint = "for example 'yyyy-MM-dd HH:mm:ss'" if name == "DATE_FORMAT" else ""
+            raise node.arguments[1].at.reject(f"the pattern of {node.name} cannot be read", hint) from None
+        return self.resolved(name, arguments[:1], node, form)
+
+    def _with_replacement(self, node: CallNode, name: str) -> Expression:
+        if not 2 <= len(node.arguments) <= 3:
+            raise node.at.reject(f"{name} needs a text, a pattern and a replacement")
+        arguments = [self.bind(argument) for argument in node.arguments]
+        texts: list[str] = []
+        for argument in arguments[1:]:
+            if not isinstance(argument, Constant) or argument.text is None:
+                raise node.at.reject(f"the pattern of {name} must be a text written in the trigger or a parameter")
+            texts.append(argument.text)
+        form = replacement_form(*texts)
+        try:
+            FUNCTIONS[name].vector([constant(STRING, "", 1)], STRING, form)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise node.arguments[1].at.reject(f"the pattern of {name} cannot be read") from None
+        return self.resolved(name, arguments[:1], node, form)
+
+    def interval(self, node: CallNode) -> Constant:
+        unit = node.name.removeprefix("INTERVAL ")
+        argument = node.arguments[0]
+        text = self.parameter(argument).text if isinstance(argument, ParameterNode) else self._word(argument)
+        if unit not in UNITS and " TO " not in unit:
+            raise node.at.reject(f"an interval of {unit} has no fixed length", "use days, hours or smaller units")
+        value = literal_interval(text or "", unit)
+        if value is None:
+            raise node.at.reject(f"'{(text or '')[:40]}' is no amount of {unit}")
+        return Constant(value, INTERVAL)
+
+    # -- conversions ----------------------------------------------------------------------------------------------
+
+    def converted(self, node: Expression, target: SqlType, at: Position) -> Expression:
+        """The value as `target`, where that needs no CAST. Raises TriggerRejected otherwise."""
+        if node.type == target:
+            return node
+        if isinstance(node, Constant):
+            adapted = _adapted_constant(node, target)
+            if adapted is not None:
+                return adapted
+        if target.kind is Kind.STRING and node.type.kind not in (Kind.OPAQUE, Kind.STRING):
+            return self.cast(node, target, at)
+        if not fits(node.type, target):
+            raise at.reject(f"{node.type} where {target} is needed", "use CAST")
+        return self.cast(node, target, at)
+
+    def cast(self, node: Expression, target: SqlType, at: Position) -> Expression:
+        if node.type == target:
+            return node
+        if isinstance(node, Constant) and node.text is not None and target.kind is not Kind.STRING:
+            node = Constant(node.text, STRING, node.text)
+        try:
+            probe = Vector(node.type, _sample(node.type), None)
+            cast(probe, target)
+        except Mismatch:
+            raise at.reject(f"{node.type} cannot be converted to {target}") from None
+        return self.folded(Apply("CAST", (node,), target))
+
+
+def _rewritten(node: CallNode) -> Node | None:
+    """Functions that are others in another form."""
+    name, arguments, at = node.name, node.arguments, node.at
+
+    def literal(value: int | str) -> LiteralNode:
+        return LiteralNode(value, STRING if isinstance(value, str) else BIGINT, at)
+
+    if not arguments and name in ("PI", "E", "INFINITY", "NAN"):
+        return LiteralNode({"PI": math.pi, "E": math.e, "INFINITY": math.inf, "NAN": math.nan}[name], DOUBLE, at)
+    if len(arguments) == 1 and name in _CASTS:
+        return CallNode("CAST", arguments, at, type=_CASTS[name], is_operator=True)
+    if len(arguments) == 1 and name == "UNIX_TIMESTAMP":
+        time = CallNode("CAST", arguments, at, type=timestamp("ms"), is_operator=True)
+        return CallNode("EXTRACT", (literal("EPOCH"), time), at)
+    if len(arguments) == 1 and name == "DAYOFWEEK":
+        # From Sunday = 1, where DAY_OF_WEEK and EXTRACT count from Monday.
+        day = CallNode("DAY_OF_WEEK", arguments, at)
+        return CallNode("+", (CallNode("%", (day, literal(7)), at, None, "", True), literal(1)), at, None, "", True)
+    if len(arguments) == 2 and name == "LOCATE":
+        return CallNode("STRPOS", (arguments[1], arguments[0]), at)
+    if len(arguments) == 3 and name == "SPLIT_INDEX":
+        # Parts are counted from 0, where SPLIT_PART counts from 1.
+        number = CallNode("+", (arguments[2], literal(1)), at, is_operator=True)
+        return CallNode("SPLIT_PART", (*arguments[:2], number), at)
+    if len(arguments) == 2 and name == "TO_TIMESTAMP_LTZ" and isinstance(arguments[1], LiteralNode):
+        scale = {0: 1.0, 3: 1000.0}.get(arguments[1].value)
+        if scale is None:
+            raise arguments[1].at.reject("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
+        divided = CallNode("/", (arguments[0], LiteralNode(scale, DOUBLE, at)), at, is_operator=True)
+        return CallNode("FROM_UNIXTIME", (divided,), at)
+    return None
+
+
+_CASTS = {
+    "TO_TIMESTAMP": timestamp("ms"),
+    "FROM_ISO8601_TIMESTAMP": timestamp("ms", "UTC"),
+    "TO_DATE": DATE,
+    "DATE": DATE,
+    "FROM_ISO8601_DATE": DATE,
+}
+
+
+def _moves_by_days(name: str, arguments: Sequence[Expression], unit: str) -> bool:
+    """A date and whole days are a date again."""
+    kinds = {argument.type.kind for argument in arguments}
+    if name == "DATE_ADD":
+        return Kind.DATE in kinds and UNITS.get(unit, 0) % UNITS["DAY"] == 0
+    if name not in ("+", "-"):
+        return False
+    amounts = [a.value for a in arguments if isinstance(a, Constant) and a.type.kind is Kind.INTERVAL]
+    return Kind.DATE in kinds and len(amounts) == 1 and amounts[0] is not None and amounts[0] % UNITS["DAY"] == 0
+
+
+def _no_column(index: int) -> Vector:
+    raise KeyError(index)
+
+
+def _sample(kind: SqlType) -> object:
+    return nulls(kind, 0).values
+
+
+def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
+    """A NULL, a parameter or a time written as text takes the type that is asked of it."""
+    if node.value is None and node.text is None:
+        return Constant(None, target)
+    if target.kind is Kind.DOUBLE and node.type.is_integer:
+        return Constant(float(node.value), target, node.text)
+    if target.kind is Kind.BIGINT and node.type.kind is Kind.INT:
+        return Constant(node.value, target, node.text)
+    if node.text is None or target.kind in (Kind.INTERVAL, Kind.OPAQUE, Kind.NULL):
+        return None
+    value = read(node.text, target)
+    return None if value is None else Constant(value, target, node.text)
+
+
+_COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
+
+
+def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expression]:
+    """Texts beside a time, and parameters beside a value, take the type of their neighbour."""
+    if name not in _COMPARING:
+        return arguments
+    fixed = [argument for argument in arguments if not isinstance(argument, Constant)]
+    target = next((argument.type for argument in fixed if argument.type.kind is not Kind.NULL), None)
+    if target is None or target.kind in (Kind.INTERVAL, Kind.OPAQUE):
+        return arguments
+    found: list[Expression] = []
+    for argument in arguments:
+        wanted = isinstance(argument, Constant) and argument.text is not None and argument.type.kind is not target.kind
+        if wanted and isinstance(argument, Constant) and (target.is_time or target.kind is Kind.STRING):
+            adapted = _adapted_constant(argument, target)
+            if adapted is None:
+                raise at.reject(f"'{(argument.text or '')[:40]}' is no {target}")
+            found.append(adapted)
+        else:
+            found.append(argument)
+    return found
+
+
+def _conversion_hint(types: Sequence[SqlType]) -> str:
+    kinds = {kind.kind for kind in types}
+    return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""

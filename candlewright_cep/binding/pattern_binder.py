@@ -1,0 +1,237 @@
+"""Checks what may stand in MEASURES and DEFINE: navigation, aggregates, CLASSIFIER, MATCH_NUMBER, RUNNING and FINAL."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
+from candlewright_cep.binding.expressions import (
+    Aggregation,
+    Column,
+    Constant,
+    Expression,
+    Label,
+    MatchNumber,
+    Navigation,
+    walk,
+)
+from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
+from candlewright_cep.functions.signatures import Mismatch
+from candlewright_cep.limits import Limits
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.syntax.tree import (
+    CallNode,
+    Identifier,
+    LiteralNode,
+    ModeNode,
+    NameNode,
+    Node,
+    OverNode,
+    ParameterNode,
+    StarNode,
+)
+from candlewright_cep.types import BIGINT
+
+Labels = frozenset[str] | None
+_NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
+_PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
+
+
+@dataclass(slots=True)
+class _Inside:
+    """What has been seen inside one navigation or aggregate call."""
+
+    function: str
+    labels: list[Labels] = field(default_factory=list)
+
+    def note(self, labels: Labels, at: Position) -> None:
+        if self.labels and self.labels[0] != labels:
+            raise at.reject(
+                f"all columns inside one {self.function} must be of the same pattern variable",
+                "use one call for each variable",
+            )
+        self.labels.append(labels)
+
+
+class PatternBinder(Binder):
+    """`variables` maps every primary and subset variable to its primary variables; `time` is the first ORDER BY key
+    where that is a time, which MATCH_ROWTIME() gives of the last row."""
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        parameters: Parameters,
+        limits: Limits,
+        variables: Mapping[str, frozenset[str]],
+        in_define: bool,
+        time: Expression | None = None,
+    ) -> None:
+        super().__init__(fields, parameters, limits)
+        self.variables = variables
+        self.in_define = in_define
+        self._time = time
+        self._inside: _Inside | None = None
+        self._running = True
+
+    def over(self, node: OverNode) -> Expression:
+        where = "DEFINE" if self.in_define else "MEASURES"
+        raise node.at.reject(f"window functions are not possible in {where}", "compute them in a subquery")
+
+    def further_functions(self) -> Sequence[str]:
+        return (*_PATTERN_FUNCTIONS, *AGGREGATES)
+
+    def bind(self, node: Node) -> Expression:
+        if isinstance(node, ModeNode):
+            self._check_mode(node.mode, node.at)
+            if self._inside is not None:
+                raise node.at.reject(f"{node.mode} is not possible inside {self._inside.function}")
+            before, self._running = self._running, node.mode == "RUNNING"
+            try:
+                return self.bind(node.inner)
+            finally:
+                self._running = before
+        return super().bind(node)
+
+    def _check_mode(self, mode: str, at: Position) -> None:
+        if mode == "FINAL" and self.in_define:
+            raise at.reject("FINAL is not possible in DEFINE", "a condition sees only the match so far")
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def labels_of(self, name: Identifier) -> frozenset[str]:
+        found = self.variables.get(name.folded)
+        if found is None:
+            raise name.at.reject(f"unknown pattern variable '{name.text[:60]}'", closest(name.folded, self.variables))
+        return found
+
+    def name(self, node: NameNode) -> Expression:
+        labels: Labels = None
+        column = node
+        if len(node.parts) > 1:
+            labels = self.labels_of(node.parts[0])
+            column = NameNode(node.parts[1:], node.parts[1].at)
+        found = super().name(column)
+        if self._inside is not None:
+            self._inside.note(labels, node.at)
+            return found
+        return Navigation(labels, True, 0, 0, self._running, found)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call(self, node: CallNode) -> Expression:
+        if node.is_operator:
+            return super().call(node)
+        aggregate = aggregate_name(node.name)
+        if node.filter is not None:
+            raise node.filter.at.reject(
+                "FILTER is not possible over a row pattern", "use CASE WHEN inside the aggregate"
+            )
+        if node.mode == "DISTINCT":
+            raise node.at.reject("DISTINCT in an aggregate is not possible over a row pattern")
+        if node.mode:
+            self._check_mode(node.mode, node.at)
+            if node.name not in ("FIRST", "LAST") and aggregate is None:
+                raise node.at.reject(
+                    f"{node.mode} is not possible with {node.name}", "it stands before FIRST, LAST and aggregates"
+                )
+        if node.name == "CLASSIFIER":
+            return self._classifier(node)
+        if node.name == "MATCH_NUMBER":
+            if node.arguments:
+                raise node.at.reject("MATCH_NUMBER takes no arguments")
+            return MatchNumber()
+        if node.name == "MATCH_ROWTIME":
+            if node.arguments or self._time is None or self._inside is not None:
+                raise node.at.reject(
+                    "MATCH_ROWTIME() stands alone and needs ORDER BY a time", "LAST(column) gives any column"
+                )
+            return Navigation(None, True, 0, 0, self._running, self._time)
+        if node.name in _NAVIGATION:
+            return self._navigation(node)
+        if aggregate is not None:
+            return self._aggregation(node, aggregate)
+        return self.scalar(node)
+
+    def _classifier(self, node: CallNode) -> Expression:
+        labels: Labels = None
+        if node.arguments:
+            argument = node.arguments[0]
+            if len(node.arguments) > 1 or not isinstance(argument, NameNode) or len(argument.parts) != 1:
+                raise node.at.reject("CLASSIFIER takes one pattern variable or nothing")
+            labels = self.labels_of(argument.parts[0])
+        if self._inside is not None:
+            self._inside.note(labels, node.at)
+            return Label()
+        return Navigation(labels, True, 0, 0, self._running, Label())
+
+    def _offset(self, node: CallNode, default: int) -> int:
+        if len(node.arguments) not in (1, 2):
+            raise node.at.reject(f"{node.name} takes an expression and an offset")
+        if len(node.arguments) == 1:
+            return default
+        argument = node.arguments[1]
+        value = None
+        if isinstance(argument, LiteralNode | ParameterNode):
+            bound = super().bind(argument)
+            value = bound.value if isinstance(bound, Constant) and bound.type.is_integer else None
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise argument.at.reject(f"the offset of {node.name} must be a whole number of at least 0")
+        if value > self.limits.offset:
+            raise argument.at.reject(f"the offset of {node.name} may be at most {self.limits.offset}")
+        return value
+
+    def _navigation(self, node: CallNode) -> Expression:
+        if self._inside is not None:
+            hint = (
+                "PREV(LAST(x)) is possible, nothing may stand between"
+                if self._inside.function in ("PREV", "NEXT")
+                else ""
+            )
+            raise node.at.reject(f"{node.name} is not possible inside {self._inside.function}", hint)
+        physical = node.name in ("PREV", "NEXT")
+        offset = self._offset(node, 1 if physical else 0)
+        inner = node.arguments[0]
+        if physical and isinstance(inner, CallNode) and inner.name in ("FIRST", "LAST") and not inner.is_operator:
+            found = self.call(inner)
+            assert isinstance(found, Navigation)
+            delta = offset if node.name == "NEXT" else -offset
+            return Navigation(found.labels, found.last, found.offset, delta, found.running, found.argument)
+        labels, argument = self._inner(node.name, inner)
+        if not any(isinstance(part, Column | Label) for part in walk(argument)):
+            raise node.at.reject(f"the argument of {node.name} names no column")
+        running = self._running if not node.mode else node.mode == "RUNNING"
+        if physical:
+            delta = offset if node.name == "NEXT" else -offset
+            return Navigation(labels, True, 0, delta, running, argument)
+        return Navigation(labels, node.name == "LAST", offset, 0, running, argument)
+
+    def _inner(self, function: str, node: Node) -> tuple[Labels, Expression]:
+        inside = self._inside = _Inside(function)
+        try:
+            argument = self.bind(node)
+        finally:
+            self._inside = None
+        return (inside.labels[0] if inside.labels else None), argument
+
+    def _aggregation(self, node: CallNode, function: str) -> Expression:
+        if self._inside is not None:
+            raise node.at.reject(f"the aggregate {node.name} is not possible inside {self._inside.function}")
+        running = self._running if not node.mode else node.mode == "RUNNING"
+        if function == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
+            if len(node.arguments) > 1:
+                raise node.at.reject("COUNT(*) takes nothing else")
+            star = node.arguments[0] if node.arguments else None
+            qualifier = star.qualifier if isinstance(star, StarNode) else None
+            labels = self.labels_of(qualifier) if qualifier is not None else None
+            return Aggregation("COUNT", labels, running, (), BIGINT)
+        inside = self._inside = _Inside(node.name)
+        try:
+            arguments = [self.bind(argument) for argument in node.arguments]
+        finally:
+            self._inside = None
+        try:
+            wanted, kind = AGGREGATES[function].signature([argument.type for argument in arguments])
+        except Mismatch:
+            shown = ", ".join(str(argument.type) for argument in arguments)
+            raise node.at.reject(f"{node.name} has no form for ({shown})") from None
+        converted = tuple(self.converted(a, target, node.at) for a, target in zip(arguments, wanted, strict=True))
+        return Aggregation(function, inside.labels[0] if inside.labels else None, running, converted, kind)

@@ -1,0 +1,94 @@
+"""The entry of the library: a text in, a checked trigger or a table out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep import work
+from candlewright_cep.binding.binder import Field
+from candlewright_cep.limits import DEFAULT, Limits
+from candlewright_cep.planning.planner import Planner
+from candlewright_cep.planning.plans import Match, Plan
+from candlewright_cep.planning.relation import Relation, from_table
+from candlewright_cep.syntax.query_parser import parse
+from candlewright_cep.syntax.tree import QueryNode
+from candlewright_cep.types import SqlType, from_arrow, to_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledQuery:
+    """A checked text. `warnings` are sentences for whoever registered it."""
+
+    text: str
+    plan: Plan
+    columns: tuple[tuple[str, SqlType], ...]
+    matches: tuple[Match, ...]
+    limits: Limits = DEFAULT
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(warning for match in self.matches for warning in match.recognize.warnings))
+
+    def run(self, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The rows over finished inputs.
+
+        Raises TriggerRejected for work past a limit, SkipFailed where AFTER MATCH SKIP has no target.
+        """
+        rows = sum(table.num_rows for table in tables.values())
+        try:
+            with work.allowed(self.limits, rows):
+                return self._table(self.plan.run({name: from_table(table) for name, table in tables.items()}))
+        except work.WorkLimit as error:
+            raise TriggerRejected(str(error), hint=work.LESS) from None
+        except pa.ArrowInvalid as error:
+            raise TriggerRejected(f"the data cannot be read: {error}") from error
+
+    def _table(self, rows: Relation) -> pa.Table:
+        shown = [index for index, field in enumerate(self.plan.fields) if not field.hidden]
+        arrays = [rows.column(index).to_arrow() for index in shown]
+        types = [to_arrow(kind) for _, kind in self.columns]
+        columns = [array if array.type == kind else array.cast(kind) for array, kind in zip(arrays, types, strict=True)]
+        return pa.Table.from_arrays(columns, names=[name for name, _ in self.columns])
+
+
+def fields_of(schema: pa.Schema) -> tuple[Field, ...]:
+    return tuple(Field(field.name, from_arrow(field.type)) for field in schema)
+
+
+def compile_query(
+    sql: str,
+    schemas: Mapping[str, pa.Schema],
+    parameters: Mapping[str, str] | None = None,
+    default_table: str = "ticks",
+    limits: Limits = DEFAULT,
+) -> CompiledQuery:
+    """Check a text against the inputs it may read. A bare condition is one over `default_table`.
+
+    Raises TriggerRejected with line and column; nothing else, whatever the text.
+    """
+    inputs = {name: fields_of(schema) for name, schema in schemas.items()}
+    planner = Planner(inputs, parameters or {}, limits)
+    try:
+        tree = parse(sql, limits)
+        plan = planner.query(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
+    except RecursionError:
+        raise TriggerRejected("the text is nested too deeply") from None
+    columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
+    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits)
+
+
+def evaluate(
+    sql: str,
+    table: pa.Table,
+    table_name: str = "ticks",
+    parameters: Mapping[str, str] | None = None,
+    limits: Limits = DEFAULT,
+) -> pa.Table:
+    """The rows that a trigger's text gives over a finished table (timestamps keep their precision).
+
+    Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`, and SkipFailed.
+    """
+    compiled = compile_query(sql, {table_name: table.schema}, parameters, table_name, limits)
+    return compiled.run({table_name: table})

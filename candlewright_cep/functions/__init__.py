@@ -1,0 +1,1 @@
+"""What a text may call: signatures, NULL rules and vectorised values."""

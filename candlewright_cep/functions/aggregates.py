@@ -1,0 +1,413 @@
+"""Aggregate functions: signatures, and values over segments of rows.
+
+A segment is a run of consecutive positions. `reduced` gives one value a segment, `running` one a position (over the
+segment up to it). Sums of doubles are added one after another in row order, so that running and final results, and
+results of different batchings, are bit-equal.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep import work
+from candlewright_cep.functions import moments
+from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
+from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
+from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
+from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list
+
+_SHORT = 48
+_MAX_ARRAY_ITEMS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """`running(arguments, firsts)`: see `running`."""
+
+    name: str
+    signature: Signature
+    running: Callable[[Sequence[Vector], Index, SqlType], Vector]
+
+
+def accumulate(step: np.ufunc, values: Array, firsts: Index) -> Array:
+    """Running `step` inside each segment; `firsts` are the first positions of the segments, ascending."""
+    found = values.copy()
+    if len(values) == 0:
+        return found
+    ends = np.append(firsts[1:], len(values))
+    sizes = ends - firsts
+    with np.errstate(all="ignore"):
+        for segment in np.flatnonzero(sizes > _SHORT).tolist():
+            found[firsts[segment] : ends[segment]] = step.accumulate(values[firsts[segment] : ends[segment]])
+        short = sizes <= _SHORT
+        starts, lengths = firsts[short], sizes[short]
+        for offset in range(1, int(lengths.max(initial=0))):
+            live = lengths > offset
+            starts, lengths = starts[live], lengths[live]
+            at = starts + offset
+            found[at] = step(found[at - 1], values[at])
+    return found
+
+
+def _counted(argument: Vector, firsts: Index) -> Index:
+    """How many non-NULL values there are up to each position."""
+    present = np.broadcast_to(argument.mask, (argument.length,)).astype(np.int64)
+    return accumulate(np.add, present, firsts)
+
+
+def _count(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    return Vector(kind, _counted(arguments[0], firsts), None)
+
+
+def _filled(argument: Vector, neutral: float | int) -> Array:
+    whole = argument.expand()
+    values: Array = whole.values
+    return values if whole.valid is None else np.where(whole.valid, values, neutral)
+
+
+def _sum(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    values = _filled(arguments[0], 0)
+    total = accumulate(np.add, values, firsts)
+    valid = _counted(arguments[0], firsts) > 0
+    # A check of every sum only where one could have left 64 bits.
+    if total.dtype.kind == "i" and float(np.abs(values.astype(np.float64)).sum()) >= 2.0**62:
+        # In two halves, which stay exact.
+        upper = accumulate(np.add, values >> 32, firsts) + (accumulate(np.add, values & 0xFFFF_FFFF, firsts) >> 32)
+        valid &= (upper >= -(2**31)) & (upper < 2**31)
+    return Vector(kind, total, valid)
+
+
+def _avg(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    count = _counted(arguments[0], firsts)
+    total = accumulate(np.add, _filled(arguments[0], 0).astype(np.float64), firsts)
+    with np.errstate(all="ignore"):
+        return Vector(kind, total / np.maximum(count, 1), count > 0)
+
+
+def _extreme(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        argument = arguments[0].expand()
+        if argument.type.is_text:
+            return argument.take(_best(argument, firsts, largest))
+        values = argument.values
+        neutral: float | int | bool
+        step: np.ufunc = np.maximum if largest else np.minimum
+        if values.dtype.kind == "f":
+            # These pass over NaN, unless there is nothing else.
+            neutral, step = np.nan, np.fmax if largest else np.fmin
+        elif values.dtype.kind == "b":
+            neutral = not largest
+        else:
+            neutral = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
+        found = accumulate(step, _filled(argument, neutral), firsts)
+        return Vector(kind, found, _counted(argument, firsts) > 0)
+
+    return run
+
+
+def _best(argument: Vector, firsts: Index, largest: bool) -> Index:
+    """The position of the first extreme value up to each position, -1 where there is none."""
+    ranks = codes(argument)
+    length = len(ranks)
+    positions = np.arange(length, dtype=np.int64)
+    # One number that orders by rank and then by earlier position.
+    size = length + 1
+    span = int(ranks.max(initial=0)) + 1
+    key = np.where(ranks < 0, -1, (ranks if largest else span - ranks) * size + (length - positions))
+    found = accumulate(np.maximum, key, firsts)
+    return np.where(found < 0, -1, length - found % size)
+
+
+def _extreme_by(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    return lambda arguments, firsts, kind: arguments[0].take(_best(arguments[1], firsts, largest))
+
+
+def _first_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    present = np.broadcast_to(arguments[0].mask, (arguments[0].length,))
+    length = len(present)
+    key = np.where(present, length - np.arange(length, dtype=np.int64), -1)
+    found = accumulate(np.maximum, key, firsts)
+    return arguments[0].take(np.where(found < 0, -1, length - found))
+
+
+def _last_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    present = np.broadcast_to(arguments[0].mask, (arguments[0].length,))
+    found = accumulate(np.maximum, np.where(present, np.arange(len(present), dtype=np.int64), -1), firsts)
+    return arguments[0].take(found)
+
+
+def _moments(sample: bool, root: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    """Variance by the numerically stable recurrence, position by position."""
+
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        found: list[float | None] = []
+        begins = set(firsts.tolist())
+        count, mean, spread = 0, 0.0, 0.0
+        for position, value in enumerate(arguments[0].to_list()):
+            if position in begins:
+                count, mean, spread = 0, 0.0, 0.0
+            if value is not None:
+                count += 1
+                apart = value - mean
+                mean += apart / count
+                spread += apart * (value - mean)
+            size = count - 1 if sample else count
+            variance = spread / size if size > 0 else None
+            found.append(variance if variance is None or not root else max(variance, 0.0) ** 0.5)
+        return from_list(kind, found)
+
+    return run
+
+
+def _of_pairs(result: Callable[[moments.State], float | None]) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        found: list[float | None] = []
+        begins = set(firsts.tolist())
+        state = moments.EMPTY
+        for position, (y, x) in enumerate(zip(*(part.to_list() for part in arguments), strict=True)):
+            state = moments.step(moments.EMPTY if position in begins else state, y, x)
+            found.append(result(state))
+        return from_list(kind, found)
+
+    return run
+
+
+def _geometric(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    with np.errstate(all="ignore"):
+        logs = np.log(arguments[0].expand().values)
+        mean = _avg([Vector(DOUBLE, logs, arguments[0].expand().valid)], firsts, DOUBLE)
+        return Vector(kind, np.exp(mean.values), mean.valid)
+
+
+def _count_if(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    return Vector(kind, accumulate(np.add, arguments[0].true().astype(np.int64), firsts), None)
+
+
+def _joined(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    found: list[str | None] = []
+    begins = set(firsts.tolist())
+    text: str | None = None
+    size = 0
+    for position, (value, separator) in enumerate(zip(*(part.to_list() for part in arguments), strict=True)):
+        if position in begins:
+            text = None
+        if value is not None:
+            text = value if text is None else text + (separator or "") + value
+        if text is not None and len(text) > MADE_TEXT:
+            text = text[:MADE_TEXT]
+        found.append(text)
+        size += len(text or "")
+        if size > MADE_TEXTS:
+            check_made(size)
+    return from_list(kind, found)
+
+
+def _joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
+    """Of each segment only the whole text: those on the way to it would take the square of its room."""
+    values, separators = (part.to_list() for part in arguments)
+    found: list[str | None] = []
+    for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
+        text: str | None = None
+        for value, separator in zip(values[first : first + size], separators[first : first + size], strict=True):
+            if value is not None:
+                text = value if text is None else text + (separator or "") + value
+                if len(text) > MADE_TEXT:
+                    text = text[:MADE_TEXT]
+                    break
+        found.append(text)
+    check_made(sum(len(text or "") for text in found))
+    return from_list(kind, found)
+
+
+def _number(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or not (types[0].is_numeric or types[0].kind in (Kind.INTERVAL, Kind.NULL)):
+        raise Mismatch
+    kind = types[0]
+    wide = BIGINT if kind.is_integer else DOUBLE if kind.kind is Kind.NULL else kind
+    return [wide], wide
+
+
+def _average(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or not fits(types[0], DOUBLE):
+        raise Mismatch
+    return [types[0] if types[0].is_numeric else DOUBLE], DOUBLE
+
+
+def _first_seen(argument: Vector, firsts: Index) -> Bools:
+    """Where a value stands in its segment for the first time."""
+    numbers = codes(argument)
+    segment = np.zeros(len(numbers), dtype=np.int64)
+    segment[firsts] = 1
+    order = np.lexsort((np.arange(len(numbers)), numbers, np.cumsum(segment)))
+    ranked, groups = numbers[order], np.cumsum(segment)[order]
+    new = np.ones(len(numbers), dtype=np.bool_)
+    new[1:] = (ranked[1:] != ranked[:-1]) | (groups[1:] != groups[:-1])
+    found = np.zeros(len(numbers), dtype=np.bool_)
+    found[order[new & (ranked >= 0)]] = True
+    return found
+
+
+def _count_distinct(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    return Vector(kind, accumulate(np.add, _first_seen(arguments[0], firsts).astype(np.int64), firsts), None)
+
+
+def _of_distinct(
+    compute: Callable[[Sequence[Vector], Index, SqlType], Vector],
+) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    """The aggregate of the different values: of each value where it comes first."""
+
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        argument = arguments[0].expand()
+        return compute([argument.with_nulls(~_first_seen(argument, firsts))], firsts, kind)
+
+    return run
+
+
+def _no_running_array(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    """Arrays are made for the rows that show them, see `arrays`."""
+    length = arguments[0].length
+    starts = np.zeros(length, dtype=np.int64)
+    starts[firsts] = firsts
+    return arrays(arguments[0], np.maximum.accumulate(starts), np.arange(1, length + 1, dtype=np.int64), kind)
+
+
+def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
+    """One array a row: the values from `begins[i]` to `ends[i]`, NULL where there are none."""
+    sizes = np.maximum(ends - begins, 0)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    if int(offsets[-1]) > _MAX_ARRAY_ITEMS:
+        raise TriggerRejected(f"the arrays of ARRAY_AGG hold more than {_MAX_ARRAY_ITEMS} values in all")
+    if values.type.is_text and values.length:
+        lengths = pc.fill_null(pc.binary_length(values.expand().text()), 0).to_numpy(zero_copy_only=False)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))
+    places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
+    items = values.take(places).to_arrow()
+    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
+    return Vector(kind, made.cast(kind.arrow), sizes > 0)
+
+
+def _array_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or types[0].kind in (Kind.OPAQUE, Kind.NULL):
+        raise Mismatch
+    return list(types), SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(types[0])))
+
+
+def _any(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or types[0].kind is Kind.OPAQUE:
+        raise Mismatch
+    return list(types), types[0]
+
+
+def _any_two(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2 or Kind.OPAQUE in (types[0].kind, types[1].kind):
+        raise Mismatch
+    return list(types), types[0]
+
+
+def _count_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1:
+        raise Mismatch
+    return list(types), BIGINT
+
+
+def _table() -> dict[str, AggregateFunction]:
+    number = fixed(DOUBLE, DOUBLE)
+    truth = fixed(BOOLEAN, BOOLEAN)
+    entries = [
+        AggregateFunction("COUNT", _count_signature, _count),
+        AggregateFunction("SUM", _number, _sum),
+        AggregateFunction("AVG", _average, _avg),
+        AggregateFunction("MIN", _any, _extreme(largest=False)),
+        AggregateFunction("MAX", _any, _extreme(largest=True)),
+        AggregateFunction("COUNT_IF", fixed(BIGINT, BOOLEAN), _count_if),
+        AggregateFunction("BOOL_AND", truth, _extreme(largest=False)),
+        AggregateFunction("BOOL_OR", truth, _extreme(largest=True)),
+        AggregateFunction("ANY_VALUE", _any, _first_value),
+        AggregateFunction("MAX_BY", _any_two, _extreme_by(largest=True)),
+        AggregateFunction("MIN_BY", _any_two, _extreme_by(largest=False)),
+        AggregateFunction("GEOMETRIC_MEAN", number, _geometric),
+        AggregateFunction("VAR_POP", number, _moments(sample=False, root=False)),
+        AggregateFunction("VAR_SAMP", number, _moments(sample=True, root=False)),
+        AggregateFunction("STDDEV_POP", number, _moments(sample=False, root=True)),
+        AggregateFunction("STDDEV_SAMP", number, _moments(sample=True, root=True)),
+        AggregateFunction("FIRST_VALUE", _any, _first_value),
+        AggregateFunction("LAST_VALUE", _any, _last_value),
+        AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct),
+        AggregateFunction("SUM_DISTINCT", _number, _of_distinct(_sum)),
+        AggregateFunction("AVG_DISTINCT", _average, _of_distinct(_avg)),
+        *(
+            AggregateFunction(name, fixed(DOUBLE, DOUBLE, DOUBLE), _of_pairs(result))
+            for name, result in moments.RESULTS.items()
+        ),
+        AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array),
+        AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined),
+    ]
+    return {entry.name: entry for entry in entries}
+
+
+AGGREGATES = _table()
+#: Those that are computed value by value, or by sorting all values.
+_FOLDED = frozenset(
+    ["VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP", "STRING_AGG", "COUNT_DISTINCT", "SUM_DISTINCT", "AVG_DISTINCT"]
+) | frozenset(moments.RESULTS)
+COUNTS = ("COUNT", "COUNT_IF", "COUNT_DISTINCT")
+AGGREGATE_ALIASES = {
+    "STDDEV": "STDDEV_SAMP",
+    "VARIANCE": "VAR_SAMP",
+    "EVERY": "BOOL_AND",
+    "SOME": "BOOL_OR",
+    "ARBITRARY": "ANY_VALUE",
+    "MEAN": "AVG",
+    "LISTAGG": "STRING_AGG",
+    "APPROX_DISTINCT": "COUNT_DISTINCT",
+    "APPROX_COUNT_DISTINCT": "COUNT_DISTINCT",
+}
+
+
+def aggregate_name(name: str) -> str | None:
+    """The table's name of an aggregate, or None when `name` is none."""
+    found = AGGREGATE_ALIASES.get(name, name)
+    return found if found in AGGREGATES else None
+
+
+def spend(function: str, values: int) -> None:
+    """The steps of an aggregate over so many values; raises WorkLimit."""
+    work.spend(values, work.FOLDED_A_STEP if function in _FOLDED else work.VALUES_A_STEP)
+
+
+def running(function: str, arguments: Sequence[Vector], firsts: Index, length: int, kind: SqlType) -> Vector:
+    """The aggregate of each segment up to each of `length` positions. COUNT without arguments counts rows."""
+    if not arguments:
+        return Vector(kind, accumulate(np.add, np.ones(length, dtype=np.int64), firsts), None)
+    return AGGREGATES[function].running(arguments, firsts, kind)
+
+
+def reduced(
+    function: str, arguments: Sequence[Vector], firsts: Index, sizes: Index, length: int, kind: SqlType
+) -> Vector:
+    """The aggregate of each segment `firsts[i]` to `firsts[i] + sizes[i]`; sizes may be 0.
+
+    The segments lie one after another without gaps and cover all `length` positions.
+    """
+    if function == "ARRAY_AGG":
+        return arrays(arguments[0], firsts, firsts + sizes, kind)
+    if function == "STRING_AGG":
+        return _joined_whole(arguments, firsts, sizes, kind)
+    filled = sizes > 0
+    over = running(function, arguments, firsts[filled], length, kind)
+    last = np.where(filled, firsts + sizes - 1, -1)
+    return over.take(last) if function not in COUNTS else _zero_if_empty(over.take(last))
+
+
+def _zero_if_empty(counts: Vector) -> Vector:
+    return Vector(counts.type, np.where(counts.mask, counts.values, 0), None)
+
+
+def empty_value(function: str, kind: SqlType, length: int) -> Vector:
+    """The aggregate over no rows."""
+    return constant(kind, 0 if function in COUNTS else None, length)

@@ -1,0 +1,172 @@
+"""Aggregates one row at a time, for conditions: immutable state, each step O(1)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from candlewright_cep.functions import moments
+from candlewright_cep.limits import MADE_TEXT
+
+State = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """`step(state, *arguments)` gives the next state, `result(state)` the value (None = NULL)."""
+
+    initial: State
+    step: Callable[..., State]
+    result: Callable[[State], Any]
+
+
+_INT64 = 2**63
+
+
+def _count_rows(state: State, _nothing: Any) -> State:
+    return (state[0] + 1,)
+
+
+def _count(state: State, value: Any) -> State:
+    return state if value is None else (state[0] + 1,)
+
+
+def _distinct(state: State, value: Any) -> State:
+    return state if value is None or value in state[0] else (state[0] | {value},)
+
+
+def _count_if(state: State, value: Any) -> State:
+    return (state[0] + 1,) if value is True else state
+
+
+def _sum(state: State, value: Any) -> State:
+    if value is None:
+        return state
+    return (value if state[0] is None else state[0] + value,)
+
+
+def _sum_result(state: State) -> Any:
+    total = state[0]
+    return None if isinstance(total, int) and not -_INT64 <= total < _INT64 else total
+
+
+def _average(state: State, value: Any) -> State:
+    return state if value is None else (state[0] + 1, state[1] + float(value))
+
+
+def _average_result(state: State) -> Any:
+    return state[1] / state[0] if state[0] else None
+
+
+def _minimum(state: State, value: Any) -> State:
+    """NaN counts only where there is nothing else."""
+    least = state[0]
+    return state if value is None or not (least is None or least != least or value < least) else (value,)
+
+
+def _maximum(state: State, value: Any) -> State:
+    most = state[0]
+    return state if value is None or not (most is None or most != most or value > most) else (value,)
+
+
+def _moments(state: State, value: Any) -> State:
+    if value is None:
+        return state
+    count, mean, spread = state
+    apart = value - mean
+    mean += apart / (count + 1)
+    return count + 1, mean, spread + apart * (value - mean)
+
+
+def _spread(sample: bool, root: bool) -> Callable[[State], Any]:
+    def result(state: State) -> Any:
+        size = state[0] - 1 if sample else state[0]
+        if size <= 0:
+            return None
+        variance = state[2] / size
+        return max(variance, 0.0) ** 0.5 if root else variance
+
+    return result
+
+
+def _extreme_by(largest: bool) -> Callable[..., State]:
+    def step(state: State, value: Any, key: Any) -> State:
+        if key is None:
+            return state
+        if state[1] is None or (key > state[1] if largest else key < state[1]):
+            return value, key
+        return state
+
+    return step
+
+
+def _any_value(state: State, value: Any) -> State:
+    return state if state[0] is not None else (value,)
+
+
+def _last_value(state: State, value: Any) -> State:
+    return state if value is None else (value,)
+
+
+def _of_distinct(step: Callable[..., State]) -> Callable[..., State]:
+    """The last part of the state holds the values that were seen."""
+
+    def run(state: State, value: Any) -> State:
+        if value is None or value in state[-1]:
+            return state
+        return (*step(state[:-1], value), state[-1] | {value})
+
+    return run
+
+
+def _joined(state: State, value: Any, separator: Any) -> State:
+    if value is None:
+        return state
+    return ((value if state[0] is None else state[0] + (separator or "") + value)[:MADE_TEXT],)
+
+
+def _logarithms(state: State, value: Any) -> State:
+    if value is None:
+        return state
+    with np.errstate(all="ignore"):
+        return state[0] + 1, state[1] + float(np.log(value))
+
+
+def _geometric(state: State) -> Any:
+    with np.errstate(all="ignore"):
+        return float(np.exp(state[1] / state[0])) if state[0] else None
+
+
+def _first(state: State) -> Any:
+    return state[0]
+
+
+FOLDS: dict[str, Fold] = {
+    # Of an array a condition can only ask whether it is NULL.
+    "ARRAY_AGG": Fold((None,), lambda state, _value: (True,), _first),
+    "COUNT_DISTINCT": Fold((frozenset(),), _distinct, lambda state: len(state[0])),
+    "COUNT ROWS": Fold((0,), _count_rows, _first),
+    "COUNT": Fold((0,), _count, _first),
+    "COUNT_IF": Fold((0,), _count_if, _first),
+    "SUM": Fold((None,), _sum, _sum_result),
+    "AVG": Fold((0, 0.0), _average, _average_result),
+    "MIN": Fold((None,), _minimum, _first),
+    "MAX": Fold((None,), _maximum, _first),
+    "BOOL_AND": Fold((None,), _minimum, _first),
+    "BOOL_OR": Fold((None,), _maximum, _first),
+    "ANY_VALUE": Fold((None,), _any_value, _first),
+    "FIRST_VALUE": Fold((None,), _any_value, _first),
+    "LAST_VALUE": Fold((None,), _last_value, _first),
+    "SUM_DISTINCT": Fold((None, frozenset()), _of_distinct(_sum), _sum_result),
+    "AVG_DISTINCT": Fold((0, 0.0, frozenset()), _of_distinct(_average), _average_result),
+    "MAX_BY": Fold((None, None), _extreme_by(largest=True), _first),
+    "MIN_BY": Fold((None, None), _extreme_by(largest=False), _first),
+    "GEOMETRIC_MEAN": Fold((0, 0.0), _logarithms, _geometric),
+    "VAR_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=False)),
+    "VAR_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=False)),
+    "STDDEV_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=True)),
+    "STDDEV_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=True)),
+    **{name: Fold(moments.EMPTY, moments.step, result) for name, result in moments.RESULTS.items()},
+    "STRING_AGG": Fold((None,), _joined, _first),
+}

@@ -1,0 +1,570 @@
+"""The scalar functions and operators: names, signatures, vectorised values. This table is the allow-list.
+
+All follow SQL's NULL rules. What has no value of its type (a division by zero of integers, an integer past 64 bits,
+a text that is no number) is NULL: data must never stop a trigger.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright_cep.functions import text as functions_text
+from candlewright_cep.functions import time as functions_time
+from candlewright_cep.functions.signatures import (
+    Mismatch,
+    Signature,
+    fixed,
+    number_like,
+    numeric,
+    one_type,
+    result_of,
+)
+from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, NULL, Kind, SqlType
+from candlewright_cep.vector import Array, Bools, Vector, choose, constant, from_column
+
+Implementation = Callable[[Sequence[Vector], SqlType, str], Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFunction:
+    name: str
+    signature: Signature
+    vector: Implementation
+
+
+def _valid(arguments: Sequence[Vector]) -> Bools | None:
+    valid: Bools | None = None
+    for argument in arguments:
+        if argument.valid is not None:
+            valid = argument.valid if valid is None else valid & argument.valid
+    return valid
+
+
+def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, valid: Bools | None) -> Vector:
+    """A vector of the arguments' common length; it stays constant when all of them are."""
+    length = arguments[0].length
+    if all(argument.constant for argument in arguments):
+        return Vector(kind, values, valid, length, True)
+    if len(values) != length:
+        values = np.repeat(values, length)
+    if valid is not None and len(valid) != length:
+        valid = np.repeat(valid, length)
+    return Vector(kind, values, valid, length)
+
+
+def _strict(compute: Callable[..., Array]) -> Implementation:
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        with np.errstate(all="ignore"):
+            values = compute(*(argument.values for argument in arguments))
+        return finish(arguments, kind, values, _valid(arguments))
+
+    return run
+
+
+_SAFE = 2**62
+_LEAST = np.iinfo(np.int64).min
+#: Doubles from here on are whole.
+_WHOLE = 2.0**52
+
+
+def _may_overflow(left: Array, right: Array) -> bool:
+    return any(len(side) and (int(side.max()) >= _SAFE or int(side.min()) <= -_SAFE) for side in (left, right))
+
+
+def _sum(sign: int) -> Implementation:
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        left, right = arguments[0].values, arguments[1].values
+        valid = _valid(arguments)
+        with np.errstate(all="ignore"):
+            values = left + right if sign > 0 else left - right
+            if kind.kind is not Kind.DOUBLE and _may_overflow(left, right):
+                other = right if sign > 0 else ~right
+                wrapped = ((left ^ values) & (other ^ values)) < 0
+                valid = ~wrapped if valid is None else valid & ~wrapped
+        return finish(arguments, kind, values, valid)
+
+    return run
+
+
+def _multiply(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    left, right = arguments[0].values, arguments[1].values
+    valid = _valid(arguments)
+    with np.errstate(all="ignore"):
+        if kind.kind is Kind.INTERVAL and (left.dtype.kind == "f" or right.dtype.kind == "f"):
+            product = np.rint(left * right)
+            fits = np.abs(product) < 2.0**63
+            values = np.where(fits, product, 0).astype(np.int64)
+            valid = fits if valid is None else valid & fits
+            return finish(arguments, kind, values, valid)
+        values = left * right
+        if kind.kind is not Kind.DOUBLE:
+            fits = _products_fit(left, right)
+            if not fits.all():
+                valid = fits if valid is None else valid & fits
+    return finish(arguments, kind, values, valid)
+
+
+def _products_fit(left: Array, right: Array) -> Bools:
+    """Where the products of integers have 64 bits; near the bound doubles do not tell."""
+    estimate = np.abs(left.astype(np.float64) * right.astype(np.float64))
+    fits: Bools = estimate < _SAFE
+    near = np.flatnonzero(~fits & (estimate <= 2.0**63))
+    if len(near):
+        one, other = (np.broadcast_to(side, estimate.shape)[near].tolist() for side in (left, right))
+        fits[near] = [-(2**63) <= a * b < 2**63 for a, b in zip(one, other, strict=True)]
+    return fits
+
+
+def _divide(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    left, right = arguments[0].values, arguments[1].values
+    if kind.kind is Kind.DOUBLE:
+        return _strict(np.divide)(arguments, kind, "")
+    bad = right == 0
+    divisor = np.where(bad, 1, right)
+    with np.errstate(all="ignore"):
+        if divisor.dtype.kind == "f":
+            quotient = np.trunc(left / divisor)
+            bad = bad | ~(np.abs(quotient) < 2.0**63)
+            values = np.where(bad, 0, quotient).astype(np.int64)
+        else:
+            # The least integer has no opposite.
+            bad = bad | ((left == _LEAST) & (right == -1))
+            # SQL truncates towards zero where numpy floors.
+            values = left // divisor
+            values = values + ((left % divisor != 0) & ((left < 0) != (divisor < 0)))
+    valid = _valid(arguments)
+    if bad.any():
+        valid = ~bad if valid is None else valid & ~bad
+    return finish(arguments, kind, values, valid)
+
+
+def _modulo(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    left, right = arguments[0].values, arguments[1].values
+    if kind.kind is Kind.DOUBLE:
+        return _strict(np.fmod)(arguments, kind, "")
+    zero = right == 0
+    values = np.fmod(left, np.where(zero, 1, right))
+    valid = _valid(arguments)
+    if zero.any():
+        valid = ~zero if valid is None else valid & ~zero
+    return finish(arguments, kind, values, valid)
+
+
+def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
+    kernel = getattr(pc, texts)
+
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        left, right = arguments
+        if not left.type.is_text:
+            return _strict(numbers)(arguments, kind, "")
+        return text_result(arguments, kernel(left.text(), right.text()), kind)
+
+    return run
+
+
+def text_result(arguments: Sequence[Vector], found: pa.Array | pa.Scalar, kind: SqlType) -> Vector:
+    """The outcome of an Arrow kernel as a vector of type `kind`."""
+    if isinstance(found, pa.Scalar):
+        return constant(kind, found.as_py(), arguments[0].length)
+    made = from_column(found)
+    return Vector(kind, made.values, made.valid)
+
+
+def _distinct(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    left, right = arguments
+    if left.type.is_text:
+        same = _comparison(np.equal, "equal")(arguments, BOOLEAN, "").expand().true()
+    else:
+        equal = np.asarray(left.values == right.values)
+        if left.values.dtype.kind == "f":
+            equal = equal | (np.isnan(left.values) & np.isnan(right.values))
+        same = np.broadcast_to(equal, (left.length,))
+    one, other = np.broadcast_to(left.mask, (left.length,)), np.broadcast_to(right.mask, (left.length,))
+    return Vector(kind, ~((same & one & other) | (~one & ~other)), None)
+
+
+def _and(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    return _logic(arguments, kind, stops_at=False)
+
+
+def _or(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    return _logic(arguments, kind, stops_at=True)
+
+
+def _logic(arguments: Sequence[Vector], kind: SqlType, stops_at: bool) -> Vector:
+    join = np.logical_or if stops_at else np.logical_and
+    values = arguments[0].values
+    for argument in arguments[1:]:
+        values = join(values, argument.values)
+    if all(argument.valid is None for argument in arguments):
+        return finish(arguments, kind, values, None)
+    # Known when every part is known, or one known part decides alone.
+    known: Bools = np.ones(1, dtype=np.bool_)
+    decided: Bools = np.zeros(1, dtype=np.bool_)
+    for argument in arguments:
+        known = known & argument.mask
+        decided = decided | (argument.mask & (argument.values == stops_at))
+    return finish(arguments, kind, np.where(decided, stops_at, not stops_at), known | decided)
+
+
+def _is_null(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    return finish(arguments, kind, ~arguments[0].mask, None)
+
+
+def _is_true(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    return Vector(kind, np.array(arguments[0].true()), None)
+
+
+def _in(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    equal = _comparison(np.equal, "equal")
+    parts = [equal([arguments[0], option], BOOLEAN, extra) for option in arguments[1:]]
+    return _logic(parts, kind, stops_at=True)
+
+
+def _between(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    value, low, high = arguments
+    at_least = _comparison(np.greater_equal, "greater_equal")([value, low], BOOLEAN, extra)
+    at_most = _comparison(np.less_equal, "less_equal")([value, high], BOOLEAN, extra)
+    return _logic([at_least, at_most], kind, stops_at=False)
+
+
+def _case(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    found = arguments[-1]
+    for index in range(len(arguments) - 3, -1, -2):
+        found = choose(arguments[index].true(), arguments[index + 1], found)
+    return Vector(kind, found.values, found.valid, found.length, found.constant)
+
+
+def _coalesce(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    found = arguments[-1]
+    for argument in reversed(arguments[:-1]):
+        if argument.valid is None:
+            found = argument
+        else:
+            found = choose(np.broadcast_to(argument.mask, (argument.length,)), argument, found)
+    return Vector(kind, found.values, found.valid, found.length, found.constant)
+
+
+def _null_if(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    same = _comparison(np.equal, "equal")(arguments, BOOLEAN, extra).true()
+    return arguments[0].with_nulls(same)
+
+
+def _extreme(numbers: Callable[..., Array], least: bool) -> Implementation:
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        found = arguments[0]
+        if not kind.is_text:
+            values = found.values
+            for argument in arguments[1:]:
+                values = numbers(values, argument.values)
+            return finish(arguments, kind, values, _valid(arguments))
+        for argument in arguments[1:]:
+            name = "less" if least else "greater"
+            better = _comparison(np.less, name)([argument, found], BOOLEAN, extra)
+            unknown = ~np.broadcast_to(better.mask, (found.length,))
+            found = choose(better.true(), argument, found).with_nulls(unknown)
+        return found
+
+    return run
+
+
+def _coarse(number: Array, digits: Array, is_rounded: bool) -> tuple[Array, Bools]:
+    """Integers without their last -`digits` digits; and where that is an integer of 64 bits."""
+    step = np.power(np.int64(10), np.clip(-digits, 0, 18))
+    rest = np.fmod(number, step)
+    kept = number - rest
+    up = (np.abs(rest) * 2 >= step) & (step > 1) & is_rounded
+    moved = kept + np.where(up, np.sign(number) * step, 0)
+    # Half of 10^19 is in reach of 64 bits, 10^19 is not.
+    lost = (digits == -19) & is_rounded & ((number >= 5 * 10**18) | (number <= -5 * 10**18))
+    return np.where(digits < -18, 0, moved), ((np.sign(moved) * np.sign(number) >= 0) | (digits < -18)) & ~lost
+
+
+def _whole(arguments: Sequence[Vector], kind: SqlType, values: Array, fits: Bools) -> Vector:
+    """Integers, NULL where they do not fit their type."""
+    if kind.kind is Kind.INT:
+        fits = fits & (values >= -(2**31)) & (values < 2**31)
+    valid = _valid(arguments)
+    if not fits.all():
+        valid = fits if valid is None else valid & fits
+    return finish(arguments, kind, values, valid)
+
+
+def _sign_changed(compute: Callable[..., Array]) -> Implementation:
+    """ABS and the minus sign: the least integer has no opposite."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        if kind.kind is Kind.DOUBLE:
+            return _strict(compute)(arguments, kind, extra)
+        number = arguments[0].values
+        return _whole(arguments, kind, compute(number), number != _LEAST)
+
+    return run
+
+
+def _nearest(number: Array) -> Array:
+    """Whole doubles, halves away from zero. Adding a half first would itself round."""
+    whole = np.trunc(number)
+    return whole + np.where(np.abs(number - whole) >= 0.5, np.sign(number), 0.0)
+
+
+def _at_digits(number: Array, digits: Array, cut: Callable[[Array], Array]) -> Array:
+    """`cut` (to whole numbers) at so many digits after the point, or before it where they are negative."""
+    factor = np.power(10.0, np.abs(digits))
+    is_after = digits >= 0
+    moved = np.where(is_after, number * factor, number / factor)
+    found = cut(moved)
+    found = np.where(is_after, found / factor, found * factor)
+    found = np.where(~is_after & np.isinf(factor), 0.0, found)
+    # Infinity, NaN, what has no further digits and what would be rounded past the largest double stay as they are.
+    same = ~np.isfinite(number) | (is_after & ~(np.abs(moved) < _WHOLE)) | ~np.isfinite(found)
+    return np.where(same, number, found)
+
+
+def _round(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    number = arguments[0].values
+    digits = arguments[1].values if len(arguments) > 1 else np.zeros(1, dtype=np.int64)
+    with np.errstate(all="ignore"):
+        if kind.is_integer:
+            return _whole(arguments, kind, *_coarse(number, digits, is_rounded=True))
+        values = _at_digits(number, digits, _nearest)
+    return finish(arguments, kind, values, _valid(arguments))
+
+
+def _truncate(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    if len(arguments) == 1:
+        return _same(arguments, kind, extra) if kind.is_integer else _strict(np.trunc)(arguments, kind, extra)
+    number, digits = arguments[0].values, arguments[1].values
+    with np.errstate(all="ignore"):
+        if kind.is_integer:
+            return _whole(arguments, kind, *_coarse(number, digits, is_rounded=False))
+        values = _at_digits(number, digits, np.trunc)
+    return finish(arguments, kind, values, _valid(arguments))
+
+
+def _logarithm(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    if len(arguments) == 1:
+        return _strict(np.log)(arguments, kind, "")
+    return _strict(lambda base, number: np.log(number) / np.log(base))(arguments, kind, "")
+
+
+def _width_bucket(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    """As in the standard and in Spark SQL: between falling bounds buckets are counted from the greater one down. NULL
+    for a value that is NaN, bounds that are equal or not finite, and less than one bucket."""
+    value, first, last, count = (argument.values for argument in arguments)
+    most = np.iinfo(np.int64).max
+    with np.errstate(all="ignore"):
+        falls = first > last
+        apart = np.where(falls, first - value, value - first)
+        share = count.astype(np.float64) * apart / np.abs(last - first)
+        # A quotient just below the last bound may be rounded to it.
+        inside = np.where(share < 2.0**63, share, 0.0).astype(np.int64)
+        inside = np.minimum(np.where(share < 2.0**63, inside, most), count - 1) + 1
+        is_behind = np.where(falls, value <= last, value >= last)
+        values = np.where(apart < 0, 0, np.where(is_behind, count + 1, inside))
+        known = ~np.isnan(value) & np.isfinite(first) & np.isfinite(last) & (first != last)
+        known = known & (count > 0) & (count < most)
+    valid = _valid(arguments)
+    return finish(arguments, kind, np.where(known, values, 0), known if valid is None else valid & known)
+
+
+def _same(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    found = arguments[0]
+    return Vector(kind, found.values, found.valid, found.length, found.constant)
+
+
+def _float(name: str, compute: Callable[..., Array], count: int = 1) -> ScalarFunction:
+    return ScalarFunction(name, fixed(DOUBLE, *([DOUBLE] * count)), _strict(compute))
+
+
+def _rounding(name: str, compute: Callable[..., Array]) -> ScalarFunction:
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        return _same(arguments, kind, extra) if kind.is_integer else _strict(compute)(arguments, kind, extra)
+
+    return ScalarFunction(name, numeric(1), run)
+
+
+def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
+    """What + - * / % do with numbers, times and intervals."""
+    if len(types) != 2:
+        raise Mismatch
+    left, right = types
+    if left.kind is Kind.NULL and right.kind is Kind.NULL:
+        return [DOUBLE, DOUBLE], DOUBLE
+    left, right = (right if left.kind is Kind.NULL else left), (left if right.kind is Kind.NULL else right)
+    if left.is_numeric and right.is_numeric:
+        wide = DOUBLE if DOUBLE in (left, right) else BIGINT
+        return [wide, wide], wide
+    kinds = (left.kind, right.kind)
+    if symbol in "+-":
+        if left.is_time and right.is_time and symbol == "-":
+            return [left, right], INTERVAL
+        if left.is_time and right.kind is Kind.INTERVAL:
+            return [left, right], functions_time.moved(left)
+        if right.is_time and left.kind is Kind.INTERVAL and symbol == "+":
+            return [left, right], functions_time.moved(right)
+        if kinds == (Kind.INTERVAL, Kind.INTERVAL):
+            return [INTERVAL, INTERVAL], INTERVAL
+    if symbol == "*" and Kind.INTERVAL in kinds and (left.is_numeric or right.is_numeric):
+        return [left, right], INTERVAL
+    if symbol == "/" and left.kind is Kind.INTERVAL and right.is_numeric:
+        return [left, right], INTERVAL
+    raise Mismatch
+
+
+def _arithmetic_signature(symbol: str) -> Signature:
+    return lambda types: _arithmetic(types, symbol)
+
+
+def _negation(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    kind = types[0]
+    if len(types) != 1:
+        raise Mismatch
+    if kind.kind is Kind.NULL:
+        return [DOUBLE], DOUBLE
+    if not kind.is_numeric and kind.kind is not Kind.INTERVAL:
+        raise Mismatch
+    return [kind], kind
+
+
+def _case_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    results = [*types[1:-1:2], types[-1]]
+    _, kind = result_of(results)
+    wanted: list[SqlType] = []
+    for _pair in range(len(types) // 2):
+        wanted += [BOOLEAN, kind]
+    return [*wanted, kind], kind
+
+
+def _null_if_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2:
+        raise Mismatch
+    wanted, kind = result_of(types)
+    return wanted, kind
+
+
+def _if_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) not in (2, 3):
+        raise Mismatch
+    wanted, kind = _case_signature(types if len(types) == 3 else [*types, NULL])
+    return wanted[: len(types)], kind
+
+
+def _if(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    missing = constant(kind, None, arguments[0].length)
+    return _case(arguments if len(arguments) == 3 else [*arguments, missing], kind, extra)
+
+
+_LOGIC: Signature = lambda types: ([BOOLEAN] * len(types), BOOLEAN)  # noqa: E731
+_ANY: Signature = lambda types: (list(types), BOOLEAN)  # noqa: E731
+
+
+def _table() -> dict[str, ScalarFunction]:
+    entries = [
+        ScalarFunction("+", _arithmetic_signature("+"), _sum(1)),
+        ScalarFunction("-", _arithmetic_signature("-"), _sum(-1)),
+        ScalarFunction("*", _arithmetic_signature("*"), _multiply),
+        ScalarFunction("/", _arithmetic_signature("/"), _divide),
+        ScalarFunction("%", _arithmetic_signature("%"), _modulo),
+        ScalarFunction("MOD", _arithmetic_signature("%"), _modulo),
+        ScalarFunction("NEGATE", _negation, _sign_changed(np.negative)),
+        ScalarFunction("ABS", _negation, _sign_changed(np.abs)),
+        ScalarFunction("=", one_type(2, BOOLEAN), _comparison(np.equal, "equal")),
+        ScalarFunction("<>", one_type(2, BOOLEAN), _comparison(np.not_equal, "not_equal")),
+        ScalarFunction("<", one_type(2, BOOLEAN), _comparison(np.less, "less")),
+        ScalarFunction("<=", one_type(2, BOOLEAN), _comparison(np.less_equal, "less_equal")),
+        ScalarFunction(">", one_type(2, BOOLEAN), _comparison(np.greater, "greater")),
+        ScalarFunction(">=", one_type(2, BOOLEAN), _comparison(np.greater_equal, "greater_equal")),
+        ScalarFunction("IS DISTINCT", one_type(2, BOOLEAN), _distinct),
+        ScalarFunction("AND", _LOGIC, _and),
+        ScalarFunction("OR", _LOGIC, _or),
+        ScalarFunction("NOT", fixed(BOOLEAN, BOOLEAN), _strict(np.logical_not)),
+        ScalarFunction("IS NULL", _ANY, _is_null),
+        ScalarFunction("IS TRUE", fixed(BOOLEAN, BOOLEAN), _is_true),
+        ScalarFunction("IN", one_type(None, BOOLEAN, at_least=2), _in),
+        ScalarFunction("BETWEEN", one_type(3, BOOLEAN), _between),
+        ScalarFunction("CASE", _case_signature, _case),
+        ScalarFunction("IF", _if_signature, _if),
+        ScalarFunction("COALESCE", one_type(None, None, at_least=1), _coalesce),
+        ScalarFunction("IFNULL", one_type(2, None), _coalesce),
+        ScalarFunction("NULLIF", _null_if_signature, _null_if),
+        ScalarFunction("GREATEST", one_type(None, None, at_least=1), _extreme(np.fmax, least=False)),
+        ScalarFunction("LEAST", one_type(None, None, at_least=1), _extreme(np.fmin, least=True)),
+        ScalarFunction("ROUND", number_like(1, 2), _round),
+        ScalarFunction("SIGN", numeric(1), _strict(np.sign)),
+        _rounding("FLOOR", np.floor),
+        _rounding("CEIL", np.ceil),
+        _rounding("CEILING", np.ceil),
+        ScalarFunction("TRUNCATE", number_like(1, 2), _truncate),
+        _float("SQRT", np.sqrt),
+        _float("CBRT", np.cbrt),
+        _float("EXP", np.exp),
+        _float("LN", np.log),
+        _float("LOG2", np.log2),
+        _float("LOG10", np.log10),
+        ScalarFunction("LOG", lambda types: ([DOUBLE] * len(types), DOUBLE), _logarithm),
+        _float("POWER", np.power, 2),
+        _float("POW", np.power, 2),
+        _float("SIN", np.sin),
+        _float("COS", np.cos),
+        _float("TAN", np.tan),
+        _float("ATAN", np.arctan),
+        _float("TANH", np.tanh),
+        _float("SINH", np.sinh),
+        _float("COSH", np.cosh),
+        _float("ASIN", np.arcsin),
+        _float("ACOS", np.arccos),
+        _float("ATAN2", np.arctan2, 2),
+        _float("DEGREES", np.degrees),
+        _float("RADIANS", np.radians),
+        ScalarFunction("IS_NAN", fixed(BOOLEAN, DOUBLE), _strict(np.isnan)),
+        ScalarFunction("IS_FINITE", fixed(BOOLEAN, DOUBLE), _strict(np.isfinite)),
+        ScalarFunction("IS_INFINITE", fixed(BOOLEAN, DOUBLE), _strict(np.isinf)),
+        ScalarFunction("WIDTH_BUCKET", fixed(BIGINT, DOUBLE, DOUBLE, DOUBLE, BIGINT), _width_bucket),
+        *(ScalarFunction(*entry) for entry in functions_text.ENTRIES),
+        *(ScalarFunction(*entry) for entry in functions_time.ENTRIES),
+    ]
+    return {entry.name: entry for entry in entries}
+
+
+def cast(vector: Vector, target: SqlType) -> Vector:
+    """CAST: NULL where the value has no counterpart in `target`. Raises Mismatch for types without conversion."""
+    source = vector.type
+    if source == target:
+        return vector
+    if source.kind is Kind.NULL:
+        return constant(target, None, vector.length)
+    if target.kind is Kind.STRING:
+        return functions_text.written(vector)
+    if source.kind is Kind.STRING:
+        return functions_text.parsed(vector, target)
+    if source.is_time and target.is_time:
+        return functions_time.rescaled(vector, target)
+    if target.kind is Kind.DOUBLE and (source.is_numeric or source.kind is Kind.BOOLEAN):
+        return Vector(target, vector.values.astype(np.float64), vector.valid, vector.length, vector.constant)
+    if target.is_integer and (source.is_numeric or source.kind is Kind.BOOLEAN):
+        return _to_integer(vector, target)
+    if target.kind is Kind.BOOLEAN and source.is_numeric:
+        return Vector(target, vector.values != 0, vector.valid, vector.length, vector.constant)
+    raise Mismatch
+
+
+def _to_integer(vector: Vector, target: SqlType) -> Vector:
+    values, valid = vector.values, vector.valid
+    if values.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            rounded = _nearest(values)
+            fits = (rounded >= -(2.0**63)) & (rounded < 2.0**63)
+            values = np.where(fits, rounded, 0).astype(np.int64)
+        valid = valid if fits.all() else (fits if valid is None else valid & fits)
+    values = values.astype(np.int64)
+    if target.kind is Kind.INT:
+        fits = (values >= -(2**31)) & (values < 2**31)
+        valid = valid if fits.all() else (fits if valid is None else valid & fits)
+    return Vector(target, values, valid, vector.length, vector.constant)
+
+
+FUNCTIONS = _table()

@@ -1,0 +1,368 @@
+"""String functions, and the conversion between text and other types."""
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright_cep.functions.signatures import Mismatch, Signature, fixed
+from candlewright_cep.functions.time_format import formatted
+from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
+from candlewright_cep.times import literal_time
+from candlewright_cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
+from candlewright_cep.vector import Vector, constant, from_column, from_list
+
+# Made texts are repeated once a row: a bound on one is a bound on the memory of a batch.
+_MAX_TEXT = 1_000
+
+
+def _kernel(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+    """An Arrow kernel of one string (further arguments are Arrow arrays or scalars too)."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        if all(argument.constant for argument in arguments):
+            found = compute(*(argument.text() if argument.type.is_text else _first(argument) for argument in arguments))
+            return constant(kind, found.as_py(), arguments[0].length)
+        first = arguments[0].expand()
+        found = compute(first.text(), *(argument.text() for argument in arguments[1:]))
+        made = from_column(found)
+        return Vector(kind, made.values, made.valid)
+
+    return run
+
+
+def _first(argument: Vector) -> Any:
+    return argument.to_arrow()[0]
+
+
+def _rowwise(compute: Callable[..., Any], strict: bool = True) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+    """A Python function per distinct row of arguments; NULL in gives NULL out where it is `strict`."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+        length = arguments[0].length
+        constant_all = all(argument.constant for argument in arguments)
+        if constant_all:
+            arguments = [Vector(a.type, a.values, a.valid, 1, True) for a in arguments]
+        known: dict[tuple[Any, ...], Any] = {}
+        found: list[Any] = []
+        size = 0
+        for row in zip(*(argument.to_list() for argument in arguments), strict=True):
+            if row not in known:
+                known[row] = None if strict and any(value is None for value in row) else compute(*row)
+            found.append(known[row])
+            if kind.is_text and known[row] is not None:
+                size += len(known[row])
+                if size > MADE_TEXTS:
+                    check_made(size)
+        return constant(kind, found[0], length) if constant_all and found else from_list(kind, found)
+
+    return run
+
+
+def _concat(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    if all(argument.constant for argument in arguments):
+        parts = [argument.text().as_py() for argument in arguments]
+        whole = None if None in parts else "".join(parts)
+        return constant(kind, None if whole is None or len(whole) > MADE_TEXT else whole, arguments[0].length)
+    texts = [argument.text() for argument in arguments]
+    sizes: Any = pa.scalar(0, pa.int64())
+    for text in texts:
+        sizes = pc.add(sizes, pc.cast(pc.binary_length(text), pa.int64()))
+    fits = pc.less_equal(sizes, MADE_TEXT)
+    check_made(pc.sum(pc.if_else(fits, sizes, 0)).as_py() or 0)
+    # Before they are joined: what is too long has to be NULL without being made.
+    first = pc.if_else(fits, texts[0], pa.scalar(None, pa.string()))
+    made = from_column(pc.binary_join_element_wise(first, *texts[1:], ""))
+    return Vector(kind, made.values, made.valid)
+
+
+def _concat_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if not types or any(kind.kind is Kind.OPAQUE for kind in types):
+        raise Mismatch
+    return [STRING] * len(types), STRING
+
+
+def like_expression(pattern: str, escape: str | None) -> str:
+    """The RE2 expression that means the same as a LIKE pattern."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if escape and character == escape:
+            parts.append(re.escape(next(characters, escape)))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+    return "(?s)^" + "".join(parts) + "$"
+
+
+def _like(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` holds the expression made when the trigger was checked."""
+    return _kernel(lambda text: pc.match_substring_regex(text, extra))(arguments[:1], kind, extra)
+
+
+def _concat_ws(separator: str | None, *parts: str | None) -> str | None:
+    whole = None if separator is None else separator.join(part for part in parts if part is not None)
+    return None if whole is None or len(whole) > MADE_TEXT else whole
+
+
+def _replace(text: str, old: str, new: str = "") -> str | None:
+    # An empty text stands before every character and at the end.
+    size = len(text) + text.count(old) * (len(new) - len(old))
+    return text.replace(old, new) if size <= MADE_TEXT else None
+
+
+def named_group(pattern: str, group: int) -> str | None:
+    """The pattern with its group of that number named `found` and the others without number, as Arrow wants it.
+
+    Group 0 is the whole. None where there is no such group, or where groups have names.
+    """
+    parts: list[str] = []
+    count, index, in_class = 0, 0, False
+    while index < len(pattern):
+        character = pattern[index]
+        width = 1
+        if character == "\\":
+            width = 2
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+            width = 3 if pattern.startswith("^]", index + 1) else 2 if pattern.startswith("]", index + 1) else 1
+        elif character == "(" and not pattern.startswith("?", index + 1):
+            count += 1
+            character = "(?P<found>" if count == group else "(?:"
+            parts.append(character)
+            index += 1
+            continue
+        elif character == "(" and pattern.startswith(("?P<", "?<"), index + 1):
+            return None
+        parts.append(pattern[index : index + width])
+        index += width
+    if group == 0:
+        return f"(?P<found>{''.join(parts)})"
+    return "".join(parts) if group <= count else None
+
+
+def _regexp_extract(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` holds the pattern with the group `found`."""
+    whole = arguments[0].expand()
+    texts = whole.text()
+    found = pc.extract_regex(texts, extra)
+    made = from_column(pc.struct_field(found, "found"))
+    missing = ~np.asarray(pc.is_valid(found).to_numpy(zero_copy_only=False))
+    return Vector(kind, made.values, made.valid).with_nulls(missing)
+
+
+_SEPARATOR = "\x00"
+
+
+def replacement_form(pattern: str, replacement: str = "") -> str:
+    """What REGEXP_REPLACE is given: a pattern, and a replacement in which $1 stands for a group ($ and \\ as Java)."""
+    parts: list[str] = []
+    for token in re.finditer(r"\\(.)|\$([0-9])|(.)", replacement, re.DOTALL):
+        literal = token.group(1) or token.group(3)
+        parts.append(f"\\{token.group(2)}" if literal is None else literal.replace("\\", "\\\\"))
+    return pattern + _SEPARATOR + "".join(parts)
+
+
+def _regexp_replace(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    """`extra` as `replacement_form` makes it."""
+    pattern, _, replacement = extra.partition(_SEPARATOR)
+    references = len(re.findall(r"\\[0-9]", replacement))
+
+    def replaced(text: Any) -> Any:
+        # Before it is made, as in `_concat`: at most every match replaced, and every reference the whole text.
+        size = pc.cast(pc.binary_length(text), pa.int64())
+        count = pc.cast(pc.count_substring_regex(text, pattern), pa.int64())
+        bound = pc.add(pc.multiply(size, 1 + references), pc.multiply(count, len(replacement.encode())))
+        fits = pc.less_equal(bound, MADE_TEXT)
+        check_made(pc.sum(pc.if_else(fits, bound, 0)).as_py() or 0)
+        short = pc.if_else(fits, text, pa.scalar(None, pa.string()))
+        return pc.replace_substring_regex(short, pattern, replacement)
+
+    return _kernel(replaced)(arguments, kind, extra)
+
+
+def _translate(text: str, old: str, new: str) -> str:
+    table: dict[int, int | None] = {}
+    for place, character in enumerate(old):
+        table.setdefault(ord(character), ord(new[place]) if place < len(new) else None)
+    return text.translate(table)
+
+
+def _written_time(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    return _rowwise(lambda value: formatted(value, extra))(arguments, kind, extra)
+
+
+def _one_time(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or not types[0].is_time:
+        raise Mismatch
+    return list(types), STRING
+
+
+def _texts(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) < 2:
+        raise Mismatch
+    return _concat_signature(types)
+
+
+def _substring(text: str, start: int, length: int | None = None) -> str:
+    if start == 0 or (length is not None and length <= 0):
+        return ""
+    begin = start - 1 if start > 0 else len(text) + start
+    if begin < 0:
+        return ""
+    return text[begin:] if length is None else text[begin : begin + length]
+
+
+def _pad(left: bool) -> Callable[[str, int, str], str | None]:
+    def run(text: str, size: int, fill: str = " ") -> str | None:
+        if not 0 <= size <= _MAX_TEXT or not fill:
+            return None
+        missing = max(0, size - len(text))
+        padding = (fill * (missing // len(fill) + 1))[:missing]
+        return (padding + text if left else text + padding)[:size] if missing else text[:size]
+
+    return run
+
+
+def _split_part(text: str, separator: str, index: int) -> str | None:
+    if not separator or index < 1:
+        return None
+    parts = text.split(separator)
+    return parts[index - 1] if index <= len(parts) else None
+
+
+def _repeat(text: str, count: int) -> str | None:
+    return text * max(0, count) if len(text) * max(0, count) <= _MAX_TEXT else None
+
+
+_TRIMS: dict[str, Callable[..., str]] = {"TRIM": str.strip, "LTRIM": str.lstrip, "RTRIM": str.rstrip}
+
+
+def _trim(name: str) -> Callable[..., str]:
+    return lambda text, characters=" ": _TRIMS[name](text, characters)
+
+
+ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], Vector]]] = [
+    ("UPPER", fixed(STRING, STRING), _kernel(pc.utf8_upper)),
+    ("LOWER", fixed(STRING, STRING), _kernel(pc.utf8_lower)),
+    ("REVERSE", fixed(STRING, STRING), _kernel(pc.utf8_reverse)),
+    ("LENGTH", fixed(BIGINT, STRING), _kernel(lambda text: pc.utf8_length(text).cast(pa.int64()))),
+    ("CHAR_LENGTH", fixed(BIGINT, STRING), _kernel(lambda text: pc.utf8_length(text).cast(pa.int64()))),
+    ("TRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("TRIM"))),
+    ("LTRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("LTRIM"))),
+    ("RTRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("RTRIM"))),
+    ("||", _concat_signature, _concat),
+    ("CONCAT", _concat_signature, _concat),
+    ("LIKE", fixed(BOOLEAN, STRING, STRING, STRING, optional=2), _like),
+    ("REGEXP_LIKE", fixed(BOOLEAN, STRING, STRING, optional=1), _like),
+    ("SUBSTRING", fixed(STRING, STRING, BIGINT, BIGINT, optional=1), _rowwise(_substring)),
+    ("SUBSTR", fixed(STRING, STRING, BIGINT, BIGINT, optional=1), _rowwise(_substring)),
+    ("LEFT", fixed(STRING, STRING, BIGINT), _rowwise(lambda text, count: text[: max(0, count)])),
+    ("RIGHT", fixed(STRING, STRING, BIGINT), _rowwise(lambda text, count: text[-count:] if count > 0 else "")),
+    (
+        "REPLACE",
+        fixed(STRING, STRING, STRING, STRING, optional=1),
+        _rowwise(_replace),
+    ),
+    ("STRPOS", fixed(BIGINT, STRING, STRING), _rowwise(lambda text, part: text.find(part) + 1)),
+    ("STARTS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.startswith(part))),
+    ("ENDS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.endswith(part))),
+    ("CONTAINS", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: part in text)),
+    ("SPLIT_PART", fixed(STRING, STRING, STRING, BIGINT), _rowwise(_split_part)),
+    ("LPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=True))),
+    ("RPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=False))),
+    ("CONCAT_WS", _texts, _rowwise(_concat_ws, strict=False)),
+    ("REGEXP_EXTRACT", fixed(STRING, STRING), _regexp_extract),
+    ("REGEXP_REPLACE", fixed(STRING, STRING), _regexp_replace),
+    ("TRANSLATE", fixed(STRING, STRING, STRING, STRING), _rowwise(_translate)),
+    ("DATE_FORMAT", _one_time, _written_time),
+    ("INITCAP", fixed(STRING, STRING), _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text))),
+    ("ASCII", fixed(BIGINT, STRING), _rowwise(lambda text: ord(text[0]) if text else 0)),
+    ("CHR", fixed(STRING, BIGINT), _rowwise(lambda code: chr(code) if 0 < code < 0xD800 else None)),
+    ("REPEAT", fixed(STRING, STRING, BIGINT), _rowwise(_repeat)),
+]
+
+
+def written(vector: Vector) -> Vector:
+    """CAST(... AS VARCHAR)."""
+    kind = vector.type.kind
+    if kind is Kind.OPAQUE:
+        raise Mismatch
+    whole = vector.expand()
+    if kind is Kind.BOOLEAN:
+        texts: list[str | None] = ["true" if value else "false" for value in whole.values.tolist()]
+    elif kind is Kind.DOUBLE:
+        texts = [_double_text(value) for value in whole.values.tolist()]
+    elif whole.type.is_time:
+        texts = [time_text(value, whole.type) for value in whole.values.tolist()]
+    else:
+        texts = [str(value) for value in whole.values.tolist()]
+    found = from_list(STRING, texts)
+    return Vector(STRING, found.values, whole.valid)
+
+
+def _double_text(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = repr(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text
+    # Scientific notation as the reference engines write it: one digit before the point, E, no plus sign.
+    mantissa, _, exponent = f"{Decimal(text).normalize():E}".partition("E")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
+def time_text(value: int, kind: SqlType) -> str:
+    """A time in nanoseconds as ISO text with a space, in the precision of its type."""
+    if kind.kind is Kind.DATE:
+        return str(np.datetime64(value, "ns").astype("datetime64[D]"))
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+    text = str(np.datetime64(value, "ns")).replace("T", " ")
+    return text[: 19 + (digits + 1 if digits else 0)]
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        # float() reads the digits of all scripts.
+        return float(text) if "_" not in text and text.isascii() else None
+    except ValueError:
+        return None
+
+
+def _read_integer(text: str) -> int | None:
+    found = re.fullmatch(r"\s*([+-]?0*[0-9]{1,19})\s*", text)
+    value = int(found.group(1)) if found else None
+    return value if value is not None and -(2**63) <= value < 2**63 else None
+
+
+def read(text: str, target: SqlType) -> Any:
+    """The value that `text` means in `target` (times as nanoseconds), or None. Raises Mismatch for other types."""
+    if target.kind is Kind.DOUBLE:
+        return _read_number(text)
+    if target.is_integer:
+        value = _read_integer(text)
+        return value if value is None or target.kind is Kind.BIGINT or -(2**31) <= value < 2**31 else None
+    if target.kind is Kind.BOOLEAN:
+        return {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}.get(text.strip().lower())
+    if target.is_time:
+        found = literal_time(text)
+        if found is None:
+            return None
+        unit = NANOSECONDS["D" if target.kind is Kind.DATE else target.unit]
+        return found[0] - found[0] % unit
+    if target.kind is Kind.STRING:
+        return text
+    raise Mismatch
+
+
+def parsed(vector: Vector, target: SqlType) -> Vector:
+    """CAST of text: NULL where it does not say a value of the type."""
+    read("", target)
+    return _rowwise(lambda text: read(text, target))([vector], target, "")

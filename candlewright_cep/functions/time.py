@@ -1,0 +1,249 @@
+"""Functions of times. All times are UTC."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from candlewright_cep.functions.signatures import Mismatch, Signature, fits
+from candlewright_cep.times import UNITS
+from candlewright_cep.types import BIGINT, DOUBLE, INTERVAL, NANOSECONDS, Kind, SqlType, timestamp
+from candlewright_cep.vector import Array, Bools, Vector
+
+_DAY = UNITS["DAY"]
+# Monday 1969-12-29 is the start of the week that holds the epoch.
+_MONDAY = -3 * _DAY
+# What a time in nanoseconds can be, a little less than 64 bits.
+_LATEST = 9.2e18
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+_Implementation = Callable[[Sequence[Vector], SqlType, str], Vector]
+
+
+def moved(kind: SqlType) -> SqlType:
+    """The type of a time plus an interval."""
+    return timestamp("ms") if kind.kind is Kind.DATE else kind
+
+
+def rescaled(vector: Vector, target: SqlType) -> Vector:
+    """The same times in the precision of `target`, cut towards the past."""
+    unit = NANOSECONDS["D" if target.kind is Kind.DATE else target.unit]
+    values = vector.values - vector.values % unit if unit > 1 else vector.values
+    return Vector(target, values, vector.valid, vector.length, vector.constant)
+
+
+def _calendar(values: Array, unit: str) -> Array:
+    """Years or months since 1970 of nanosecond times."""
+    days = np.floor_divide(values, _DAY).astype("datetime64[D]")
+    found: Array = days.astype(f"datetime64[{unit}]").astype(np.int64)
+    return found
+
+
+def field(values: Array, name: str) -> Array:
+    """One field of nanosecond times."""
+    within = np.mod(values, _DAY)
+    days = np.floor_divide(values, _DAY)
+    months = _calendar(values, "M") if name in ("MONTH", "QUARTER", "DAY") else values
+    if name == "YEAR":
+        return _calendar(values, "Y") + 1970
+    if name == "QUARTER":
+        quarter: Array = np.mod(months, 12) // 3 + 1
+        return quarter
+    if name == "MONTH":
+        month: Array = np.mod(months, 12) + 1
+        return month
+    if name == "DAY":
+        first: Array = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        return days - first + 1
+    if name == "DOY":
+        start: Array = _calendar(values, "Y").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
+        day_of_year: Array = days - start + 1
+        return day_of_year
+    if name == "DOW":
+        weekday: Array = np.mod(days + 3, 7) + 1
+        return weekday
+    if name == "WEEK":
+        thursday = np.floor_divide(days + 3, 7) * 7
+        year: Array = thursday.astype("datetime64[D]").astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
+        week: Array = (thursday - year) // 7 + 1
+        return week
+    if name == "ISOYEAR":
+        iso_year: Array = _calendar((np.floor_divide(days + 3, 7) * 7) * _DAY, "Y") + 1970
+        return iso_year
+    if name == "EPOCH":
+        seconds: Array = np.floor_divide(values, UNITS["SECOND"])
+        return seconds
+    size, cycle = {
+        "HOUR": ("HOUR", 24),
+        "MINUTE": ("MINUTE", 60),
+        "SECOND": ("SECOND", 60),
+        "MILLISECOND": ("MILLISECOND", 1000),
+        "MICROSECOND": ("MICROSECOND", 1_000_000),
+        "NANOSECOND": ("NANOSECOND", 1_000_000_000),
+    }[name]
+    found: Array = np.mod(within // UNITS[size], cycle)
+    return found
+
+
+_FIELDS = {
+    "YEAR": "YEAR", "QUARTER": "QUARTER", "MONTH": "MONTH", "WEEK": "WEEK", "DAY": "DAY", "DAY_OF_MONTH": "DAY",
+    "DAY_OF_WEEK": "DOW", "DOW": "DOW", "ISODOW": "DOW", "ISOYEAR": "ISOYEAR", "YEAR_OF_WEEK": "ISOYEAR",
+    "YOW": "ISOYEAR", "DAY_OF_YEAR": "DOY", "DOY": "DOY", "HOUR": "HOUR", "MINUTE": "MINUTE",
+    "SECOND": "SECOND", "MILLISECOND": "MILLISECOND", "MICROSECOND": "MICROSECOND", "NANOSECOND": "NANOSECOND",
+    "EPOCH": "EPOCH",
+}  # fmt: skip
+
+
+def field_name(text: str) -> str | None:
+    return _FIELDS.get(text.upper())
+
+
+def _extract(name: str) -> _Implementation:
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        source = arguments[0]
+        return Vector(kind, field(source.values, name or extra), source.valid, source.length, source.constant)
+
+    return run
+
+
+def truncated(values: Array, unit: str) -> Array:
+    """Times cut to the start of their unit."""
+    if unit in UNITS:
+        start = _MONDAY if unit == "WEEK" else 0
+        cut: Array = values - np.mod(values - start, UNITS[unit])
+        return cut
+    count = _calendar(values, "M")
+    count = count - np.mod(count, _MONTHS[unit])
+    found: Array = count.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) * _DAY
+    return found
+
+
+def _date_trunc(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, truncated(source.values, extra), source.valid, source.length, source.constant)
+
+
+def _date_ceil(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    source = arguments[0]
+    cut = truncated(source.values, extra)
+    following = cut + UNITS[extra] if extra in UNITS else _months_later(cut, np.int64(_MONTHS[extra]))
+    return Vector(kind, np.where(cut == source.values, cut, following), source.valid, source.length, source.constant)
+
+
+def _months_later(values: Array, count: Array | np.int64) -> Array:
+    """Times moved by calendar months; a day that the month does not have is its last."""
+    months = (_calendar(values, "M") + count).astype("datetime64[M]")
+    first: Array = months.astype("datetime64[D]").astype(np.int64)
+    size = (months + 1).astype("datetime64[D]").astype(np.int64) - first
+    day = np.minimum(field(values, "DAY"), size)
+    found: Array = (first + day - 1) * _DAY + np.mod(values, _DAY)
+    return found
+
+
+def _both(arguments: Sequence[Vector]) -> Bools | None:
+    one, other = arguments[0].valid, arguments[1].valid
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _finish(arguments: Sequence[Vector], kind: SqlType, values: Array, valid: Bools | None) -> Vector:
+    length = arguments[0].length
+    if all(argument.constant for argument in arguments):
+        return Vector(kind, values, valid, length, True)
+    full = np.ascontiguousarray(np.broadcast_to(values, (length,)))
+    return Vector(kind, full, None if valid is None else np.ascontiguousarray(np.broadcast_to(valid, (length,))))
+
+
+def _date_diff(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    start, end = arguments[0].values, arguments[1].values
+    if extra in UNITS:
+        apart = end - start
+        values = np.sign(apart) * (np.abs(apart) // UNITS[extra])
+    else:
+        # Whole months between the two: as many as the earlier can be moved by without passing the later.
+        first, last = np.minimum(start, end), np.maximum(start, end)
+        count = _calendar(last, "M") - _calendar(first, "M")
+        count = count - (_months_later(first, count) > last)
+        values = np.where(start <= end, 1, -1) * (count // _MONTHS[extra])
+    return _finish(arguments, kind, values, _both(arguments))
+
+
+def _date_add(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    amount, source = arguments[0].values, arguments[1].values
+    valid = _both(arguments)
+    size = UNITS[extra] if extra in UNITS else _MONTHS[extra] * 31 * _DAY
+    fits_in = np.abs(source.astype(np.float64) + amount.astype(np.float64) * size) < _LATEST
+    counted = np.where(fits_in, amount, 0)
+    values = source + counted * size if extra in UNITS else _months_later(source, counted * _MONTHS[extra])
+    if not fits_in.all():
+        valid = fits_in if valid is None else valid & fits_in
+    return _finish(arguments, kind, values, valid)
+
+
+def _to_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, source.values / UNITS["SECOND"], source.valid, source.length, source.constant)
+
+
+def _from_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    source = arguments[0]
+    with np.errstate(all="ignore"):
+        scaled = np.rint(source.values * 1000.0)
+        usable = np.abs(scaled) < 9.2e15 / 1000
+        values = np.where(usable, scaled, 0).astype(np.int64) * UNITS["MILLISECOND"]
+    valid = source.valid if usable.all() else (usable if source.valid is None else source.valid & usable)
+    return Vector(kind, values, valid, source.length, source.constant)
+
+
+def _seconds(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, source.values / UNITS["SECOND"], source.valid, source.length, source.constant)
+
+
+def _time_first(result: Callable[[SqlType], SqlType]) -> Signature:
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        if len(types) != 1:
+            raise Mismatch
+        kind = timestamp("ms") if types[0].kind is Kind.NULL else types[0]
+        if not kind.is_time:
+            raise Mismatch
+        return [kind], result(kind)
+
+    return resolve
+
+
+def _two_times(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2 or not all(kind.is_time or kind.kind is Kind.NULL for kind in types):
+        raise Mismatch
+    return [timestamp("ms") if kind.kind is Kind.NULL else kind for kind in types], BIGINT
+
+
+def _amount_and_time(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2 or not fits(types[0], BIGINT) or not types[1].is_time:
+        raise Mismatch
+    return [BIGINT, types[1]], moved(types[1])
+
+
+def _one(wanted: SqlType, result: SqlType) -> Signature:
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        if len(types) != 1 or not fits(types[0], wanted):
+            raise Mismatch
+        return [wanted], result
+
+    return resolve
+
+
+# These take their unit or field from `extra`, which the binder reads from the first argument.
+UNIT_FUNCTIONS = ("DATE_TRUNC", "DATE_CEIL", "DATE_DIFF", "DATE_ADD", "EXTRACT")
+
+ENTRIES: list[tuple[str, Signature, _Implementation]] = [
+    ("EXTRACT", _time_first(lambda _kind: BIGINT), _extract("")),
+    ("DATE_TRUNC", _time_first(lambda kind: kind), _date_trunc),
+    ("DATE_CEIL", _time_first(lambda kind: kind), _date_ceil),
+    ("DATE_DIFF", _two_times, _date_diff),
+    ("DATE_ADD", _amount_and_time, _date_add),
+    ("TO_UNIXTIME", _time_first(lambda _kind: DOUBLE), _to_unixtime),
+    ("FROM_UNIXTIME", _one(DOUBLE, timestamp("ms")), _from_unixtime),
+    ("TO_SECONDS", _one(INTERVAL, DOUBLE), _seconds),
+    *((name, _time_first(lambda _kind: BIGINT), _extract(kind)) for name, kind in _FIELDS.items() if name != "EPOCH"),
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Row patterns: compiled, pruned and searched."""

@@ -1,0 +1,354 @@
+"""Rows that a search need not try one by one.
+
+Two questions are answered for many rows at once, from the minimum and maximum of blocks of rows:
+
+- Inside a loop that changes nothing any condition reads (`B*` in `A B*? C`): at which row can anything other than
+  another iteration happen next? The search jumps there.
+- Which starts can never match, because no row within reach meets what every match requires? They are skipped.
+
+Only work that would have failed is left out, so results do not change.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep.binding.expressions import Expression
+from candlewright_cep.matching.automaton import ACCEPT, Automaton, Candidate
+from candlewright_cep.matching.conditions import Conditions, Known, Registers
+from candlewright_cep.matching.intervals import Read, Span, of_value, truth, widened
+from candlewright_cep.matching.outlooks import Outlook, at_start
+from candlewright_cep.types import Kind
+from candlewright_cep.vector import Array, Bools, Index, Vector
+
+#: A block holds 2 ** _FAN_BITS rows, or as many blocks of the level below.
+_FAN_BITS = 8
+#: More blocks than this are looked through one level higher.
+_MOST_BLOCKS = 512
+#: How many variables are judged at a start.
+_MOST_JUDGED = 8
+_NO: Bools = np.zeros(1, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A place from which `candidate` leads back to itself: the only way on until a row that the loop's variable may
+    refuse, or that one of the variables `exits` may take."""
+
+    candidate: Candidate
+    exits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What can be foreseen of one pattern. `starts`: the variables that can be judged from the first row of a match,
+    with the outlook of their path conditions there; `outlooks`: those of all variables inside a loop;
+    `has_condition[v]`: whether variable v has a local condition; `columns`: the row expressions that are needed."""
+
+    loops: dict[int, Loop]
+    starts: dict[int, Outlook | None]
+    outlooks: tuple[Outlook | None, ...]
+    has_condition: tuple[bool, ...]
+    columns: tuple[Expression, ...]
+    automaton: Automaton
+
+    @staticmethod
+    def of(conditions: Conditions, variables: Sequence[str], automaton: Automaton) -> "Foresight | None":
+        """None where nothing can be foreseen."""
+        path = conditions.path
+        outlooks = (None,) * len(variables) if path is None else path.outlooks
+        loops = _loops(conditions, outlooks, automaton)
+        starts = _starts(conditions, variables, automaton)
+        if not loops and not starts:
+            return None
+        used = {variable for loop in loops.values() for variable in (loop.candidate.variable, *loop.exits)}
+        needed = [outlook.rows for number in sorted(used) if (outlook := outlooks[number]) is not None]
+        needed += [
+            part for outlook in starts.values() if outlook is not None for part in (outlook.rows, outlook.points)
+        ]
+        columns = dict.fromkeys(node for part in needed for node in part)
+        has_condition = tuple(node is not None for node in conditions.local)
+        return Foresight(loops, starts, outlooks, has_condition, tuple(columns), automaton)
+
+    def can_match_without(self, missing: frozenset[int]) -> bool:
+        """Whether the pattern can be completed without these variables."""
+        return _reaches_end(self.automaton, missing)
+
+
+def _loops(conditions: Conditions, outlooks: Sequence[Outlook | None], automaton: Automaton) -> dict[int, Loop]:
+    path = conditions.path
+    tested = [path is not None and path.conditions[number] is not None for number in range(len(outlooks))]
+
+    def is_selective(number: int) -> bool:
+        return outlooks[number] is not None or conditions.local[number] is not None
+
+    found: dict[int, Loop] = {}
+    for place in range(automaton.places):
+        candidates = automaton.layout(place, False, False)
+        rounds = [candidate for candidate in candidates if candidate.then == place and candidate.variable >= 0]
+        exits = {c.variable for c in candidates if c.then != place and c.variable >= 0}
+        if len(rounds) != 1 or candidates[0] is ACCEPT or not all(is_selective(number) for number in exits):
+            continue
+        variable = rounds[0].variable
+        is_steady = path is None or variable in path.steady
+        if is_steady and (outlooks[variable] is not None or not tested[variable]):
+            found[place] = Loop(rounds[0], tuple(sorted(exits)))
+    return found
+
+
+def _starts(conditions: Conditions, variables: Sequence[str], automaton: Automaton) -> dict[int, Outlook | None]:
+    begin = {*automaton.layout(0, False, False), *automaton.layout(0, True, False)}
+    firsts = {candidate.variable for candidate in begin}
+    if len(firsts) != 1 or min(firsts) < 0:
+        return {}
+    first = firsts.pop()
+    later = _reached(automaton, [candidate.then for candidate in begin], frozenset())
+    is_once = not any(c.variable == first for place in later for c in automaton.layout(place, False, False))
+    found: dict[int, Outlook | None] = {}
+    for number, local in enumerate(conditions.local):
+        condition = None if conditions.path is None else conditions.path.conditions[number]
+        outlook = None if condition is None else at_start(condition, variables[first], is_once)
+        if number != first and (outlook is not None or local is not None) and len(found) < _MOST_JUDGED:
+            found[number] = outlook
+    return {} if _reaches_end(automaton, frozenset(found)) else found
+
+
+def _reached(automaton: Automaton, places: list[int], missing: frozenset[int]) -> set[int]:
+    """The places reachable from these without the `missing` variables."""
+    found = set(places)
+    pending = list(found)
+    while pending:
+        for candidate in automaton.layout(pending.pop(), True, True):
+            if candidate.variable >= 0 and candidate.variable not in missing and candidate.then not in found:
+                found.add(candidate.then)
+                pending.append(candidate.then)
+    return found
+
+
+def _reaches_end(automaton: Automaton, missing: frozenset[int]) -> bool:
+    return any(ACCEPT in automaton.layout(place, True, True) for place in _reached(automaton, [0], missing))
+
+
+# -- the rows of one batch ------------------------------------------------------------------------------------------
+
+
+def _span_of(vector: Vector) -> Span:
+    whole = vector.expand()
+    values = whole.values.astype(np.float64)
+    span = widened(values, whole.type.kind in (Kind.DOUBLE, Kind.BOOLEAN))
+    missing = np.isnan(values) if whole.type.kind is Kind.DOUBLE else _NO
+    if whole.valid is not None:
+        missing = missing | ~whole.valid
+    if not missing.any():
+        return span
+    return Span(np.where(missing, np.inf, span.low), np.where(missing, -np.inf, span.high), missing)
+
+
+def _cut(values: Array, begin: int, end: int) -> Array:
+    """A part of `values`, which has one entry a row or one for all rows."""
+    return values[begin:end] if len(values) > 1 else values
+
+
+def _cut_span(span: Span, begin: int, end: int) -> Span:
+    return Span(_cut(span.low, begin, end), _cut(span.high, begin, end), _cut(span.gaps, begin, end))
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Blocks of rows. `some`, `every`: whether some or every row of the block meets the variable's local condition;
+    None without one. `spans`: of the rows that do."""
+
+    some: Bools | None
+    every: Bools | None
+    spans: tuple[Span, ...]
+
+    def coarser(self, length: int) -> "_Level":
+        firsts = np.arange(0, length, 1 << _FAN_BITS)
+
+        def of(step: np.ufunc, values: Array) -> Array:
+            found: Array = step.reduceat(values, firsts) if len(values) == length else values
+            return found
+
+        spans = [
+            Span(of(np.minimum, span.low), of(np.maximum, span.high), of(np.logical_or, span.gaps))
+            for span in self.spans
+        ]
+        if self.some is None or self.every is None:
+            return _Level(None, None, tuple(spans))
+        return _Level(of(np.logical_or, self.some), of(np.logical_and, self.every), tuple(spans))
+
+
+class _Variable:
+    """The rows as one variable sees them."""
+
+    def __init__(self, outlook: Outlook | None, spans: Sequence[Span], wanted: Bools | None, length: int) -> None:
+        self._outlook = outlook
+        self._length = length
+        if wanted is not None:
+            spans = [
+                Span(np.where(wanted, span.low, np.inf), np.where(wanted, span.high, -np.inf), span.gaps & wanted)
+                for span in spans
+            ]
+        self.rows = _Level(wanted, wanted, tuple(spans))
+        self._levels = [self.rows]
+        self._counts: Index | None = None
+
+    def _level(self, number: int) -> _Level:
+        while len(self._levels) <= number:
+            blocks = -(-self._length >> _FAN_BITS * (len(self._levels) - 1))
+            self._levels.append(self._levels[-1].coarser(blocks))
+        return self._levels[number]
+
+    def count(self, rows: Index) -> Index:
+        """How many rows before each of these meet the variable's local condition."""
+        if self.rows.some is None:
+            return rows
+        if self._counts is None:
+            self._counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows.some)])
+        return self._counts[rows]
+
+    def first(self, low: int, high: int, points: Sequence[Span], takes: bool) -> int:
+        """The first row from `low` to `high` that the variable may take (`takes`), or may refuse; `high` if none."""
+        level = 0
+        while (high - low) >> _FAN_BITS * level > _MOST_BLOCKS:
+            level += 1
+        return self._search(level, low, high, points, takes)
+
+    def _search(self, number: int, low: int, high: int, points: Sequence[Span], takes: bool) -> int:
+        shift = _FAN_BITS * number
+        begin, end = low >> shift, ((high - 1) >> shift) + 1
+        blocks = self._hits(self._level(number), begin, end, points, takes)
+        for block in blocks.tolist():
+            row: int = begin + block
+            if number:
+                most = min(high, (row + 1) << shift)
+                row = self._search(number - 1, max(low, row << shift), most, points, takes)
+                if row == most:
+                    continue
+            return row
+        return high
+
+    def _hits(self, level: _Level, begin: int, end: int, points: Sequence[Span], takes: bool) -> Index:
+        local = level.some if takes else level.every
+        own: Bools = np.ones(end - begin, np.bool_) if local is None else local[begin:end]
+        if self._outlook is not None:
+            spans = [_cut_span(span, begin, end) for span in level.spans]
+            found = truth(self._outlook.condition, lambda index: spans[index] if index >= 0 else points[-1 - index])
+            own = own & (found.may if takes else found.must)
+        return np.flatnonzero(own if takes else ~own)
+
+
+class Prospects:
+    """A foresight over the rows of one batch, the first of which has the number `origin`.
+
+    `vector`: the values of a row expression; `masks`: see the automaton; `times`: ascending, or None if WITHIN cannot
+    go by them.
+    """
+
+    def __init__(
+        self,
+        foresight: Foresight,
+        vector: Callable[[Expression], Vector],
+        masks: Array,
+        known: Sequence[Known | None],
+        times: Index | None,
+        origin: int,
+    ) -> None:
+        self.foresight = foresight
+        self.origin = origin
+        self._vector = vector
+        self._masks = masks
+        self._known = known
+        self.times = times
+        self._spans: dict[Expression, Span] = {}
+        self._variables: dict[tuple[int, bool], _Variable] = {}
+        self._hopeless: dict[int, bool] = {}
+
+    def _span(self, node: Expression) -> Span:
+        found = self._spans.get(node)
+        if found is None:
+            found = self._spans[node] = _span_of(self._vector(node))
+        return found
+
+    def _variable(self, number: int, is_start: bool = False) -> _Variable:
+        found = self._variables.get((number, is_start))
+        if found is None:
+            outlook = self.foresight.starts[number] if is_start else self.foresight.outlooks[number]
+            spans = [] if outlook is None else [self._span(node) for node in outlook.rows]
+            has_condition, kind = self.foresight.has_condition[number], self._masks.dtype.type
+            wanted = (self._masks >> kind(number) & kind(1)).astype(np.bool_) if has_condition else None
+            found = _Variable(outlook, spans, wanted, len(self._masks))
+            self._variables[number, is_start] = found
+        return found
+
+    def skip(self, place: int, row: int, stop: int, registers: Registers, start: int, number: int) -> int:
+        """The first row from `row` at which something other than another iteration of the loop at `place` can happen;
+        at most `stop`."""
+        loop = self.foresight.loops[place]
+        low, high = row - self.origin, stop - self.origin
+        for variable in (loop.candidate.variable, *loop.exits):
+            if high <= low:
+                break
+            known = self._known[variable] if self._known else None
+            points = [] if known is None else [of_value(value) for value in known(registers, start, number)]
+            high = self._variable(variable).first(low, high, points, takes=variable != loop.candidate.variable)
+        return high + self.origin
+
+    def hopeful(self, first: int, end: int, stop: int, within: int | None) -> list[int]:
+        """The starts from `first` to `end` that may match. Rows are known up to `stop`, which includes all rows within
+        the time limit of these starts."""
+        low, high, last = first - self.origin, end - self.origin, stop - self.origin
+        firsts = np.arange(low, high)
+        ends = np.full(high - low, last)
+        if within is not None and self.times is not None:
+            ends = low + np.searchsorted(self.times[low:last], self.times[low:high] + within)
+        missing = np.zeros(high - low, np.int64)
+        for bit, (number, outlook) in enumerate(self.foresight.starts.items()):
+            variable = self._variable(number, is_start=True)
+            may: Bools = variable.count(ends) > variable.count(firsts + 1)
+            if outlook is not None:
+                rows = [_over_windows(span, firsts + 1, ends) for span in variable.rows.spans]
+                points = [_cut_span(self._span(node), low, high) for node in outlook.points]
+                may = may & truth(outlook.condition, _reader(rows, points)).may
+            missing |= (~may).astype(np.int64) << bit
+        hopeless = np.array([self._is_hopeless(bits) for bits in range(1 << len(self.foresight.starts))])
+        found: list[int] = (np.flatnonzero(~hopeless[missing]) + first).tolist()
+        return found
+
+    def _is_hopeless(self, bits: int) -> bool:
+        found = self._hopeless.get(bits)
+        if found is None:
+            missing = [number for bit, number in enumerate(self.foresight.starts) if bits >> bit & 1]
+            found = self._hopeless[bits] = not self.foresight.can_match_without(frozenset(missing))
+        return found
+
+
+def _reader(rows: Sequence[Span], points: Sequence[Span]) -> Read:
+    return lambda index: rows[index] if index >= 0 else points[-1 - index]
+
+
+def _over_windows(span: Span, firsts: Index, ends: Index) -> Span:
+    """The spans of the rows from `firsts[i]` to `ends[i]` (exclusive). Firsts are consecutive, ends ascend.
+
+    Windows that share a row are split there, so that each side is accumulated once for all of them.
+    """
+    count = len(firsts)
+    least, most = np.full(count, np.inf), np.full(count, -np.inf)
+    begin, place = int(firsts[0]), 0
+    while place < count:
+        end = int(ends[place])
+        after = min(count, end - begin)
+        if after <= place:
+            place += 1
+            continue
+        for found, step, values in ((least, np.minimum, span.low), (most, np.maximum, span.high)):
+            before = step.accumulate(values[begin + place : end][::-1])[::-1][: after - place]
+            found[place:after] = before
+            further = ends[place:after] - end - 1
+            if further[-1] >= 0:
+                behind = step.accumulate(values[end : int(ends[after - 1])])
+                longer = np.flatnonzero(further >= 0)
+                found[place + longer] = step(before[longer], behind[further[longer]])
+        place = after
+    return Span(least, most, np.array([bool(span.gaps.any())]))

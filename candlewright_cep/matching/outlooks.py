@@ -1,0 +1,96 @@
+"""Path conditions in a form that can be judged for many rows at once.
+
+Inside a loop whose rows no condition reads, a condition compares the tested row with values that stay the same. At the
+start of a match, conditions that read only its first row can be judged before anything is tried.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from candlewright_cep.binding.expressions import (
+    Aggregation,
+    Apply,
+    Column,
+    Constant,
+    Expression,
+    Label,
+    MatchNumber,
+    Navigation,
+    Shift,
+    is_local,
+    is_slot,
+    rewrite,
+    walk,
+)
+from candlewright_cep.matching.intervals import is_measured, is_telling
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A condition in which column i is `rows[i]` of the tested row and column -1 - i is `points[i]`, which is the same
+    for all tested rows. A `Label` stands for what cannot be judged."""
+
+    condition: Expression
+    rows: tuple[Expression, ...]
+    points: tuple[Expression, ...]
+
+
+def in_loop(condition: Expression, variable: str) -> Outlook | None:
+    """The condition of `variable` while the rows before the tested one change nothing it reads; None if spans can never
+    decide it. Its points are path expressions."""
+
+    def is_settled(node: Expression) -> bool:
+        if isinstance(node, Navigation):
+            if any(isinstance(part, Label) for part in walk(node.argument)):
+                return False
+            if node.labels is None:
+                return not node.last and not node.offset and not node.delta
+            return variable not in node.labels
+        if isinstance(node, Aggregation):
+            return node.labels is not None and variable not in node.labels
+        if isinstance(node, Apply):
+            return all(is_settled(part) for part in node.arguments)
+        return isinstance(node, Constant | MatchNumber) or is_slot(node)
+
+    return _outlook(condition, lambda node: node if is_settled(node) else None)
+
+
+def at_start(condition: Expression, first: str, is_once: bool) -> Outlook | None:
+    """The condition of a variable when `first` is the variable of the first row, and of no other row if `is_once`. Its
+    points are row expressions at the first row."""
+
+    def point(node: Expression) -> Expression | None:
+        if isinstance(node, Navigation):
+            if not is_local(node.argument) or isinstance(node.argument, Constant) or node.offset:
+                return None
+            begins = node.labels is None or first in node.labels
+            stays = is_once and node.labels == frozenset([first])
+            if not (stays if node.last else begins):
+                return None
+            return Shift(node.argument, node.delta) if node.delta else node.argument
+        if isinstance(node, Apply):
+            parts = [point(part) for part in node.arguments]
+            known = tuple(part for part in parts if part is not None)
+            return Apply(node.function, known, node.type, node.extra) if len(known) == len(parts) else None
+        return node if isinstance(node, Constant) or is_slot(node) else None
+
+    return _outlook(condition, point)
+
+
+def _outlook(condition: Expression, point: Callable[[Expression], Expression | None]) -> Outlook | None:
+    rows: dict[Expression, int] = {}
+    points: dict[Expression, int] = {}
+
+    def change(node: Expression) -> Expression | None:
+        if isinstance(node, Constant):
+            return node
+        if is_measured(node.type):
+            found = point(node)
+            if found is not None:
+                return Column(-1 - points.setdefault(found, len(points)), node.type)
+            if is_local(node):
+                return Column(rows.setdefault(node, len(rows)), node.type)
+        return None if isinstance(node, Apply) else Label()
+
+    judged = rewrite(condition, change)
+    return Outlook(judged, tuple(rows), tuple(points)) if is_telling(judged) else None

@@ -1,0 +1,543 @@
+"""The search for matches in one partition. The same object answers a closed batch and a growing stream.
+
+The search tries candidates in order of preference, depth first. Where it stands behind the last row that has arrived
+and a candidate still waits for a row, it stops and keeps its place: everything tried before was more preferred and is
+dead, so a match is reported exactly when no better one can appear. Path registers are immutable tuples, which makes
+a place in the search a small value that can be stored, compared and remembered as failed.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import numpy as np
+
+from candlewright_cep import work
+from candlewright_cep.limits import Limits
+from candlewright_cep.matching.automaton import ACCEPT, Automaton, Candidate, Step
+from candlewright_cep.matching.conditions import Registers, Trial
+from candlewright_cep.matching.foresight import Prospects
+from candlewright_cep.vector import Array, Bools, Index, ranges
+
+_REMEMBER_AFTER = 200
+_REMEMBER_AT_MOST = 500_000
+#: Steps that one match may take for each row within its reach, on top of the limit.
+_STEPS_PER_ROW = 16
+#: Steps between two looks at the allowance.
+_STRETCH = 20_000
+#: Iterations of a loop after which the search looks ahead; doubled up to the maximum while that skips too few rows.
+_ROUNDS, _MOST_ROUNDS, _WORTHWHILE = 32, 4_096, 64
+#: What looking ahead once counts as, in steps.
+_LOOK_STEPS = 64
+#: Once an attempt has failed after more steps than this, starts are judged before they are tried.
+_DEAR_STEPS = 64
+#: How many starts are judged together.
+_JUDGED = 8_192
+
+
+class SkipFailed(Exception):
+    """AFTER MATCH SKIP TO names a row that the match does not have, or its first row."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"AFTER MATCH SKIP failed: {reason}")
+        self.reason = reason
+
+
+class StepLimit(Exception):
+    """One match attempt took more steps than allowed."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(f"one match took more than {steps} steps")
+
+
+class MappedLimit(work.WorkLimit):
+    """All matches of one batch together have more rows than allowed."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(f"the matches have more than {rows} mapped rows in all")
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRule:
+    """`kind` PAST LAST, NEXT, FIRST or LAST; `variables` are the numbers behind FIRST or LAST."""
+
+    kind: str
+    variables: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What one trigger asks for: the automaton, the path conditions and the rules around them."""
+
+    automaton: Automaton
+    skip: SkipRule
+    initial: Registers = ()
+    within_ns: int | None = None
+    timeouts: bool = False
+    want_unmatched: bool = False
+    strict: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether nothing but path conditions can make a search go back."""
+        plain = self.within_ns is None and not self.want_unmatched and not self.timeouts
+        return plain and not self.automaton.has_start_anchor
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Matches with one entry each: rows `starts[i]` to `starts[i] + lengths[i]`, their labels one after another in
+    `labels`. `timed_out`: the deadline decided; `partial`: no match, the mapping at the deadline. `unmatched` rows."""
+
+    starts: Index
+    lengths: Index
+    numbers: Index
+    labels: Array
+    timed_out: Bools
+    partial: Bools
+    unmatched: Index
+
+    @staticmethod
+    def decided(starts: Index, lengths: Index, numbers: Index, labels: Array) -> "Matches":
+        """Matches that rows alone decided."""
+        never = np.zeros(len(starts), np.bool_)
+        return Matches(starts, lengths, numbers, labels, never, never, starts[:0])
+
+    def merged(self, other: "Matches") -> "Matches":
+        """These and others, in the order of their first rows."""
+        if not len(other.starts) and not len(other.unmatched):
+            return self
+        starts = np.concatenate([self.starts, other.starts])
+        lengths = np.concatenate([self.lengths, other.lengths])
+        order = np.argsort(starts, kind="stable")
+        sizes = lengths[order]
+        places = ranges((np.cumsum(lengths) - lengths)[order], sizes)
+        return Matches(
+            starts[order],
+            sizes,
+            np.concatenate([self.numbers, other.numbers])[order],
+            np.concatenate([self.labels, other.labels])[places],
+            np.concatenate([self.timed_out, other.timed_out])[order],
+            np.concatenate([self.partial, other.partial])[order],
+            np.concatenate([self.unmatched, other.unmatched]),
+        )
+
+
+@dataclass(slots=True)
+class Found:
+    """The matches of a search in the order they were found; see `Matches`."""
+
+    starts: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    timed_out: set[int] = field(default_factory=set)
+    partial: set[int] = field(default_factory=set)
+    unmatched: list[int] = field(default_factory=list)
+    degraded: int = 0
+    dropped: int = 0
+
+    def add(self, start: int, labels: Sequence[int], number: int) -> None:
+        self.starts.append(start)
+        self.lengths.append(len(labels))
+        self.numbers.append(number)
+        self.labels.extend(labels)
+
+    def matches(self) -> Matches:
+        marked = np.zeros((2, len(self.starts)), np.bool_)
+        marked[0, sorted(self.timed_out)] = True
+        marked[1, sorted(self.partial)] = True
+        columns = [np.array(part, np.int64) for part in (self.starts, self.lengths, self.numbers)]
+        labels, unmatched = np.array(self.labels, np.int16), np.array(self.unmatched, np.int64)
+        return Matches(columns[0], columns[1], columns[2], labels, marked[0], marked[1], unmatched)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A match attempt from `start`, standing before row `row` at program place `place`.
+
+    `stack` holds what was left untried on the way: (candidates, next, registers, row, labels so far, place).
+    """
+
+    start: int
+    row: int
+    place: int
+    registers: Registers
+    labels: list[int]
+    stack: list[tuple[tuple[Candidate, ...], int, Registers, int, int]]
+    steps: int = 0
+    partial: list[int] | None = None
+    #: How many of the steps the allowance has been charged for.
+    spent: int = 0
+
+
+class PartitionSearch:
+    """Rows are numbered from the start of the partition (or of the batch); `base` is the number of `steps[0]`."""
+
+    def __init__(self, plan: SearchPlan, first_row: int = 0) -> None:
+        self.plan = plan
+        self.base = first_row
+        self.steps: list[Step] = []
+        self.times: list[int] = []
+        self.trials: Sequence[Trial | None] = ()
+        self.prospects: Prospects | None = None
+        self.next_start = first_row
+        self.match_number = 0
+        self.covered = first_row
+        self.attempt: Attempt | None = None
+        self.closed = False
+        self.watermark: int | None = None
+        self.first_row = first_row
+        self._failed: set[tuple[int, int, Registers]] = set()
+        self._rounds = _ROUNDS
+        # Whether starts are judged before they are tried. Those before `_judged` have been; `_hopeful` may match.
+        self._judges = False
+        self._judged = first_row
+        self._hopeful: list[int] = []
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """The number behind the last row that has arrived."""
+        return self.base + len(self.steps)
+
+    def extend(self, masks: list[int], times: Sequence[int] = (), closed: bool = False) -> None:
+        """Further rows. `closed`: no row follows them, ever."""
+        automaton = self.plan.automaton
+        first = self.end
+        if self.plan.timeouts:
+            # A partial mapping counts although it cannot become a match: nothing may be pruned.
+            behind = automaton.everything
+            plain = [behind[mask] for mask in masks]
+            if masks and first == self.first_row and automaton.has_start_anchor:
+                plain[0] = automaton.step(behind.bits, masks[0], True)
+            new = plain
+        else:
+            end = automaton.ended() if closed else automaton.everything
+            new = automaton.read(masks, end, first == self.first_row)
+        self.steps += new
+        self.times += times
+        self.closed = self.closed or closed
+
+    def forget(self, row: int) -> None:
+        """Rows before `row` are not needed any more."""
+        count = row - self.base
+        if count > 0:
+            del self.steps[:count]
+            del self.times[:count]
+            self.base = row
+
+    def restart(self, row: int, masks: list[int], matches: int) -> None:
+        """Go on from `row` without attempt, as if so many matches more had been found before it; `masks` from there."""
+        self.base = self.next_start = row
+        self.match_number += matches
+        self.closed = False
+        self.steps = []
+        self.extend(masks)
+
+    @property
+    def oldest_needed(self) -> int:
+        return self.attempt.start if self.attempt is not None else self.next_start
+
+    # -- the loop over starts -------------------------------------------------------------------------------------
+
+    def run(self, found: Found, once: bool = False) -> None:
+        """Search as far as the rows allow; `once`: not farther than the attempt that is open.
+
+        Raises SkipFailed (strict plans), StepLimit and work.WorkLimit.
+        """
+        ahead = not self.trials and self.plan.is_linear
+        # What most starts come to where conditions look at other rows of the match: nothing is left to do then.
+        may_just_fail = not self.plan.want_unmatched and not self.plan.timeouts
+        may_judge = self.prospects is not None and bool(self.prospects.foresight.starts) and not self.plan.timeouts
+        allowance, most_labels = work.current(), self.plan.limits.mapped_rows
+        while self.attempt is not None or not once:
+            if ahead and self.attempt is None:
+                self.run_linear(found, exact=False)
+            attempt = self.attempt or self._begin(found)
+            if attempt is None:
+                return
+            outcome = self._try(attempt, allowance)
+            allowance.spend(attempt.steps - attempt.spent)
+            attempt.spent = attempt.steps
+            if len(found.labels) > most_labels:
+                raise MappedLimit(most_labels)
+            if outcome is None:
+                return
+            self.attempt = None
+            if not outcome and attempt.steps > _DEAR_STEPS and not self._judges:
+                self._judges = may_judge
+            if self._failed:
+                self._failed = set()
+            if not outcome and may_just_fail:
+                self.next_start = attempt.start + 1
+            else:
+                self._conclude(attempt, outcome, found)
+
+    def _begin(self, found: Found) -> Attempt | None:
+        """An attempt at the next row that a match can start at, if there is one."""
+        start = self.next_start if self.plan.timeouts else self._next_startable()
+        if self.plan.want_unmatched:
+            found.unmatched.extend(range(max(self.next_start, self.covered), start))
+        if start > self.next_start:
+            self.next_start = start
+        if start >= self.end:
+            return None
+        self.attempt = attempt = Attempt(start, start, 0, self.plan.initial, [], [])
+        return attempt
+
+    def _next_startable(self) -> int:
+        """The next row that a match can start at, or the end of the rows."""
+        steps, base, end = self.steps, self.base, self.end
+        row = self.next_start
+        if not self._judges:
+            while row < end and not steps[row - base].startable:
+                row += 1
+            return row
+        while row < end:
+            if row >= self._judged:
+                self._judge(row, end)
+            if row < self._judged:
+                place = bisect_left(self._hopeful, row)
+                if place == len(self._hopeful):
+                    row = self._judged
+                    continue
+                row = self._hopeful[place]
+            if steps[row - base].startable:
+                return row
+            row += 1
+        return row
+
+    def _judge(self, row: int, end: int) -> None:
+        """Find which of the starts from `row` can match, as far as all the rows within their reach are there."""
+        prospects, within = self.prospects, self.plan.within_ns
+        if prospects is None or (within is not None and prospects.times is None):
+            return
+        stop = end
+        if within is not None:
+            held = self._last_row(row, within) - row
+            stop = min(end, row + max(_JUDGED, held))
+            if not self.closed and self.watermark is not None:
+                stop = min(stop, self.base + bisect_right(self.times, self.watermark - within))
+        if stop > row and (self.closed or (within is not None and self.watermark is not None)):
+            self._hopeful = prospects.hopeful(row, stop, end, within)
+            self._judged = stop
+
+    def _conclude(self, attempt: Attempt, matched: bool, found: Found) -> None:
+        start = attempt.start
+        if not matched and attempt.partial is None:
+            if self.plan.want_unmatched and start >= self.covered:
+                found.unmatched.append(start)
+            self.next_start = start + 1
+            return
+        labels = attempt.labels if matched else attempt.partial or []
+        self.match_number += 1
+        if attempt.partial is not None:
+            found.timed_out.add(len(found.starts))
+            if not matched:
+                found.partial.add(len(found.starts))
+        found.add(start, labels, self.match_number)
+        self.covered = max(self.covered, start + max(1, len(labels)))
+        self.next_start = self._resume(start, labels, found, strict=self.plan.strict and matched)
+
+    def _resume(self, start: int, labels: list[int], found: Found, strict: bool) -> int:
+        skip = self.plan.skip
+        if not labels or skip.kind == "NEXT":
+            return start + 1
+        if skip.kind == "PAST LAST":
+            return start + len(labels)
+        rows = range(len(labels)) if skip.kind == "FIRST" else range(len(labels) - 1, -1, -1)
+        target = next((row for row in rows if labels[row] >> 1 in skip.variables), None)
+        if target is None:
+            if strict:
+                raise SkipFailed("pattern variable is not present in match")
+            found.degraded += 1
+            return start + len(labels)
+        if target == 0:
+            if strict:
+                raise SkipFailed("cannot skip to first row of match")
+            found.degraded += 1
+            return start + 1
+        return start + target
+
+    def run_first(self, found: Found, anywhere: bool) -> int:
+        """The match at the first row of a closed partition (`anywhere`: the first match after it); the row to go on
+        from. For row patterns in a window."""
+        first = self.next_start
+        before = len(found.starts)
+        allowance = work.current()
+        while len(found.starts) == before and (attempt := self._begin(found)) is not None:
+            self.attempt = None
+            if attempt.start != first and not anywhere:
+                return self.end
+            self._failed = set()
+            self._conclude(attempt, bool(self._try(attempt, allowance)), found)
+            allowance.spend(attempt.steps)
+        return self.next_start
+
+    def run_linear(self, found: Found, exact: bool = True) -> None:
+        """The same without path conditions, WITHIN and START: the most preferred candidates are never taken back.
+
+        `exact`: all rows were given at once and closed. Otherwise an attempt that reaches the last row, or a dead end
+        that was not yet known when an earlier batch was pruned, is left to the general search. One that is accepted
+        before is the same as there, since nothing that was pruned could have lived.
+        """
+        steps, first, end = self.steps, self.base, len(self.steps)
+        labels, starts, lengths, numbers = found.labels, found.starts, found.lengths, found.numbers
+        put = labels.append
+        past_last = self.plan.skip.kind == "PAST LAST"
+        allowance, most = work.current(), self.plan.limits.mapped_rows
+        number = self.match_number
+        row = self.next_start - first
+        while row < end:
+            for row in range(row, end):  # noqa: B020
+                if steps[row].startable:
+                    break
+            else:
+                row = end
+                break
+            start, place, before, label = row, 0, len(labels), 0
+            while row < end:
+                label, place = steps[row].best[place]
+                if label < 0:
+                    break
+                put(label)
+                row += 1
+            if not exact and (row == end or label == -2):
+                del labels[before:]
+                row = start
+                break
+            if len(labels) > most:
+                raise MappedLimit(most)
+            allowance.spend(row - start)
+            number += 1
+            starts.append(first + start)
+            lengths.append(row - start)
+            numbers.append(number)
+            if row == start:
+                row += 1
+            elif not past_last:
+                row = self._resume(first + start, labels[before:], found, self.plan.strict) - first
+        self.match_number = number
+        self.next_start = first + row
+
+    # -- one start ------------------------------------------------------------------------------------------------
+
+    def _try(self, attempt: Attempt, allowance: work.Work) -> bool | None:
+        """True: matched, the labels are in the attempt. False: no match at this start. None: rows are missing."""
+        steps, base, trials = self.steps, self.base, self.trials
+        stack, labels = attempt.stack, attempt.labels
+        start, row, place, registers = attempt.start, attempt.row, attempt.place, attempt.registers
+        number = self.match_number + 1
+        end = base + len(steps)
+        last_row = end if self.plan.within_ns is None else self._last_row(start, self.plan.within_ns)
+        count = attempt.steps
+        limit = self.plan.limits.steps_per_match + _STEPS_PER_ROW * (end - start)
+        pause = min(limit, count + _STRETCH)
+        prospects, rounds, enough = self.prospects, 0, self._rounds
+        loops = prospects.foresight.loops if prospects is not None else ()
+        remember, failed = count > _REMEMBER_AFTER, self._failed
+        index = 0
+        while True:
+            # Standing before `row` at `place`: which candidates are there?
+            if row < last_row:
+                candidates = steps[row - base].candidates[place]
+            else:
+                waiting = self._at_edge(attempt, place, row, end)
+                if waiting is None:
+                    attempt.row, attempt.place, attempt.registers, attempt.steps = row, place, registers, count
+                    return None
+                candidates = waiting
+            index = 0
+            if failed and (place, row, registers) in failed:
+                candidates = ()
+            while True:
+                if index == len(candidates):
+                    if remember and candidates and len(failed) < _REMEMBER_AT_MOST:
+                        failed.add((place, row, registers))
+                    if not stack:
+                        attempt.steps = count
+                        return False
+                    candidates, index, registers, row, place = stack.pop()
+                    del labels[row - start :]
+                    continue
+                candidate = candidates[index]
+                index += 1
+                variable = candidate.variable
+                if variable == -1:
+                    attempt.steps = count
+                    return True
+                count += 1
+                if count > _REMEMBER_AFTER and not remember:
+                    remember = True
+                if count > pause:
+                    if count > limit:
+                        raise StepLimit(limit)
+                    allowance.spend(count - attempt.spent)
+                    attempt.spent = count
+                    pause = min(limit, count + _STRETCH)
+                trial = trials[variable] if trials else None
+                if trial is not None:
+                    taken = trial(registers, row, start, number)
+                    if taken is None:
+                        continue
+                else:
+                    taken = registers
+                if index < len(candidates) or remember:
+                    if stack and candidates[-1].variable == -1:
+                        # This place can end the match: nothing that is less preferred will be tried.
+                        stack.clear()
+                    stack.append((candidates, index, registers, row, place))
+                registers = taken
+                labels.append(candidate.label)
+                row += 1
+                if candidate.then != place:
+                    place, rounds = candidate.then, 0
+                    break
+                rounds += 1
+                if rounds >= enough and place in loops and row < last_row and prospects is not None:
+                    then = prospects.skip(place, row, last_row, registers, start, number)
+                    enough = _ROUNDS if then - row >= _WORTHWHILE else min(_MOST_ROUNDS, 2 * enough)
+                    self._rounds, rounds = enough, 0
+                    count += _LOOK_STEPS
+                    labels.extend(repeat(candidate.label, then - row))
+                    row = then
+                break
+
+    def _needs_end(self, place: int, at_start: bool) -> bool:
+        """Whether a match can end here, or with TIMEOUT ROWS go on, only where the partition ends."""
+        without = self.plan.automaton.layout(place, at_start, False)
+        if ACCEPT in without:
+            return False
+        at_end = self.plan.automaton.layout(place, at_start, True)
+        return ACCEPT in at_end or (self.plan.timeouts and at_end != without)
+
+    def _last_row(self, start: int, within: int) -> int:
+        """The first row that cannot be mapped: not there yet, or too late for WITHIN."""
+        return self.base + bisect_left(self.times, self.times[start - self.base] + within, lo=start - self.base)
+
+    def _at_edge(self, attempt: Attempt, place: int, row: int, end: int) -> tuple[Candidate, ...] | None:
+        """Candidates where no further row can be taken, or None to wait for rows."""
+        automaton = self.plan.automaton
+        at_start = row == self.first_row
+        within = self.plan.within_ns
+        expired = row < end
+        if within is not None and not expired:
+            deadline = self.times[attempt.start - self.base] + within
+            expired = self.closed or (self.watermark is not None and self.watermark >= deadline)
+        if not expired and not self.closed:
+            waiting = automaton.layout(place, at_start, False, True)
+            return (ACCEPT,) if waiting and waiting[0] is ACCEPT else None if waiting else ()
+        may_be_last = row == end and not self.closed
+        # Past the deadline no row can be taken, but this may still turn out to have been the last one.
+        if may_be_last and self._needs_end(place, at_start):
+            return None
+        layout = automaton.layout(place, at_start, self.closed and row == end)
+        if self.plan.timeouts and attempt.partial is None and row > attempt.start:
+            ahead = layout[: layout.index(ACCEPT)] if ACCEPT in layout else layout
+            if ahead:
+                attempt.partial = list(attempt.labels)
+        return (ACCEPT,) if ACCEPT in layout else ()

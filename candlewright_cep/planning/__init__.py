@@ -1,0 +1,1 @@
+"""From the tree of a query to a checked plan that computes it."""

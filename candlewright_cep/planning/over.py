@@ -1,0 +1,370 @@
+"""Functions over windows of rows: OVER (PARTITION BY ... ORDER BY ... frame), and row patterns in a window."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from candlewright_cep import work
+from candlewright_cep.binding.binder import Field
+from candlewright_cep.binding.evaluation import Bounds, RowValues
+from candlewright_cep.binding.expressions import Expression
+from candlewright_cep.functions.aggregates import COUNTS, empty_value, reduced, running, spend
+from candlewright_cep.limits import Limits
+from candlewright_cep.matching.conditions import Trial
+from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks
+from candlewright_cep.matching.recognize import RecognizePlan, SortKey
+from candlewright_cep.matching.search import Found, PartitionSearch, StepLimit
+from candlewright_cep.planning.plans import Inputs, Plan
+from candlewright_cep.planning.relation import Relation, Source, arranged, sort_codes
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType
+from candlewright_cep.vector import Index, Vector, choose
+
+_EXPANDED = 30_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`kind` as in `syntax.FrameBound`; `amount` rows (ROWS) or nanoseconds or a number (RANGE)."""
+
+    kind: str
+    amount: float | int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    unit: str
+    lower: Bound
+    upper: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFunction:
+    """One function: an aggregate over the frame, or one of ROW_NUMBER, LAG ... `offset` for LAG, LEAD, NTH_VALUE."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    type: SqlType
+    offset: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    frame: Frame
+    recognize: RecognizePlan | None = None
+    seek: bool = False
+
+
+RANKING = {
+    "ROW_NUMBER": BIGINT,
+    "RANK": BIGINT,
+    "DENSE_RANK": BIGINT,
+    "PERCENT_RANK": DOUBLE,
+    "CUME_DIST": DOUBLE,
+    "NTILE": BIGINT,
+}
+VALUES = ("LAG", "LEAD", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """`inner` with one more column per function (or pattern measure), in the order of `inner`'s rows.
+
+    The aggregates of the first `passed` rows are not wanted: frames of later ones may hold these rows.
+    """
+
+    inner: Plan
+    window: Window
+    functions: tuple[WindowFunction, ...]
+    measures: tuple[int, ...]
+    fields: tuple[Field, ...]
+    limits: Limits
+    at: Position
+    passed: int = 0
+
+    def run(self, inputs: Inputs) -> Relation:
+        rows = self.inner.run(inputs)
+        arrangement, bounds, order = arranged(rows, self.window.partition, self.window.order)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order), dtype=np.int64)
+        values = arrangement.values(bounds)
+        low, high = _frames(self.window, values, bounds, arrangement.length)
+        if self.passed:
+            high = np.where(order < self.passed, low, high)
+        further: list[Source] = []
+        measures: list[Vector] = []
+        if self.window.recognize is not None:
+            low, high, measures = _reduced_to_match(self.window, arrangement, bounds, low, high, self.at)
+        for function in self.functions:
+            found = _compute(function, values, bounds, self.window, low, high, arrangement.length, self.at)
+            further.append(found.take(back))
+        further += [measures[index].take(back) for index in self.measures]
+        return rows.with_columns(further)
+
+
+# -- frames ---------------------------------------------------------------------------------------------------------
+
+
+def _frames(window: Window, values: RowValues, bounds: Bounds, length: int) -> tuple[Index, Index]:
+    """Per row the frame `low` to `high` (exclusive), inside the row's partition."""
+    sizes = bounds.ends - bounds.starts
+    first, end = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes)
+    rows = np.arange(length, dtype=np.int64)
+    frame = window.frame
+    if frame.unit == "ROWS":
+        low = _row_bound(frame.lower, rows, first, end)
+        high = _row_bound(frame.upper, rows, first, end) + 1
+        if frame.upper.kind == "UNBOUNDED FOLLOWING":
+            high = end
+    else:
+        low, high = _range_frame(window, values, bounds, rows, first, end)
+    low, high = np.clip(low, first, end), np.clip(high, first, end)
+    return low, np.maximum(low, high)
+
+
+def _row_bound(bound: Bound, rows: Index, first: Index, end: Index) -> Index:
+    match bound.kind:
+        case "UNBOUNDED PRECEDING":
+            return first
+        case "UNBOUNDED FOLLOWING":
+            return end
+        case "PRECEDING":
+            return rows - int(bound.amount)
+        case "FOLLOWING":
+            return rows + int(bound.amount)
+    return rows
+
+
+def _range_frame(
+    window: Window, values: RowValues, bounds: Bounds, rows: Index, first: Index, end: Index
+) -> tuple[Index, Index]:
+    if not window.order:
+        return first, end
+    peers_low, peers_high = peers(window.order, values, bounds, rows)
+    frame = window.frame
+    found: list[Index] = []
+    for bound, is_low in ((frame.lower, True), (frame.upper, False)):
+        match bound.kind:
+            case "UNBOUNDED PRECEDING":
+                found.append(first)
+            case "UNBOUNDED FOLLOWING":
+                found.append(end)
+            case "CURRENT ROW":
+                found.append(peers_low if is_low else peers_high)
+            case _:
+                found.append(_distance(window, values, bounds, bound, is_low, (peers_low, peers_high)))
+    return found[0], found[1]
+
+
+def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, rows: Index) -> tuple[Index, Index]:
+    """First peer and the end of the peers of each row."""
+    length = len(rows)
+    new = np.zeros(length, dtype=np.bool_)
+    new[bounds.starts] = True
+    for key in keys:
+        ranks = sort_codes(values.value(key.expression), key)
+        if ranks is not None and length:
+            new[1:] |= ranks[1:] != ranks[:-1]
+    group = np.cumsum(new) - 1
+    firsts = np.flatnonzero(new)
+    ends = np.append(firsts[1:], length)
+    return firsts[group], ends[group]
+
+
+def _distance(
+    window: Window, values: RowValues, bounds: Bounds, bound: Bound, is_low: bool, peers: tuple[Index, Index]
+) -> Index:
+    key = window.order[0]
+    vector = values.value(key.expression).expand()
+    numbers = -vector.values if key.descending else vector.values
+    target = numbers - bound.amount if bound.kind == "PRECEDING" else numbers + bound.amount
+    found = np.empty(len(numbers), dtype=np.int64)
+    mask = vector.mask
+    for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+        known = np.flatnonzero(mask[start:end])
+        low, high = (start + int(known[0]), start + int(known[-1]) + 1) if len(known) else (start, start)
+        part = np.searchsorted(numbers[low:high], target[start:end], side="left" if is_low else "right")
+        found[start:end] = low + part
+    # Rows without a value have only each other as neighbours.
+    return np.where(mask, found, peers[0] if is_low else peers[1])
+
+
+# -- values ---------------------------------------------------------------------------------------------------------
+
+
+def _compute(
+    function: WindowFunction,
+    values: RowValues,
+    bounds: Bounds,
+    window: Window,
+    low: Index,
+    high: Index,
+    length: int,
+    at: Position,
+) -> Vector:
+    rows = np.arange(length, dtype=np.int64)
+    sizes = bounds.ends - bounds.starts
+    first, end = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes)
+    arguments = [values.value(argument).expand() for argument in function.arguments]
+    if function.name in RANKING:
+        return _ranking(function, window, values, bounds, rows, first, end)
+    if function.name in ("LAG", "LEAD"):
+        target = rows - function.offset if function.name == "LAG" else rows + function.offset
+        outside = (target < first) | (target >= end)
+        found = arguments[0].take(np.where(outside, -1, target))
+        return choose(outside, arguments[1], found) if len(arguments) > 1 else found
+    if function.name in VALUES:
+        target = {"FIRST_VALUE": low, "LAST_VALUE": high - 1}.get(function.name, low + function.offset - 1)
+        return arguments[0].take(np.where((target >= low) & (target < high), target, -1))
+    return _aggregate(function, arguments, bounds, low, high, length, at)
+
+
+def _ranking(
+    function: WindowFunction, window: Window, values: RowValues, bounds: Bounds, rows: Index, first: Index, end: Index
+) -> Vector:
+    if function.name == "ROW_NUMBER":
+        return Vector(BIGINT, rows - first + 1, None)
+    if function.name == "NTILE":
+        # The first (size % tiles) tiles have one row more than the others.
+        least, longer = np.divmod(end - first, function.offset)
+        place = rows - first
+        tile = np.where(
+            place < longer * (least + 1),
+            place // (least + 1),
+            longer + (place - longer * (least + 1)) // np.maximum(least, 1),
+        )
+        return Vector(BIGINT, tile + 1, None)
+    low, high = peers(window.order, values, bounds, rows) if window.order else (first, end)
+    if function.name == "RANK":
+        return Vector(BIGINT, low - first + 1, None)
+    if function.name == "PERCENT_RANK":
+        return Vector(DOUBLE, (low - first) / np.maximum(end - first - 1, 1), None)
+    if function.name == "CUME_DIST":
+        return Vector(DOUBLE, (high - first) / np.maximum(end - first, 1), None)
+    new = np.zeros(len(rows) + 1, dtype=np.int64)
+    new[1:] = np.cumsum(low == rows)
+    return Vector(BIGINT, new[1:][low] - new[first] if len(rows) else rows, None)
+
+
+def _aggregate(
+    function: WindowFunction,
+    arguments: list[Vector],
+    bounds: Bounds,
+    low: Index,
+    high: Index,
+    length: int,
+    at: Position,
+) -> Vector:
+    if length == 0:
+        return empty_value(function.name, function.type, 0)
+    first = np.repeat(bounds.starts, bounds.ends - bounds.starts)
+    if bool((low == first).all()):
+        spend(function.name, length)
+        over = running(function.name, arguments, bounds.starts, length, function.type)
+        found = over.take(np.where(high > low, high - 1, -1))
+        if function.name in COUNTS:
+            return Vector(function.type, np.where(found.mask, found.values, 0), None)
+        return found
+    sizes = high - low
+    total = int(sizes.sum())
+    if total <= _EXPANDED:
+        spend(function.name, total)
+        firsts = np.cumsum(sizes) - sizes
+        positions = np.arange(total, dtype=np.int64) - np.repeat(firsts, sizes) + np.repeat(low, sizes)
+        expanded = [argument.take(positions) for argument in arguments]
+        return reduced(function.name, expanded, firsts, sizes, total, function.type)
+    return _by_differences(function, arguments, low, high, at)
+
+
+def _by_differences(function: WindowFunction, arguments: list[Vector], low: Index, high: Index, at: Position) -> Vector:
+    """Wide frames: differences of running totals, in extended precision for doubles."""
+    if not arguments:
+        return Vector(function.type, high - low, None)
+    argument = arguments[0]
+    counts = np.concatenate([[0], np.cumsum(argument.mask.astype(np.int64))])
+    count = counts[high] - counts[low]
+    if function.name == "COUNT":
+        return Vector(function.type, count, None)
+    if function.name not in ("SUM", "AVG") or argument.type.kind is Kind.STRING:
+        raise at.reject(f"the frames of {function.name} hold more than {_EXPANDED} rows in all", "use a shorter frame")
+    exact = argument.values.dtype.kind == "i" and function.name == "SUM"
+    numbers = argument.values if exact else argument.values.astype(np.longdouble)
+    totals = np.concatenate([[0], np.cumsum(np.where(argument.mask, numbers, 0))]).astype(numbers.dtype)
+    total = totals[high] - totals[low]
+    if function.name == "AVG":
+        return Vector(function.type, (total / np.maximum(count, 1)).astype(np.float64), count > 0)
+    return Vector(function.type, total.astype(argument.values.dtype), count > 0)
+
+
+# -- row patterns in a window ---------------------------------------------------------------------------------------
+
+
+def _reduced_to_match(
+    window: Window, rows: Relation, bounds: Bounds, low: Index, high: Index, at: Position
+) -> tuple[Index, Index, list[Vector]]:
+    """Frames cut to the match found in them (empty where there is none), and the measures of every row."""
+    plan = window.recognize
+    assert plan is not None
+    search_plan = replace(plan.search, want_unmatched=False)
+    frame_values = _FrameConditions(plan, rows, bounds)
+    found = Found()
+    of_row = np.full(rows.length, -1, dtype=np.int64)
+    reach: list[tuple[int, int]] = []
+    budget = plan.search.limits.mapped_rows
+    try:
+        for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+            resume, number = start, 0
+            for row in range(start, end):
+                if row < resume:
+                    continue
+                frame_low, frame_high = int(low[row]), int(high[row])
+                budget -= frame_high - row
+                if budget < 0:
+                    raise at.reject("the frames hold too many rows for a row pattern", "use a shorter frame")
+                search = PartitionSearch(search_plan, row)
+                search.first_row = frame_low
+                search.match_number = number
+                work.spend(frame_high - row)
+                row_masks, search.trials = frame_values.of(row, frame_high)
+                search.extend(row_masks, closed=True)
+                before = len(found.starts)
+                next_start = search.run_first(found, anywhere=window.seek)
+                if len(found.starts) > before:
+                    number += 1
+                    of_row[row] = before
+                    reach.append((frame_low, frame_high))
+                    resume = row + 1 if search_plan.skip.kind == "NEXT" else max(next_start, row + 1)
+    except (work.WorkLimit, StepLimit) as error:
+        raise at.reject(str(error), LESS_WORK) from None
+    lows, highs = (np.array(side, dtype=np.int64) for side in zip(*reach, strict=True)) if reach else (low[:0], low[:0])
+    matches = found.matches()
+    measures = evaluate_matches(replace(plan, rows="ONE"), matches, rows.column, bounds, (lows, highs)).measures
+    starts = np.array([*found.starts, 0], dtype=np.int64)
+    sizes = np.array([*found.lengths, 0], dtype=np.int64)
+    low, high = starts[of_row], starts[of_row] + sizes[of_row]
+    own = np.arange(rows.length, dtype=np.int64)
+    low, high = np.where(of_row < 0, own, low), np.where(of_row < 0, own, high)
+    return low, high, [measure.expand().take(of_row) for measure in measures]
+
+
+class _FrameConditions:
+    """Condition masks of a frame. The frame is all that PREV and NEXT may reach, so that conditions with navigation
+    are computed frame by frame."""
+
+    def __init__(self, plan: RecognizePlan, rows: Relation, bounds: Bounds) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._shared: tuple[list[int], Sequence[Trial | None]] | None = None
+        if plan.conditions.lookback == 0 and plan.conditions.lookahead == 0:
+            values = rows.values(bounds)
+            self._shared = masks(plan.conditions, values, rows.length), bound_path(plan.conditions, values, 0)[0]
+
+    def of(self, low: int, high: int) -> tuple[list[int], Sequence[Trial | None]]:
+        if self._shared is not None:
+            return self._shared[0][low:high], self._shared[1]
+        part = self._rows.take(np.arange(low, high, dtype=np.int64))
+        values = part.values(Bounds.whole(part.length))
+        return masks(self._plan.conditions, values, part.length), bound_path(self._plan.conditions, values, low)[0]

@@ -1,0 +1,423 @@
+"""From the syntax of a query to a plan."""
+
+from collections.abc import Mapping, Sequence
+
+from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup
+from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
+from candlewright_cep.limits import Limits
+from candlewright_cep.matching.recognize import SortKey, bind_recognize
+from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
+from candlewright_cep.planning.joins import join, with_keys_of
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import (
+    Distinct,
+    Filter,
+    Group,
+    Limited,
+    Match,
+    Narrowed,
+    Plan,
+    Project,
+    Renamed,
+    Scan,
+    Sort,
+    Union,
+)
+from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate
+from candlewright_cep.planning.windows import WindowTable, check_intervals, window_fields
+from candlewright_cep.syntax.tree import (
+    CallNode,
+    Identifier,
+    JoinNode,
+    LiteralNode,
+    MatchNode,
+    NameNode,
+    Node,
+    QueryNode,
+    SelectItem,
+    SelectNode,
+    SortItem,
+    SourceNode,
+    StarNode,
+    SubqueryNode,
+    TableNode,
+    UnionNode,
+    WindowNode,
+    WindowTableNode,
+)
+from candlewright_cep.types import Kind, common
+
+_BEFORE = (
+    "make it a column of a sub-query, as in SELECT * FROM "
+    "(SELECT *, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks) WHERE price > before"
+)
+
+
+class Planner:
+    """`inputs` are the tables that a text may read; `parameters` the values of its :names."""
+
+    def __init__(self, inputs: Mapping[str, Sequence[Field]], parameters: Parameters, limits: Limits) -> None:
+        self.inputs = {name.lower(): (name, tuple(fields)) for name, fields in inputs.items()}
+        self.parameters = parameters
+        self.limits = limits
+        self.views: list[dict[str, Plan]] = [{}]
+        # How many sources each WITH query reads, and all so far: WITH queries can double them again and again.
+        self._sizes: dict[int, int] = {}
+        self._sources = 0
+        self.matches: list[Match] = []
+
+    def condition(self, node: Node, table: str) -> Plan:
+        """A bare condition over one input: its rows for which the condition holds."""
+        name, fields = self.inputs[table.lower()]
+        scan = Scan(name, tuple(Field(field.name, field.type, name) for field in fields))
+        binder = SelectBinder(scan.fields, self.parameters, self.limits, {})
+        condition = binder.condition(node, "a trigger")
+        if binder.uses:
+            raise node.at.reject("a window function is not possible in a condition", _BEFORE)
+        return Filter(scan, condition)
+
+    # -- queries --------------------------------------------------------------------------------------------------
+
+    def query(self, node: QueryNode) -> Plan:
+        self.views.append(dict(self.views[-1]))
+        try:
+            for name, columns, inner in node.tables:
+                if len(self.views[-1]) > 200:
+                    raise name.at.reject("too many WITH queries")
+                before = self._sources
+                view = self.views[-1][name.text.lower()] = _renamed(self.query(inner), name.text, columns)
+                self._sizes[id(view)] = self._sources - before
+                # It counts where it is read.
+                self._sources = before
+            return self._limited(self._ordered(node), node)
+        finally:
+            self.views.pop()
+
+    def _ordered(self, node: QueryNode) -> Plan:
+        if isinstance(node.body, SelectNode):
+            return self._select(node.body, node.order_by)
+        plan = self._union(node.body) if isinstance(node.body, UnionNode) else self.query(node.body)
+        if not node.order_by:
+            return plan
+        binder = Binder(plan.fields, self.parameters, self.limits)
+        keys = [
+            SortKey(self._ordinal(item, plan.fields) or binder.bind(item.expression), item.descending, item.nulls_first)
+            for item in node.order_by
+        ]
+        return Sort(plan, tuple(keys), node.order_by[0].at)
+
+    def _ordinal(self, item: SortItem, fields: Sequence[Field]) -> Column | None:
+        node = item.expression
+        if not isinstance(node, LiteralNode) or not node.type.is_integer:
+            return None
+        if not 1 <= node.value <= len(fields):
+            raise node.at.reject(f"there is no column {node.value}")
+        return Column(node.value - 1, fields[node.value - 1].type)
+
+    def _limited(self, plan: Plan, node: QueryNode) -> Plan:
+        limit = self._count(node.limit, "LIMIT")
+        offset = self._count(node.offset, "OFFSET")
+        if limit is None and not offset:
+            return plan
+        return Limited(plan, offset or 0, limit, (node.limit or node.offset or node).at)
+
+    def _count(self, node: Node | None, what: str) -> int | None:
+        if node is None:
+            return None
+        found = Binder((), self.parameters, self.limits).bind(node)
+        if not isinstance(found, Constant) or not found.type.is_integer or found.value < 0:
+            raise node.at.reject(f"{what} needs a whole number of at least 0")
+        return int(found.value)
+
+    def _union(self, node: UnionNode) -> Plan:
+        plans = [self.query(branch) for branch in node.branches]
+        widths = {len(plan.fields) for plan in plans}
+        if len(widths) > 1:
+            raise node.at.reject("the branches of UNION have different numbers of columns")
+        kinds = []
+        for index in range(widths.pop()):
+            kind = plans[0].fields[index].type
+            for plan in plans[1:]:
+                wider = common(kind, plan.fields[index].type)
+                if wider is None:
+                    raise node.at.reject(
+                        f"column {index + 1} of UNION has the types {kind} and {plan.fields[index].type}"
+                    )
+                kind = wider
+            kinds.append(kind)
+        fields = tuple(Field(field.name, kind) for field, kind in zip(plans[0].fields, kinds, strict=True))
+        branches: list[Plan] = []
+        for plan in plans:
+            columns = [Column(index, field.type) for index, field in enumerate(plan.fields)]
+            parts = tuple(
+                column if column.type == kind else Apply("CAST", (column,), kind)
+                for column, kind in zip(columns, kinds, strict=True)
+            )
+            branches.append(Project(plan, parts, fields))
+        found = Union(tuple(branches), node.at)
+        return Distinct(found, node.at) if node.distinct else found
+
+    # -- SELECT ---------------------------------------------------------------------------------------------------
+
+    def _select(self, node: SelectNode, order_by: tuple[SortItem, ...]) -> Plan:
+        source = self._source(node.source)
+        windows = {name.text.lower(): window for name, window in node.windows}
+        if node.where is not None:
+            if has_aggregate(node.where):
+                raise node.where.at.reject("an aggregate is not possible in WHERE", "use HAVING")
+            binder = SelectBinder(source.fields, self.parameters, self.limits, {})
+            binder.results = _results(node)
+            condition = binder.condition(node.where, "WHERE")
+            if binder.uses:
+                raise node.where.at.reject("a window function is not possible in WHERE", _BEFORE)
+            source = Filter(with_keys_of(source, condition), condition)
+        grouped = (
+            bool(node.group_by) or node.having is not None
+            or any(has_aggregate(item.expression) for item in node.items)
+        )  # fmt: skip
+        if grouped:
+            return self._grouped(node, source, windows, order_by)
+        return self._finish(node, source, SelectBinder(source.fields, self.parameters, self.limits, windows), order_by)
+
+    def _grouped(
+        self, node: SelectNode, source: Plan, windows: Mapping[str, WindowNode], order_by: tuple[SortItem, ...]
+    ) -> Plan:
+        plain: Binder = Binder(source.fields, self.parameters, self.limits)
+        window = group_window(node, plain)
+        if window is not None:
+            keys = [self._group_key(part, node, plain) for part in node.group_by if part is not window.node]
+            source = windowed(source, window, keys)
+            plain = WindowedBinder(source.fields, self.parameters, self.limits, window)
+            keys += [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
+        else:
+            keys = [self._group_key(part, node, plain) for part in node.group_by]
+        plain.results = _results(node)
+        binder = GroupBinder(plain, keys, windows)
+        binder.results = plain.results
+        for item in node.items:
+            if isinstance(item.expression, StarNode):
+                raise item.expression.at.reject("* is not possible with GROUP BY")
+        having = binder.condition(node.having, "HAVING") if node.having is not None else None
+        return self._finish(node, source, binder, order_by, having)
+
+    def _group_key(self, part: Node, node: SelectNode, binder: Binder) -> Expression:
+        if isinstance(part, LiteralNode) and part.type.is_integer:
+            if not 1 <= part.value <= len(node.items):
+                raise part.at.reject(f"there is no column {part.value}")
+            part = node.items[part.value - 1].expression
+        if has_aggregate(part):
+            raise part.at.reject("an aggregate is not possible in GROUP BY")
+        if isinstance(part, NameNode) and len(part.parts) == 1 and lookup(binder.fields, part.parts[0], None) is None:
+            aliased = [
+                item for item in node.items if item.alias and item.alias.text.lower() == part.parts[0].text.lower()
+            ]
+            if aliased:
+                part = aliased[0].expression
+        found = binder.bind(part)
+        if found.type.kind is Kind.OPAQUE:
+            raise part.at.reject("GROUP BY cannot use such a column")
+        return found
+
+    def _finish(
+        self,
+        node: SelectNode,
+        source: Plan,
+        binder: SelectBinder,
+        order_by: tuple[SortItem, ...],
+        having: Expression | None = None,
+    ) -> Plan:
+        expressions: list[Expression] = []
+        fields: list[Field] = []
+        for item in node.items:
+            for name, expression in self._item(item, len(fields), binder):
+                expressions.append(expression)
+                fields.append(Field(name, expression.type))
+            if len(fields) > self.limits.columns:
+                raise item.expression.at.reject(f"the select list has more than {self.limits.columns} columns")
+        keys = [self._sort_key(item, binder, expressions, fields) for item in order_by]
+        plan, base = source, len(source.fields)
+        if isinstance(binder, GroupBinder):
+            group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
+            plan = Group(source, tuple(binder.keys), tuple(binder.aggregates), group_fields, node.at)
+            base = len(group_fields)
+            if having is not None:
+                plan = Filter(plan, having)
+        plan, places = _with_windows(plan, base, binder, self.limits)
+
+        def placed(expression: Expression) -> Expression:
+            return rewrite(expression, lambda part: _placed(part, places))
+
+        width = len(expressions)
+        extra = [placed(key.expression) for key in keys if not isinstance(key.expression, Constant)]
+        shown = [placed(expression) for expression in expressions]
+        for number, expression in enumerate(extra):
+            if expression not in shown:
+                shown.append(expression)
+                fields.append(Field(f"_key{number}", expression.type, hidden=True))
+        result: Plan = Project(plan, tuple(shown), tuple(fields))
+        if node.distinct:
+            if len(shown) > width:
+                raise node.at.reject("ORDER BY of SELECT DISTINCT takes columns of the select list")
+            result = Distinct(result, node.at)
+        if extra:
+            sort = [
+                SortKey(
+                    Column(shown.index(placed(key.expression)), key.expression.type), key.descending, key.nulls_first
+                )
+                for key in keys
+                if not isinstance(key.expression, Constant)
+            ]
+            result = Sort(result, tuple(sort), order_by[0].at)
+        return Narrowed(result, width) if len(shown) > width else result
+
+    def _item(self, item: SelectItem, position: int, binder: SelectBinder) -> list[tuple[str, Expression]]:
+        node = item.expression
+        if isinstance(node, StarNode):
+            qualifier = node.qualifier.text.lower() if node.qualifier is not None else None
+            found: list[tuple[str, Expression]] = [
+                (field.name, Column(index, field.type))
+                for index, field in enumerate(binder.fields)
+                if not field.hidden and (qualifier is None or field.qualifier.lower() == qualifier)
+            ]
+            if not found and node.qualifier is not None:
+                known = {field.qualifier for field in binder.fields if field.qualifier}
+                raise node.at.reject(f"unknown table '{node.qualifier.text[:60]}'", closest(node.qualifier.text, known))
+            return found
+        expression = binder.bind(node)
+        if item.alias is not None:
+            return [(item.alias.text, expression)]
+        if isinstance(node, NameNode):
+            return [(node.parts[-1].text, expression)]
+        return [(f"_col{position}", expression)]
+
+    def _sort_key(
+        self,
+        item: SortItem,
+        binder: SelectBinder,
+        expressions: Sequence[Expression],
+        fields: Sequence[Field],
+    ) -> SortKey:
+        ordinal = self._ordinal(item, fields)
+        found: Expression | None = None
+        if ordinal is not None:
+            found = expressions[ordinal.index]
+        elif isinstance(item.expression, NameNode) and len(item.expression.parts) == 1:
+            name = item.expression.parts[0].text.lower()
+            same = [index for index, field in enumerate(fields) if field.name.lower() == name]
+            if same:
+                found = expressions[same[0]]
+        if found is None:
+            found = binder.bind(item.expression)
+        if found.type.kind is Kind.OPAQUE:
+            raise item.at.reject("ORDER BY cannot use such a column")
+        return SortKey(found, item.descending, item.nulls_first)
+
+    # -- FROM -----------------------------------------------------------------------------------------------------
+
+    def _source(self, node: SourceNode) -> Plan:
+        match node:
+            case TableNode():
+                return self._table(node)
+            case SubqueryNode():
+                plan = self.query(node.query)
+                return _renamed(plan, node.alias.text if node.alias is not None else "", node.columns)
+            case MatchNode():
+                return self._match(node)
+            case WindowTableNode():
+                return self._window_table(node)
+            case JoinNode():
+                return join(node, self._source(node.left), self._source(node.right), self.parameters, self.limits)
+
+    def _table(self, node: TableNode) -> Plan:
+        name = node.name.text.lower()
+        alias = node.alias.text if node.alias is not None else node.name.text
+        view = self.views[-1].get(name)
+        self._sources += 1 if view is None else self._sizes[id(view)]
+        if self._sources > self.limits.sources:
+            raise node.at.reject(f"the query reads more than {self.limits.sources} tables, those of its WITH included")
+        if view is not None:
+            return _renamed(view, alias, node.columns)
+        if name not in self.inputs:
+            known = [*self.views[-1], *(original for original, _ in self.inputs.values())]
+            hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)
+            raise node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
+        original, fields = self.inputs[name]
+        return _renamed(Scan(original, fields), alias, node.columns)
+
+    def _match(self, node: MatchNode) -> Plan:
+        inner = self._source(node.source)
+        alias = node.alias.text if node.alias is not None else ""
+        plan = bind_recognize(node.body, inner.fields, self.parameters, self.limits, alias)
+        found = Match(inner, plan)
+        self.matches.append(found)
+        return _renamed(found, alias, node.columns) if node.columns else found
+
+    def _window_table(self, node: WindowTableNode) -> Plan:
+        inner = self._source(node.source)
+        binder = Binder(inner.fields, self.parameters, self.limits)
+        time = binder.name(NameNode((node.time,), node.time.at))
+        assert isinstance(time, Column)
+        if time.type.kind is not Kind.TIMESTAMP:
+            raise node.time.at.reject(f"the time column of {node.function} has type {time.type}")
+        partition: list[int] = []
+        for name in node.partition:
+            column = binder.name(NameNode((name,), name.at))
+            assert isinstance(column, Column)
+            partition.append(column.index)
+        intervals = tuple(binder.interval(part).value for part in node.intervals if isinstance(part, CallNode))
+        check_intervals(node.function, intervals, node.at)
+        if partition and node.function != "SESSION":
+            raise node.at.reject(f"{node.function} takes no PARTITION BY")
+        alias = node.alias.text if node.alias is not None else ""
+        fields = window_fields(inner.fields, time.type, alias, hidden=False)
+        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at)
+        return _renamed(plan, alias, node.columns) if alias else plan
+
+
+def _results(node: SelectNode) -> frozenset[str]:
+    return frozenset(item.alias.text.lower() for item in node.items if item.alias is not None)
+
+
+def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -> tuple[Plan, dict[int, int]]:
+    """The plan with the columns of its window functions, and where the promised columns are."""
+    places: dict[int, int] = {}
+    if not binder.uses:
+        return plan, places
+    if binder.partition_fields:
+        kept = [Column(index, plan.fields[index].type) for index in range(base)]
+        names = tuple(Field("", part.type, hidden=True) for part in binder.partition_fields)
+        plan = Project(plan, (*kept, *binder.partition_fields), (*plan.fields, *names))
+        for number in range(len(binder.partition_fields)):
+            places[2 * LATER + number] = base + number
+        base += len(binder.partition_fields)
+    for use in binder.uses:
+        window = use.window
+        partition = tuple(places.get(index, index) for index in window.partition)
+        kinds = [function.type for function in use.functions]
+        if window.recognize is not None:
+            kinds += [window.recognize.measures[index].expression.type for index in use.measures]
+        fields = (*plan.fields, *(Field("", kind, hidden=True) for kind in kinds))
+        for number, place in enumerate([*use.function_places, *use.measure_places]):
+            places[place] = base + number
+        base += len(kinds)
+        moved = type(window)(partition, window.order, window.frame, window.recognize, window.seek)
+        plan = Over(plan, moved, tuple(use.functions), tuple(use.measures), fields, limits, use.at)
+    return plan, places
+
+
+def _placed(part: Expression, places: Mapping[int, int]) -> Expression | None:
+    if isinstance(part, Column) and part.index >= LATER:
+        return Column(places[part.index], part.type)
+    return None
+
+
+def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:
+    """The plan under an alias, its shown columns under new names."""
+    shown = [index for index, field in enumerate(plan.fields) if not field.hidden]
+    if columns and len(columns) != len(shown):
+        raise columns[0].at.reject(f"{len(columns)} names for {len(shown)} columns")
+    names = {index: name.text for index, name in zip(shown, columns, strict=False)}
+    fields = tuple(
+        Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
+    )
+    return Renamed(plan, fields)

@@ -1,0 +1,308 @@
+"""Query plans: checked, typed, independent of data. `run` computes a plan over named inputs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from candlewright_cep import work
+from candlewright_cep.binding.binder import Field
+from candlewright_cep.binding.expressions import Aggregation, Expression
+from candlewright_cep.functions.aggregates import empty_value, reduced, spend
+from candlewright_cep.limits import Limits
+from candlewright_cep.matching.matching import evaluate_matches, find
+from candlewright_cep.matching.recognize import RecognizePlan, SortKey
+from candlewright_cep.planning.relation import Relation, Source, arranged, concatenated, partition_codes, sorted_order
+from candlewright_cep.syntax.tokens import BEGIN, Position
+from candlewright_cep.vector import Index, Vector, concatenate
+
+Inputs = Mapping[str, Relation]
+
+
+class Plan(Protocol):
+    @property
+    def fields(self) -> tuple[Field, ...]: ...
+
+    def run(self, inputs: Inputs) -> Relation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """An input by its name."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+    def run(self, inputs: Inputs) -> Relation:
+        return inputs[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The same rows under other names."""
+
+    inner: Plan
+    fields: tuple[Field, ...]
+
+    def run(self, inputs: Inputs) -> Relation:
+        return self.inner.run(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    inner: Plan
+    condition: Expression
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.inner.fields
+
+    def run(self, inputs: Inputs) -> Relation:
+        rows = self.inner.run(inputs)
+        kept = np.flatnonzero(rows.values().value(self.condition).true())
+        return rows if len(kept) == rows.length else rows.take(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    inner: Plan
+    expressions: tuple[Expression, ...]
+    fields: tuple[Field, ...]
+
+    def run(self, inputs: Inputs) -> Relation:
+        rows = self.inner.run(inputs)
+        values = rows.values()
+
+        def reader(node: Expression) -> Callable[[], Vector]:
+            return lambda: values.value(node)
+
+        return Relation([reader(node) for node in self.expressions], rows.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The first columns only."""
+
+    inner: Plan
+    width: int
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.inner.fields[: self.width]
+
+    def run(self, inputs: Inputs) -> Relation:
+        return self.inner.run(inputs).select(range(self.width))
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    inner: Plan
+    keys: tuple[SortKey, ...]
+    at: Position = field(default=BEGIN, compare=False)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.inner.fields
+
+    def run(self, inputs: Inputs) -> Relation:
+        rows = self.inner.run(inputs)
+        return rows.take(sorted_order(self.keys, rows.values(), rows.length))
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    inner: Plan
+    offset: int
+    limit: int | None
+    at: Position = field(default=BEGIN, compare=False)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.inner.fields
+
+    def run(self, inputs: Inputs) -> Relation:
+        rows = self.inner.run(inputs)
+        end = rows.length if self.limit is None else min(rows.length, self.offset + self.limit)
+        return rows.take(np.arange(min(self.offset, end), end, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """All rows of all branches, whose columns have equal types."""
+
+    branches: tuple[Plan, ...]
+    at: Position = field(default=BEGIN, compare=False)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.branches[0].fields
+
+    def run(self, inputs: Inputs) -> Relation:
+        found = []
+        for branch in self.branches:
+            found.append(branch.run(inputs))
+            work.spend(found[-1].length * found[-1].width)
+        return concatenated(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    inner: Plan
+    at: Position = field(default=BEGIN, compare=False)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.inner.fields
+
+    def run(self, inputs: Inputs) -> Relation:
+        rows = self.inner.run(inputs)
+        numbers = partition_codes([rows.column(index) for index in range(rows.width)], rows.length)
+        _, first = np.unique(numbers, return_index=True)
+        return rows.take(np.sort(first).astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One row per distinct key: the keys, then the aggregates. Without keys always exactly one row."""
+
+    inner: Plan
+    keys: tuple[Expression, ...]
+    aggregates: tuple[Aggregation, ...]
+    fields: tuple[Field, ...]
+    at: Position = field(default=BEGIN, compare=False)
+
+    def run(self, inputs: Inputs) -> Relation:
+        return self.over(self.inner.run(inputs))[0]
+
+    def over(self, rows: Relation) -> tuple[Relation, Index]:
+        """The groups of `rows`, and the number of the last row of each; of no row where there is none."""
+        values = rows.values()
+        keys = [values.value(key) for key in self.keys]
+        if not keys and rows.length == 0:
+            alone = [empty_value(node.function, node.type, 1) for node in self.aggregates]
+            return Relation(alone, 1), np.zeros(0, np.int64)
+        numbers = partition_codes(keys, rows.length)
+        order = np.argsort(numbers, kind="stable").astype(np.int64)
+        grouped = numbers[order]
+        firsts = np.concatenate([np.zeros(1 if rows.length else 0, np.int64), np.flatnonzero(np.diff(grouped)) + 1])
+        sizes = np.diff(np.append(firsts, rows.length))
+        # Groups in order of their first row, which is the order a reader expects.
+        appearance = np.argsort(order[firsts], kind="stable") if rows.length else firsts
+        found: list[Source] = [key.take(order[firsts][appearance]) for key in keys]
+        for node in self.aggregates:
+            arguments = [values.value(argument).expand().take(order) for argument in node.arguments]
+            spend(node.function, rows.length)
+            over = reduced(node.function, arguments, firsts, sizes, rows.length, node.type)
+            found.append(over.take(appearance))
+        return Relation(found, len(firsts)), order[firsts + sizes - 1][appearance]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """`kind` INNER, LEFT, RIGHT, FULL or CROSS; rows match where the key pairs are equal and the rest holds."""
+
+    kind: str
+    left: Plan
+    right: Plan
+    keys: tuple[tuple[Expression, Expression], ...]
+    rest: Expression | None
+    limits: Limits
+    at: Position
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*self.left.fields, *self.right.fields)
+
+    def run(self, inputs: Inputs) -> Relation:
+        left, right = self.left.run(inputs), self.right.run(inputs)
+        one, other = self._pairs(left, right)
+        if self.rest is not None:
+            joined = _side_by_side(left.take(one), right.take(other))
+            kept = np.flatnonzero(joined.values().value(self.rest).true())
+            one, other = one[kept], other[kept]
+        if self.kind in ("LEFT", "FULL"):
+            alone = np.setdiff1d(np.arange(left.length, dtype=np.int64), one)
+            one, other = np.concatenate([one, alone]), np.concatenate([other, np.full(len(alone), -1, np.int64)])
+            order = np.argsort(one, kind="stable")
+            one, other = one[order], other[order]
+        if self.kind in ("RIGHT", "FULL"):
+            alone = np.setdiff1d(np.arange(right.length, dtype=np.int64), other)
+            one, other = np.concatenate([one, np.full(len(alone), -1, np.int64)]), np.concatenate([other, alone])
+        return _side_by_side(left.take(one), right.take(other))
+
+    def _pairs(self, left: Relation, right: Relation) -> tuple[Index, Index]:
+        if not self.keys:
+            self._check(left.length * right.length)
+            rows = np.arange(left.length * right.length, dtype=np.int64)
+            width = max(1, right.length)
+            return rows // width, rows % width
+        one, other = self._key_codes(left, right)
+        order = np.argsort(other, kind="stable").astype(np.int64)
+        ranked = other[order]
+        begin = np.searchsorted(ranked, one, side="left")
+        end = np.searchsorted(ranked, one, side="right")
+        counts = np.where(one < 0, 0, end - begin)
+        self._check(int(counts.sum()))
+        first = np.repeat(np.arange(left.length, dtype=np.int64), counts)
+        offsets = np.arange(len(first), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+        return first, order[np.repeat(begin, counts) + offsets]
+
+    def _check(self, count: int) -> None:
+        if count > self.limits.joined_rows:
+            raise self.at.reject(f"the join makes {count} rows; {self.limits.joined_rows} are allowed")
+        work.spend(count)
+
+    def _key_codes(self, left: Relation, right: Relation) -> tuple[Index, Index]:
+        """Common numbers for the keys of both sides; -1 on the left where a key is NULL."""
+        parts: list[Vector] = []
+        for one, other in self.keys:
+            parts.append(concatenate([left.values().value(one), right.values().value(other)]))
+        numbers = partition_codes(parts, left.length + right.length)
+        missing = np.zeros(len(numbers), dtype=np.bool_)
+        for part in parts:
+            missing |= ~part.mask
+        # NULL equals nothing: give both sides numbers that do not meet.
+        return (
+            np.where(missing[: left.length], -1, numbers[: left.length]),
+            np.where(missing[left.length :], -2, numbers[left.length :]),
+        )
+
+
+def _side_by_side(left: Relation, right: Relation) -> Relation:
+    def reader(side: Relation, index: int) -> Callable[[], Vector]:
+        return lambda: side.column(index)
+
+    sources: list[Source] = [reader(left, index) for index in range(left.width)]
+    sources += [reader(right, index) for index in range(right.width)]
+    return Relation(sources, left.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """MATCH_RECOGNIZE over `inner`."""
+
+    inner: Plan
+    recognize: RecognizePlan
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.recognize.fields
+
+    def run(self, inputs: Inputs) -> Relation:
+        plan = self.recognize
+        rows, bounds, _ = arranged(self.inner.run(inputs), plan.partition, plan.order)
+        found = find(plan, rows.column, rows.length, bounds)
+        result = evaluate_matches(plan, found, rows.column, bounds)
+        return match_relation(plan, rows.take(result.rows), result.measures)
+
+
+def match_relation(plan: RecognizePlan, rows: Relation, measures: Sequence[Vector]) -> Relation:
+    """The output columns in their order, from the plain rows and the measures."""
+
+    def reader(index: int) -> Callable[[], Vector]:
+        return lambda: rows.column(index)
+
+    sources: list[Source] = [reader(index) for index in plan.columns]
+    sources[plan.measures_at : plan.measures_at] = list(measures)
+    return Relation(sources, rows.length)

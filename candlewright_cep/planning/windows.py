@@ -1,0 +1,115 @@
+"""Time windows: TUMBLE, HOP, CUMULATE and SESSION assign rows to intervals of event time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep import work
+from candlewright_cep.binding.binder import Field
+from candlewright_cep.planning.plans import Inputs, Plan
+from candlewright_cep.planning.relation import Relation, partition_codes
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.types import SqlType
+from candlewright_cep.vector import Index, Vector, is_every
+
+_MAX_WINDOWS_PER_ROW = 10_000
+_MAX_ROWS = 50_000_000
+_MILLISECOND = 1_000_000
+FUNCTIONS = {"TUMBLE": (1, 2), "HOP": (2, 3), "CUMULATE": (2, 3), "SESSION": (1, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTable:
+    """The rows of `inner`, once per window that holds them, with window_start, window_end and window_time.
+
+    `intervals` in nanoseconds, in the order of the call: TUMBLE(size), HOP(slide, size), CUMULATE(step, size),
+    SESSION(gap); an offset may follow. Rows without time belong to no window.
+    """
+
+    inner: Plan
+    function: str
+    time_column: int
+    intervals: tuple[int, ...]
+    partition: tuple[int, ...]
+    fields: tuple[Field, ...]
+    at: Position
+
+    def run(self, inputs: Inputs) -> Relation:
+        return self.run_numbered(inputs)[1]
+
+    def run_numbered(self, inputs: Inputs) -> tuple[Index, Relation]:
+        """The rows in their windows, and the number of the input row that each of them is."""
+        rows = self.inner.run(inputs)
+        times = rows.column(self.time_column).expand()
+        known = np.flatnonzero(times.mask) if times.valid is not None else np.arange(rows.length, dtype=np.int64)
+        picked, starts, ends = self._assign(rows, times.values[known], known)
+        kind = times.type
+        bounds = (starts, ends, ends - _MILLISECOND)
+        # Most windows share no row and leave none out.
+        expanded = rows if is_every(picked, rows.length) else rows.take(picked)
+        return picked, expanded.with_columns([Vector(kind, values, None) for values in bounds])
+
+    def _assign(self, rows: Relation, times: Index, known: Index) -> tuple[Index, Index, Index]:
+        if self.function == "SESSION":
+            return self._sessions(rows, times, known)
+        if self.function == "TUMBLE":
+            size, offset = self.intervals[0], sum(self.intervals[1:])
+            starts = times - np.mod(times - offset, size)
+            return known, starts, starts + size
+        step, size, offset = self.intervals[0], self.intervals[1], sum(self.intervals[2:])
+        count = size // step if self.function == "CUMULATE" else -(-size // step)
+        if len(known) * count > _MAX_ROWS:
+            raise self.at.reject(f"the windows hold {len(known) * count} rows; {_MAX_ROWS} are allowed")
+        work.spend(len(known) * count, work.FOLDED_A_STEP)
+        picked = np.repeat(known, count)
+        again = np.repeat(times, count)
+        turn = np.tile(np.arange(count, dtype=np.int64), len(known))
+        if self.function == "HOP":
+            # The latest window first in time order: from the earliest that still holds the row.
+            starts = again - np.mod(again - offset, step) - (count - 1 - turn) * step
+            ends = starts + size
+        else:
+            starts = again - np.mod(again - offset, size)
+            ends = starts + (turn + 1) * step
+        inside = (starts <= again) & (again < ends)
+        return picked[inside], starts[inside], ends[inside]
+
+    def _sessions(self, rows: Relation, times: Index, known: Index) -> tuple[Index, Index, Index]:
+        gap = self.intervals[0]
+        numbers = partition_codes([rows.column(index) for index in self.partition], rows.length)[known]
+        order = np.lexsort((times, numbers))
+        sorted_times, sorted_numbers = times[order], numbers[order]
+        if not len(order):
+            return known, times, times
+        # Exactly the gap apart belongs together still: the sessions of both rows touch.
+        new = np.concatenate([[True], (np.diff(sorted_times) > gap) | (sorted_numbers[1:] != sorted_numbers[:-1])])
+        session = np.cumsum(new) - 1
+        firsts = np.flatnonzero(new)
+        lasts = np.append(firsts[1:], len(order)) - 1
+        starts = np.empty_like(times)
+        ends = np.empty_like(times)
+        starts[order] = sorted_times[firsts][session]
+        ends[order] = sorted_times[lasts][session] + gap
+        return known, starts, ends
+
+
+def window_fields(fields: tuple[Field, ...], kind: SqlType, qualifier: str, hidden: bool) -> tuple[Field, ...]:
+    return (*fields, *(Field(name, kind, qualifier, hidden) for name in ("window_start", "window_end", "window_time")))
+
+
+def check_intervals(function: str, intervals: tuple[int, ...], at: Position) -> None:
+    """Raises TriggerRejected for a wrong number or wrong sizes of intervals."""
+    least, most = FUNCTIONS[function]
+    if not least <= len(intervals) <= most:
+        wanted = {"TUMBLE": "a size", "HOP": "a slide and a size", "CUMULATE": "a step and a size", "SESSION": "a gap"}
+        raise at.reject(f"{function} needs {wanted[function]}")
+    if any(interval <= 0 for interval in intervals[:least]):
+        raise at.reject(f"the intervals of {function} must be longer than nothing")
+    if function in ("HOP", "CUMULATE"):
+        step, size = intervals[0], intervals[1]
+        if function == "CUMULATE" and size % step:
+            raise at.reject("the size of CUMULATE must be a multiple of its step")
+        if step > size and function == "CUMULATE":
+            raise at.reject("the step of CUMULATE is longer than its size")
+        if size // step > _MAX_WINDOWS_PER_ROW:
+            raise at.reject(f"a row would be in more than {_MAX_WINDOWS_PER_ROW} windows")

@@ -1,0 +1,47 @@
+"""Which columns of its input a running trigger reads, so that the others need not be made."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, walk
+from candlewright_cep.planning.plans import Filter, Match, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.streaming.match_stream import columns_of
+
+__all__ = ["columns_read"]
+
+
+def columns_read(nodes: Sequence[Plan]) -> frozenset[str] | None:
+    """Names in the input that the chain of `nodes` begins with; None for all of them, also where it is not known."""
+    if isinstance(nodes[0], Union):
+        return _read_by_all(nodes[0])
+    found: set[int] = set()
+    for node in nodes:
+        match node:
+            case Scan() | Renamed():
+                continue
+            case Filter():
+                found |= _read([node.condition])
+            case Project() | Match():
+                # Nothing behind these sees the input.
+                found |= _read(node.expressions) if isinstance(node, Project) else columns_of(node.recognize)
+                return frozenset(nodes[0].fields[index].name for index in found if index < FIRST_SLOT)
+            case _:
+                return None
+    return None
+
+
+def _read_by_all(node: Union) -> frozenset[str] | None:
+    found: set[str] = set()
+    for branch in node.branches:
+        chain: list[Any] = [branch]
+        while not isinstance(chain[-1], Scan | Union):
+            chain.append(chain[-1].inner)
+        names = columns_read(chain[::-1])
+        if names is None:
+            return None
+        found |= names
+    return frozenset(found)
+
+
+def _read(expressions: Iterable[Expression]) -> set[int]:
+    return {part.index for node in expressions for part in walk(node) if isinstance(part, Column)}

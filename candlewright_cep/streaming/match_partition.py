@@ -1,0 +1,88 @@
+"""One partition of a MATCH_RECOGNIZE on a stream: its search, its rows, and its state as text."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from candlewright_cep.matching.path_values import PathValues
+from candlewright_cep.matching.search import PartitionSearch, SearchPlan
+from candlewright_cep.streaming import match_state
+from candlewright_cep.streaming.retained import Piece
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A final match whose measures still wait for rows."""
+
+    start: int
+    labels: list[int]
+    number: int
+    timed_out: bool
+    partial: bool
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition: its search, its retained rows (`count` in `pieces`, numbers from `first_row`), how far they have
+    been tested.
+    """
+
+    search: PartitionSearch
+    pieces: list[Piece] = field(default_factory=list)
+    count: int = 0
+    first_row: int = 0
+    tested: int = 0
+    masks: list[int] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    tickers: set[str] = field(default_factory=set)
+    path: PathValues | None = None
+    #: No further row comes (see `candlewright_cep.streaming.left_behind`); it goes with the batch that shows it.
+    is_over: bool = False
+    #: The state as text, until it changes.
+    written: str = ""
+
+    def time_of(self, row: int) -> int:
+        """Of a retained row."""
+        place = row - self.first_row
+        for piece in self.pieces:
+            if place < piece.count:
+                return int(piece.chunk.rows.time[piece.place + place])
+            place -= piece.count
+        raise IndexError(row)
+
+    @property
+    def end(self) -> int:
+        return self.first_row + self.count
+
+    @property
+    def computed(self) -> int:
+        """How far the values of conditions are at hand; after a restart they are not, although rows were tested."""
+        return self.tested if self.path is None else self.path.end
+
+
+def written(key: Key, part: Partition) -> str:
+    """The state of one partition as JSON, but for its rows."""
+    state = {
+        "key": list(key),
+        "search": match_state.snapshot(part.search, part.masks),
+        "rows": part.count,
+        "first_row": part.first_row,
+        "tested": part.tested,
+        "tickers": sorted(part.tickers),
+        "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
+    }
+    return json.dumps(state, separators=(",", ":"))
+
+
+def read(state: Mapping[str, Any], plan: SearchPlan) -> tuple[Key, Partition]:
+    """What `written` wrote; its rows are still to be added."""
+    part = Partition(match_state.restore(state["search"], plan))
+    part.masks = list(state["search"]["masks"])
+    part.count = state["rows"]
+    part.first_row, part.tested = state["first_row"], state["tested"]
+    part.tickers = set(state["tickers"])
+    part.pending = [Pending(*match) for match in state["pending"]]
+    return tuple(state["key"]), part

@@ -1,0 +1,588 @@
+"""MATCH_RECOGNIZE over a growing input: all partitions of one trigger together.
+
+Conditions and measures are vectorised over the rows of all touched partitions; the search of each partition keeps its
+place between batches. A row is tested once the rows that its conditions look ahead to have arrived; a match is put
+out once the rows that its measures look ahead to have.
+"""
+
+import json
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.binding.evaluation import Bounds, RowValues
+from candlewright_cep.binding.expressions import Column, Expression, walk
+from candlewright_cep.matching.bulk import BulkSearch
+from candlewright_cep.matching.conditions import Known, PathCode
+from candlewright_cep.matching.foresight import Foresight, Prospects
+from candlewright_cep.matching.matching import LESS_WORK, MatchRows, evaluate_matches, mask_array
+from candlewright_cep.matching.path_values import PathValues
+from candlewright_cep.matching.recognize import RecognizePlan
+from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
+from candlewright_cep.planning.plans import match_relation
+from candlewright_cep.streaming.left_behind import LeftBehind
+from candlewright_cep.streaming.match_partition import Key, Partition, Pending, read, written
+from candlewright_cep.streaming.partitioning import by_partition, ticker_codes
+from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact
+from candlewright_cep.streaming.retained import Gathered, RetainedRows
+from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.vector import Array, Index, Vector, ranges
+from candlewright_cep.work import WorkLimit
+
+#: A partition, and where its new rows begin and end.
+New = tuple[Partition, int, int]
+#: So many retained rows of a partition are left where they are, until they lie in so many pieces.
+MANY_KEPT, MOST_PIECES = 256, 32
+_NO_TIMES = np.zeros(0, np.int64)
+#: Blank partitions are looked for from here on, and whenever twice as many are there as after the last look.
+FEW_PARTITIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """The rows to test. `places`: where they are among all rows, None if they are all; `moved`: by how much, for each
+    partition."""
+
+    rows: Rows
+    bounds: Bounds
+    places: Index | None
+    moved: Index
+
+    def placed(self, values: Array, length: int) -> Array:
+        """Where all rows have theirs, the others' being 0."""
+        found = np.zeros(length, values.dtype)
+        found[self.places] = values
+        return found
+
+
+@dataclass(slots=True)
+class _PathBatch:
+    """The values that path conditions read of the tested rows of one batch. `masks` and `times` cover all its rows."""
+
+    path: PathCode | None
+    foresight: Foresight | None
+    lists: list[list[Any]]
+    columns: list[Vector]
+    masks: Array
+    times: Array
+
+    @staticmethod
+    def of(
+        path: PathCode | None, foresight: Foresight | None, values: RowValues, masks: Array, times: Array
+    ) -> "_PathBatch":
+        lists = [] if path is None else [values.value(node).to_list() for node in path.hoisted]
+        columns = [] if foresight is None else [values.value(node).expand() for node in foresight.columns]
+        return _PathBatch(path, foresight, lists, columns, masks, times)
+
+    def bind(self, part: Partition, own: PathValues, shift: int, moved: int) -> None:
+        """Give a partition's search the values of its new rows. Row `r` of the partition is row `r + shift` of the
+        batch and `r + shift - moved` of the tested rows."""
+        low, high = own.end + shift - moved, part.tested + shift - moved
+        own.add(
+            [values[low:high] for values in self.lists],
+            [column.slice(low, high - low) for column in self.columns],
+            np.array(part.masks[own.end - own.first :], np.int64),
+            self.times[low + moved : high + moved],
+        )
+        known: Sequence[Known | None] = ()
+        if self.path is not None:
+            part.search.trials, known = self.path.make(own.lists, own.first)
+        if self.foresight is not None:
+            times = own.times if len(self.times) else None
+            part.search.prospects = Prospects(self.foresight, own.vector, own.masks, known, times, own.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an event tells besides its columns, one entry a result row."""
+
+    match_number: Index
+    first_time: Index
+    last_time: Index
+    first_sequence: Index
+    last_sequence: Index
+    timed_out: Index
+    partial: Index
+
+    def take(self, rows: Index) -> "Context":
+        return Context(
+            self.match_number[rows], self.first_time[rows], self.last_time[rows], self.first_sequence[rows],
+            self.last_sequence[rows], self.timed_out[rows], self.partial[rows],
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Reports:
+    """Counts of what a running trigger gave up on."""
+
+    dropped_starts: int = 0
+    degraded_skips: int = 0
+    late_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    rows: Rows
+    context: Context
+
+
+class MatchStream:
+    """`feed` takes released rows, `clock` the watermarks; the result has the columns of the MATCH_RECOGNIZE."""
+
+    def __init__(
+        self, plan: RecognizePlan, slots: Slots | None = None, rising: tuple[int, ...] = (), is_joint: bool = False
+    ) -> None:
+        """`rising`: see `left_behind`; `is_joint`: rows come in one order of time for all tickers together."""
+        self._slots = slots or Slots((), {})
+        self.plan = replace(plan, search=replace(plan.search, strict=False))
+        self.partitions: dict[Key, Partition] = {}
+        self.reports = Reports()
+        self._lookahead = plan.conditions.lookahead
+        self._measures_ahead = plan.measures_lookahead
+        self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
+        self._left_behind = LeftBehind(rising, is_joint)
+        # Whether a partition that has begun nothing and matched nothing is like one that is not there.
+        self._forgets_blank = not self._lookback and not plan.search.automaton.has_start_anchor
+        self._look_at = FEW_PARTITIONS
+        self._retained = RetainedRows(columns_of(plan))
+        self._bulk = BulkSearch(self.plan.search, is_whole=False)
+        is_linear = plan.conditions.path is None and plan.search.is_linear
+        self._foresight = None if is_linear else Foresight.of(plan.conditions, plan.variables, plan.search.automaton)
+
+    # -- one batch ------------------------------------------------------------------------------------------------
+
+    def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
+        """None where nothing is to be put out. Raises TriggerRejected when the work passes a limit."""
+        touched, grouped, over = self._accept(rows)
+        for key in over:
+            partition = self.partitions[key]
+            partition.is_over = True
+            touched.setdefault(key, (partition, 0, 0))
+        if clock.closed or self.plan.search.within_ns is not None:
+            for key, partition in self.partitions.items():
+                if key not in touched and self._is_due(partition, clock):
+                    touched[key] = partition, 0, 0
+        found = self._advance(list(touched.values()), grouped, clock) if touched else None
+        for key in over:
+            self._let_go(key)
+        if len(self.partitions) > self._look_at:
+            self._let_go_blank()
+        return found
+
+    def _accept(self, rows: Rows) -> tuple[dict[Key, New], Rows, list[Key]]:
+        """The partitions of new rows, the rows in the order of partitions and ORDER BY, and the partitions that get no
+        more rows after these.
+        """
+        touched: dict[Key, New] = {}
+        if rows.length == 0:
+            return touched, rows, []
+        names, codes = ticker_codes(rows.ticker)
+        grouped, codes, pieces = by_partition(rows, codes, self.plan.partition, self.plan.order)
+        starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
+        least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
+        tickers = [
+            {names[low]} if low == high else {names[code] for code in np.unique(codes[start:end]).tolist()}
+            for (_, start, end), low, high in zip(pieces, least, most, strict=True)
+        ]
+        over = self._begin([(key, own) for (key, _, _), own in zip(pieces, tickers, strict=True)])
+        for (key, start, end), own in zip(pieces, tickers, strict=True):
+            partition = self.partitions[key]
+            partition.tickers |= own
+            touched[key] = partition, start, end
+        return touched, grouped, over
+
+    def _begin(self, reached: list[tuple[Key, set[str]]]) -> list[Key]:
+        """Make the partitions that rows have reached and that are not there; those that get no more rows after these.
+        Raises TriggerRejected for too many.
+        """
+        most = self.plan.search.limits.partitions
+        if len(self.partitions) + sum(key not in self.partitions for key, _ in reached) > most:
+            self._let_go_blank()
+        new = [(key, tickers) for key, tickers in reached if key not in self.partitions]
+        over = self._left_behind.begin(new) if self._left_behind.rising else []
+        if len(self.partitions) + len(new) - len(over) > most:
+            raise self._too_many()
+        for key, _ in new:
+            search = PartitionSearch(self.plan.search)
+            self.partitions[key] = Partition(search, path=self._path_values(search))
+        return over
+
+    def _let_go(self, key: Key) -> None:
+        part = self.partitions.pop(key)
+        self._retained.release(part.pieces)
+        self._left_behind.remove(key, part.tickers)
+
+    def _let_go_blank(self) -> None:
+        """Forget the partitions whose next row gives what the first row of a new one gives."""
+        if self._forgets_blank:
+            for key in [
+                key for key, part in self.partitions.items() if not part.count and not part.search.match_number
+            ]:
+                self._let_go(key)
+        self._look_at = max(FEW_PARTITIONS, 2 * len(self.partitions))
+
+    def _too_many(self) -> TriggerRejected:
+        most = self.plan.search.limits.partitions
+        return self.plan.at.reject(
+            f"the pattern keeps more than {most} partitions at a time",
+            "name columns with few values in PARTITION BY, and add WITHIN",
+        )
+
+    def _path_values(self, search: PartitionSearch) -> PathValues | None:
+        path, foresight = self.plan.conditions.path, self._foresight
+        if path is None and foresight is None:
+            return None
+        columns = None if foresight is None else foresight.columns
+        return PathValues(search.base, 0 if path is None else len(path.hoisted), columns)
+
+    def _watermark(self, partition: Partition, clock: Clock) -> int | None:
+        if partition.is_over:
+            return FOREVER
+        known = [clock.of(ticker) for ticker in partition.tickers]
+        return None if not known or any(value is None for value in known) else min(v for v in known if v is not None)
+
+    def _is_due(self, partition: Partition, clock: Clock) -> bool:
+        if partition.search.attempt is None and not clock.closed:
+            return False
+        watermark = self._watermark(partition, clock)
+        if watermark is None:
+            return False
+        if watermark == FOREVER:
+            return not partition.search.closed
+        attempt, within = partition.search.attempt, self.plan.search.within_ns
+        if attempt is None or within is None:
+            return False
+        deadline = partition.search.times[attempt.start - partition.search.base] + within
+        seen = partition.search.watermark
+        # An attempt that waits for $ is not moved by time alone once its deadline has passed.
+        return watermark >= deadline and not (self.plan.has_end_anchor and seen is not None and seen >= deadline)
+
+    def _advance(self, touched: list[New], grouped: Rows, clock: Clock) -> MatchResult | None:
+        touched = [(part, start, end) for part, start, end in touched if part.count or end > start]
+        if not touched:
+            return None
+        together = self._retained.gathered([(part.pieces, start, end) for part, start, end in touched], grouped)
+        parts = []
+        new = [end - start for _, start, end in touched]
+        for part, start, end in touched:
+            part.written = ""
+            part.count += end - start
+            parts.append(part)
+        sizes = np.array([part.count for part in parts], dtype=np.int64)
+        ends = np.cumsum(sizes)
+        bounds = Bounds(ends - sizes, ends)
+        untested = self._untested(parts, together, bounds)
+        values = self._values(untested.rows, untested.bounds)
+        row_masks, times = self._masks(untested, values, together), self._times(untested, together)
+        batch = _PathBatch.of(self.plan.conditions.path, self._foresight, values, row_masks, times)
+        ready = Found()
+        within = self.plan.search.within_ns
+        watches_time = bool(clock.closed) or within is not None or any(part.is_over for part in parts)
+        is_many = not self._measures_ahead and self._bulk.suits(grouped.length)
+        in_bulk: list[tuple[Partition, int]] = []
+        for part, start, moved in zip(parts, bounds.starts.tolist(), untested.moved.tolist(), strict=True):
+            # Without deadlines and ended tickers nothing depends on how far time is known.
+            watermark = self._watermark(part, clock) if watches_time else None
+            shift = start - part.first_row
+            if part.path is None and is_many and watermark != FOREVER:
+                in_bulk.append((part, shift))
+                continue
+            self._test(part, row_masks, times, shift, watermark)
+            if part.path is not None:
+                batch.bind(part, part.path, shift, moved)
+            self._search(part, ready, shift)
+            part.search.prospects = None
+        found = self._search_in_bulk(in_bulk, row_masks, ready) if in_bulk else None
+        matches = ready.matches() if found is None else found.merged(ready.matches())
+        result = self._put_out(matches, together, bounds)
+        self._forget(parts, new, together, bounds)
+        return result
+
+    def _values(self, rows: Rows, bounds: Bounds) -> RowValues:
+        return RowValues(self._slots.reader(rows.relation.column, rows.ticker), rows.length, bounds)
+
+    def _untested(self, parts: list[Partition], together: Gathered, bounds: Bounds) -> _Tested:
+        """The rows to test, and those that they look back at; all where the others are few."""
+        passed = [max(0, part.computed - self._lookback - part.first_row) for part in parts]
+        if 2 * sum(passed) < together.length:
+            return _Tested(together.rows, bounds, None, np.zeros(len(parts), np.int64))
+        starts = bounds.starts + np.array(passed, np.int64)
+        lengths = bounds.ends - starts
+        moved = starts - (np.cumsum(lengths) - lengths)
+        sizes = lengths[lengths > 0]
+        places = ranges(starts[lengths > 0], sizes)
+        ends = np.cumsum(sizes)
+        return _Tested(together.take(places), Bounds(ends - sizes, ends), places, moved)
+
+    def _masks(self, tested: _Tested, values: RowValues, together: Gathered) -> Array:
+        """Those of the rows that were tested before are left out."""
+        masks = mask_array(self.plan.conditions, values, tested.rows.length)
+        return masks if tested.places is None else tested.placed(masks, together.length)
+
+    def _times(self, tested: _Tested, together: Gathered) -> Array:
+        if self.plan.time_column is None:
+            return np.zeros(0, np.int64)
+        times = tested.rows.relation.column(self.plan.time_column).expand().values
+        return times if tested.places is None else tested.placed(times, together.length)
+
+    def _test(self, part: Partition, row_masks: Array, times: Array, shift: int, watermark: int | None) -> None:
+        closed = watermark == FOREVER
+        end = part.end if closed else max(part.tested, part.end - self._lookahead)
+        low, high = part.tested + shift, end + shift
+        new = row_masks[low:high].tolist()
+        if part.search.closed and new:
+            part.search.closed = False
+        if watermark is not None and end < part.end and len(times):
+            # No deadline passes before the rows that still wait for those that NEXT looks at.
+            watermark = min(watermark, int(times[high]))
+        part.search.watermark = None if closed else watermark
+        part.search.extend(new, times[low:high].tolist(), closed)
+        part.masks += new
+        part.tested = end
+
+    def _search_in_bulk(self, parts: list[tuple[Partition, int]], row_masks: Array, ready: Found) -> Matches | None:
+        """All attempts of these partitions (with the places of their first rows), but for those that are open: an open
+        one goes on by itself, and so does the last one of a partition, which further rows decide. None: all of `ready`.
+        """
+        begins, lengths, ends = [], [], []
+        for part, shift in parts:
+            tested, end = part.tested, max(part.tested, part.end - self._lookahead)
+            self._go_on(part, row_masks, end, ready, shift)
+            # An attempt that is still open has seen all rows.
+            begin = part.search.next_start if part.search.attempt is None else end
+            if begin < tested:
+                known = part.masks[begin - part.search.base : tested - part.search.base]
+                row_masks[begin + shift : tested + shift] = known
+            begins.append(begin + shift)
+            lengths.append(end - begin)
+            ends.append(end)
+        firsts, sizes = np.array(begins, np.int64), np.array(lengths, np.int64)
+        places = np.cumsum(sizes)
+        bounds = Bounds(places - sizes, places)
+        try:
+            found = self._bulk.find(row_masks[ranges(firsts, sizes)], bounds)
+        except WorkLimit as error:
+            raise self._too_much(error) from None
+        if found is None:
+            for part, shift in parts:
+                self._test(part, row_masks, _NO_TIMES, shift, None)
+                self._search(part, ready, shift)
+            return None
+        counts = np.bincount(found.partitions, minlength=len(parts)).tolist()
+        numbered = np.array([part.search.match_number for part, _ in parts])[found.partitions]
+        moved = firsts - bounds.starts
+        undecided = np.where(found.undecided < 0, -1, found.undecided + moved).tolist()
+        for (part, shift), end, count, row in zip(parts, ends, counts, undecided, strict=True):
+            if part.search.attempt is not None:
+                continue
+            begin = row - shift if row >= 0 else end
+            part.masks = row_masks[begin + shift : end + shift].tolist()
+            part.tested = end
+            part.search.restart(begin, part.masks, count)
+            if row >= 0:
+                self._search(part, ready, shift)
+        matches = found.matches
+        return replace(matches, starts=matches.starts + moved[found.partitions], numbers=matches.numbers + numbered)
+
+    def _go_on(self, part: Partition, row_masks: Array, end: int, ready: Found, shift: int) -> None:
+        """Let an open attempt take rows up to `end`, more and more of them, until it has ended."""
+        matches, rows = len(ready.starts), 64
+        while part.search.attempt is not None and part.tested < end:
+            low, high = part.tested + shift, min(part.tested + rows, end) + shift
+            new = row_masks[low:high].tolist()
+            part.search.extend(new)
+            part.masks += new
+            part.tested = high - shift
+            self._run(part, ready, once=True)
+            rows *= 2
+        for index in range(matches, len(ready.starts)):
+            ready.starts[index] += shift
+
+    def _search(self, part: Partition, ready: Found, shift: int) -> None:
+        if part.pending or self._measures_ahead:
+            found = Found()
+            self._run(part, found)
+            self._wait(part, found)
+            ready.unmatched.extend(row + shift for row in found.unmatched)
+            self._ready(part, ready, shift)
+            return
+        matches, unmatched = len(ready.starts), len(ready.unmatched)
+        self._run(part, ready)
+        for index in range(matches, len(ready.starts)):
+            ready.starts[index] += shift
+        for index in range(unmatched, len(ready.unmatched)):
+            ready.unmatched[index] += shift
+
+    def _run(self, part: Partition, found: Found, once: bool = False) -> None:
+        """As far as the rows allow, giving up old starts past the limit of retained rows. `once`: see the search."""
+        search = part.search
+        dropped, degraded = found.dropped, found.degraded
+        while True:
+            try:
+                search.run(found, once)
+            except WorkLimit as error:
+                raise self._too_much(error) from None
+            except StepLimit:
+                attempt = search.attempt
+                assert attempt is not None
+                search.attempt = None
+                search.next_start = attempt.start + 1
+                found.dropped += 1
+                continue
+            if search.end - search.oldest_needed <= self.plan.search.limits.retained_rows:
+                break
+            # Dropping one start alone would try all rows again for each new one: let a quarter of them go.
+            kept = self.plan.search.limits.retained_rows * 3 // 4
+            search.next_start = max(search.oldest_needed + 1, search.end - kept)
+            search.attempt = None
+            found.dropped += 1
+        self.reports.dropped_starts += found.dropped - dropped
+        self.reports.degraded_skips += found.degraded - degraded
+
+    def _too_much(self, error: WorkLimit) -> TriggerRejected:
+        return self.plan.at.reject(str(error), LESS_WORK)
+
+    @staticmethod
+    def _wait(part: Partition, found: Found) -> None:
+        first = 0
+        for index, (start, size, number) in enumerate(zip(found.starts, found.lengths, found.numbers, strict=True)):
+            labels = found.labels[first : first + size]
+            first += size
+            part.pending.append(Pending(start, labels, number, index in found.timed_out, index in found.partial))
+
+    def _ready(self, part: Partition, ready: Found, shift: int) -> None:
+        count = 0
+        for match in part.pending:
+            if not part.search.closed and match.start + max(1, len(match.labels)) + self._measures_ahead > part.end:
+                break
+            count += 1
+            if match.timed_out:
+                ready.timed_out.add(len(ready.starts))
+            if match.partial:
+                ready.partial.add(len(ready.starts))
+            ready.add(match.start + shift, match.labels, match.number)
+        del part.pending[:count]
+
+    def _put_out(self, matches: Matches, together: Gathered, bounds: Bounds) -> MatchResult | None:
+        if not len(matches.starts) and not len(matches.unmatched):
+            return None
+        used = np.zeros(len(bounds.ends), np.bool_)
+        for rows in (matches.starts, matches.unmatched):
+            used[np.searchsorted(bounds.ends, rows, side="right")] = True
+        sizes = bounds.ends - bounds.starts
+        if 2 * int(sizes[used].sum()) < together.length:
+            # Only of partitions with matches: the others may hold many rows.
+            ends = np.cumsum(np.where(used, sizes, 0))
+            moved = ends - bounds.ends
+            matches = replace(
+                matches,
+                starts=matches.starts + moved[np.searchsorted(bounds.ends, matches.starts, side="right")],
+                unmatched=matches.unmatched + moved[np.searchsorted(bounds.ends, matches.unmatched, side="right")],
+            )
+            given = together.take(ranges(bounds.starts[used], sizes[used]))
+            bounds = Bounds((ends - sizes)[used], ends[used])
+        else:
+            given = together.rows
+        result = evaluate_matches(self.plan, matches, given.relation.column, bounds)
+        shown = given.take(result.rows)
+        relation = match_relation(self.plan, shown.relation, result.measures)
+        return MatchResult(shown.replaced(relation), _context(matches, result, given))
+
+    def _forget(self, parts: list[Partition], new: list[int], together: Gathered, bounds: Bounds) -> None:
+        """Drop what no attempt, pending match or later condition can reach; one copy for all partitions, of the `new`
+        rows alone where a partition keeps many."""
+        keep: list[tuple[int, int]] = []
+        for part, start, end, fresh in zip(parts, bounds.starts.tolist(), bounds.ends.tolist(), new, strict=True):
+            search = part.search
+            base = min(search.oldest_needed, search.end)
+            if base > search.base:
+                del part.masks[: base - search.base]
+                search.forget(base)
+                if part.path is not None:
+                    part.path.forget(base)
+            needed = min([search.oldest_needed, part.tested, *(match.start for match in part.pending)])
+            first = max(part.first_row, needed - self._lookback)
+            low, old = start + first - part.first_row, end - fresh
+            part.first_row, part.count = first, end - low
+            if old - low < MANY_KEPT or len(part.pieces) >= MOST_PIECES:
+                self._retained.release(part.pieces)
+            else:
+                self._retained.release(part.pieces, old - low)
+                low = old
+            keep.append((low, end))
+        lows = np.array([low for low, _ in keep], np.int64)
+        lengths = np.array([high - low for low, high in keep], np.int64)
+        kept = compact(together.take(ranges(lows, lengths)), self._retained.columns)
+        self._retained.add([part.pieces for part in parts], lengths.tolist(), kept)
+        if self._retained.has_many_spare(self.retained_rows):
+            owners = [part.pieces for part in self.partitions.values() if part.count]
+            if owners:
+                self._retained.repack(owners)
+
+    def drop(self, tickers: Set[str]) -> None:
+        """Forget the partitions that hold rows of these tickers alone."""
+        for key in [key for key, part in self.partitions.items() if part.tickers <= tickers]:
+            self._let_go(key)
+        self._left_behind.drop(tickers)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def retained_rows(self) -> int:
+        return sum(part.count for part in self.partitions.values())
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        """The state as JSON, and the retained rows of all partitions in its order."""
+        owners = [part.pieces for part in self.partitions.values() if part.count]
+        kept = self._retained.together(owners) if owners else None
+        for key, part in self.partitions.items():
+            part.written = part.written or written(key, part)
+        parts_written = ",".join([part.written for part in self.partitions.values()])
+        reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
+        newest = json.dumps(self._left_behind.snapshot())
+        return f'{{"partitions":[{parts_written}],"reports":{json.dumps(reports)},"newest":{newest}}}', kept
+
+    def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
+        self.partitions = {}
+        self._retained = RetainedRows(self._retained.columns)
+        self.reports = Reports(*state["reports"])
+        for state_of_one in state["partitions"]:
+            key, part = read(state_of_one, self.plan.search)
+            part.path = self._path_values(part.search)
+            self.partitions[key] = part
+        # States of older versions do not have it.
+        known = [(key, part.tickers) for key, part in self.partitions.items()]
+        self._left_behind.restore(state.get("newest", {}), known if self._left_behind.rising else ())
+        if rows is not None:
+            parts = self.partitions.values()
+            self._retained.add([part.pieces for part in parts], [part.count for part in parts], rows)
+
+
+def columns_of(plan: RecognizePlan) -> frozenset[int]:
+    """The input columns that conditions, measures and results read."""
+    expressions: list[Expression] = [node for node in plan.conditions.local if node is not None]
+    if plan.conditions.path is not None:
+        expressions += plan.conditions.path.hoisted
+    expressions += [measure.expression for measure in plan.measures]
+    expressions += [key.expression for key in plan.order]
+    found = {part.index for node in expressions for part in walk(node) if isinstance(part, Column)}
+    found |= {*plan.partition, *plan.columns}
+    if plan.time_column is not None:
+        found.add(plan.time_column)
+    return frozenset(found)
+
+
+def _context(found: Matches, result: MatchRows, together: Rows) -> Context:
+    # Behind the matches one entry for unmatched rows.
+    starts, sizes, numbers = (np.append(part, 0) for part in (found.starts, found.lengths, found.numbers))
+    timed_out, partial = np.append(found.timed_out, False), np.append(found.partial, False)
+    matches = result.matches
+    first = np.where(matches < 0, result.rows, starts[matches])
+    last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
+    return Context(
+        numbers[matches], together.time[first], together.time[last], together.sequence[first],
+        together.sequence[last], timed_out[matches], partial[matches],
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""The operators of a running trigger, made of its checked plan."""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.planning.relation import Relation
+from candlewright_cep.planning.windows import WindowTable
+from candlewright_cep.streaming.left_behind import rising_columns
+from candlewright_cep.streaming.match_stream import Context, MatchStream
+from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.query import StreamQuery, known_at_start
+from candlewright_cep.streaming.release import Clock, Rows
+from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.streaming.stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, UnionStage
+from candlewright_cep.types import SqlType
+from candlewright_cep.vector import nulls
+
+
+@dataclass(slots=True)
+class MatchStage:
+    """MATCH_RECOGNIZE in the middle of a chain; `context` belongs to the rows of the last feed."""
+
+    stream: MatchStream
+    types: list[SqlType]
+    context: Context | None = None
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        result = self.stream.feed(rows, clock)
+        if result is None:
+            self.context = None
+            empty = Relation([nulls(kind, 0) for kind in self.types], 0)
+            return rows.slice(0, 0).replaced(empty)
+        self.context = result.context
+        return result.rows
+
+    @property
+    def partitions(self) -> int:
+        return len(self.stream.partitions)
+
+    def drop(self, tickers: Set[str]) -> None:
+        self.stream.drop(tickers)
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return self.stream.snapshot()
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self.stream.restore(state, rows)
+
+
+def stages(query: StreamQuery, slots: Slots) -> list[Stage]:
+    """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
+    chain = _Chain(query, slots)
+    for place, node in enumerate(query.nodes):
+        chain.add(place, node)
+    return chain.finished()
+
+
+class _Chain:
+    """The operators so far, from the input on.
+
+    `_waiting`: filters and projections that become one operator. `_window`: one whose GROUP BY is still to come.
+    `_matches`, `_groups`: the last ones, as long as their results have not been put in order of time.
+    """
+
+    def __init__(self, query: StreamQuery, slots: Slots) -> None:
+        self._query = query
+        self._slots = slots
+        self._by_start = _by_start_of_window(query.nodes)
+        self._by_end = _by_end_of_match(query.nodes)
+        self._found: list[Stage] = []
+        self._waiting: list[Plan] = []
+        self._window: WindowTable | None = None
+        self._matches: MatchStream | None = None
+        self._groups: GroupStage | None = None
+
+    def add(self, place: int, node: Plan) -> None:
+        if isinstance(node, Scan | Renamed):
+            return
+        self._put_in_order(place, node)
+        if isinstance(node, Join):
+            self._found.append(self._join(node))
+        elif isinstance(node, Union):
+            self._found.append(UnionStage(node, self._slots))
+        elif isinstance(node, STATELESS):
+            if not isinstance(node, Filter):
+                self._expect_no_window()
+            self._waiting.append(node)
+        elif isinstance(node, Group):
+            self._group(node)
+        else:
+            self._expect_no_window()
+            self._flush()
+            if isinstance(node, WindowTable):
+                self._window = node
+            elif isinstance(node, Over):
+                is_on_input = not any(isinstance(stage, GroupStage | MatchStage) for stage in self._found)
+                self._found.append(OverStage(node, is_on_input))
+            elif isinstance(node, Match):
+                query = self._query
+                rising = rising_columns(node, query.source.time_columns) if query.is_in_order else ()
+                self._matches = MatchStream(node.recognize, self._slots, rising, query.needs_merge)
+                self._found.append(MatchStage(self._matches, [field.type for field in node.fields]))
+
+    def finished(self) -> list[Stage]:
+        self._expect_no_window()
+        self._flush()
+        return self._found
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._found.append(RowStage(self._waiting, self._slots))
+            self._waiting = []
+
+    def _expect_no_window(self) -> None:
+        if self._window is not None:
+            raise self._window.at.reject(
+                "window columns on a stream are for GROUP BY", "group by window_start and window_end"
+            )
+
+    def _put_in_order(self, place: int, node: Plan) -> None:
+        """What `node` goes by, where that comes out of matches or windows in another order."""
+        is_joint = self._query.needs_merge
+        if isinstance(node, Over | WindowTable | Match) and self._matches is not None:
+            self._flush()
+            self._found.append(OrderStage(self._matches, is_joint, self._by_end.get(place)))
+            self._matches = None
+        if place in self._by_start and self._groups is not None:
+            self._flush()
+            column = self._by_start[place]
+            groups = self._groups
+            self._found.append(LagStage(groups, is_joint) if column is None else StartStage(groups, is_joint, column))
+            self._groups = None
+
+    def _join(self, node: Join) -> JoinStage:
+        source = self._query.source
+        wanted = source.ticker_column.lower()
+        places = [index for index, part in enumerate(node.fields) if part.name.lower() == wanted]
+        time = min(known_at_start(node, source).times)
+        return JoinStage(node, self._query.input_name, time, places[0] if places else None)
+
+    def _group(self, node: Group) -> None:
+        window = self._window
+        if window is None:
+            raise node.at.reject(
+                "GROUP BY on a stream needs a time window", "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
+            )
+        stage = GroupStage(node, self._waiting, window, self._slots, is_in_order=self._query.is_in_order)
+        stage.set_ticker_column(_ticker_index(self._query, window))
+        self._found.append(stage)
+        self._waiting, self._window, self._groups = [], None, stage
+
+
+def _ticker_index(query: StreamQuery, window: WindowTable) -> int | None:
+    wanted = query.source.ticker_column.lower()
+    places = [index for index, part in enumerate(window.inner.fields) if part.name.lower() == wanted]
+    return places[0] if len(places) == 1 else None
+
+
+def _by_start_of_window(nodes: Sequence[Plan]) -> dict[int, int | None]:
+    """The places of what goes by the start of windows, with the column of the start where windows do not come in its
+    order, or have to wait for others of the same start."""
+    starts: set[int] = set()
+    found: dict[int, int | None] = {}
+    function = ""
+    for place, node in enumerate(nodes):
+        if isinstance(node, Project | Group):
+            parts = node.expressions if isinstance(node, Project) else node.keys
+            starts = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in starts}
+        elif isinstance(node, WindowTable):
+            if node.time_column in starts:
+                found[place] = None
+            starts.add(len(node.fields) - 3)
+            function = node.function
+        elif isinstance(node, Over):
+            first = node.window.order[0].expression if node.window.order else None
+            shares = function == "CUMULATE" and node.window.frame.unit != "ROWS"
+            if isinstance(first, Column) and first.index in starts and (shares or function == "SESSION"):
+                found[place] = first.index
+        elif isinstance(node, Match):
+            plan = node.recognize
+            keys = [key.expression.index for key in plan.order[:1] if isinstance(key.expression, Column)]
+            if starts & set(keys):
+                found[place] = keys[0] if function == "SESSION" else None
+            outputs = [
+                *plan.columns[: plan.measures_at],
+                *([-1] * len(plan.measures)),
+                *plan.columns[plan.measures_at :],
+            ]
+            starts = {i for i, column in enumerate(outputs) if column in starts}
+    return found
+
+
+def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
+    """The places of what goes by the time of a match's last row, with its column: matches come in order of their first
+    row."""
+    ends: set[int] = set()
+    found: dict[int, int] = {}
+    for place, node in enumerate(nodes):
+        if isinstance(node, Project):
+            columns = list(enumerate(node.expressions))
+            ends = {i for i, part in columns if isinstance(part, Column) and part.index in ends}
+            continue
+        column: Expression | None = None
+        if isinstance(node, Over | Match):
+            keys = node.window.order if isinstance(node, Over) else node.recognize.order
+            column = keys[0].expression if keys else None
+        elif isinstance(node, WindowTable):
+            column = Column(node.time_column, node.inner.fields[node.time_column].type)
+        if isinstance(column, Column) and column.index in ends:
+            found[place] = column.index
+        if isinstance(node, Match):
+            plan = node.recognize
+            ends = set() if plan.is_all_rows else {plan.measures_at + measure for measure in plan.row_times}
+        elif isinstance(node, Group):
+            ends = set()
+    return found

@@ -1,0 +1,139 @@
+"""Between a MATCH_RECOGNIZE, or windows, and what goes by time behind: windows, frames, another pattern.
+
+A match comes when it is final, which is later than its rows, and matches that overlap or lie in different partitions
+come in any order. Here rows wait until no match can bring an earlier one, and time stands still for what follows.
+"""
+
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+
+from candlewright_cep.streaming.match_partition import Partition
+from candlewright_cep.streaming.match_stream import MatchStream
+from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.stages import GroupStage, Stateless
+from candlewright_cep.vector import Index
+
+
+def _first_needed(part: Partition) -> int | None:
+    """The time of the first row that a later result may hold; None where there is none."""
+    needed = min([part.search.oldest_needed, part.tested, *(match.start for match in part.pending)])
+    if needed >= part.end:
+        return None
+    return part.time_of(max(needed, part.first_row))
+
+
+class _Holding:
+    """Rows that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._held: Rows | None = None
+
+    @property
+    def partitions(self) -> int:
+        return 0
+
+    def _released(self, together: Rows, times: Index, clock: Clock) -> Rows:
+        """The rows whose time has passed, in order of it; the others are held."""
+        encoded = together.ticker.dictionary_encode()
+        bounds = [clock.of(name) if name is not None else clock.least for name in encoded.dictionary.to_pylist()]
+        bounds = [-FOREVER if bound is None else bound for bound in bounds]
+        limit = np.array(bounds, dtype=np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+        due = (times < limit) | (limit == FOREVER)
+        picked = np.flatnonzero(due)
+        self._held = compact(together.take(np.flatnonzero(~due))) if len(picked) < together.length else None
+        return together.take(picked[np.argsort(times[picked], kind="stable")])
+
+    def _with_held(self, rows: Rows) -> Rows:
+        return rows if self._held is None or not self._held.length else joined([self._held, rows])
+
+    def drop(self, tickers: Set[str]) -> None:
+        if self._held is not None:
+            kept = [row for row, ticker in enumerate(self._held.ticker.to_pylist()) if ticker not in tickers]
+            self._held = compact(self._held.take(np.array(kept, dtype=np.int64)))
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", self._held
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._held = rows
+
+
+class OrderStage(_Holding):
+    """`feed` gives rows in order of time; `clock` is what holds behind it. `is_joint`: in one order for all tickers.
+    `column`: the time to go by, where it is not that of the row (of a match: of its first one)."""
+
+    def __init__(self, matches: MatchStream, is_joint: bool, column: int | None = None) -> None:
+        super().__init__()
+        self._matches = matches
+        self._is_joint = is_joint
+        self._column = column
+        self.clock = Clock()
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        self.clock = self._behind(clock)
+        together = self._with_held(rows)
+        column = self._column
+        times = together.time if column is None else together.relation.column(column).expand().values
+        return self._released(together, times, self.clock)
+
+    def _behind(self, clock: Clock) -> Clock:
+        """The clock less what matches still wait for."""
+        waiting: dict[str, int] = {}
+        for part in self._matches.partitions.values():
+            first = _first_needed(part)
+            if first is not None:
+                for ticker in part.tickers:
+                    waiting[ticker] = min(first, waiting.get(ticker, FOREVER))
+        names = {*clock.watermarks, *clock.closed}
+        known = {name: value for name in names if (value := clock.of(name)) is not None}
+        reached = {name: min(value, waiting.get(name, FOREVER)) for name, value in known.items()}
+        if self._is_joint and reached:
+            reached = dict.fromkeys(reached, min(reached.values()))
+        return Clock(reached, {name for name, value in reached.items() if value == FOREVER})
+
+
+class LagStage(Stateless):
+    """Behind windows, before what goes by their start: a window comes at its end, so its start is long past then."""
+
+    def __init__(self, group: GroupStage, is_joint: bool) -> None:
+        self._group = group
+        self._is_joint = is_joint
+        self.clock = Clock()
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        window = self._group.window
+        lag = 0 if window.function == "SESSION" else window.intervals[int(window.function in ("HOP", "CUMULATE"))]
+        reached: dict[str, int] = {}
+        oldest = self._group.oldest() if window.function == "SESSION" else {}
+        for name in {*clock.watermarks, *clock.closed}:
+            value = clock.of(name)
+            if value is not None:
+                reached[name] = value if value == FOREVER else min(value - lag, oldest.get(name, FOREVER))
+        if self._is_joint and reached:
+            reached = dict.fromkeys(reached, min(reached.values()))
+        self.clock = Clock(reached, {name for name, value in reached.items() if value == FOREVER})
+        return rows
+
+
+class StartStage(_Holding):
+    """Behind windows that share a start or come in another order than they began: in order of the start, those that
+    share one together."""
+
+    def __init__(self, group: GroupStage, is_joint: bool, start_column: int) -> None:
+        super().__init__()
+        self._lag = LagStage(group, is_joint)
+        # The last window of a start comes with the watermark; a session that begins there may still be open.
+        self._reach = 0 if group.window.function == "SESSION" else 1
+        self._start = start_column
+
+    @property
+    def clock(self) -> Clock:
+        return self._lag.clock
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        self._lag.feed(rows, clock)
+        together = self._with_held(rows)
+        starts = together.relation.column(self._start).expand().values - self._reach
+        return self._released(together, starts, self.clock)

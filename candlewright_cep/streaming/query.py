@@ -1,0 +1,239 @@
+"""Which texts can run on a stream, and what is known of them before a row has come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.engine import CompiledQuery
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import Distinct, Group, Join, Limited, Match, Plan, Project, Scan, Sort, Union
+from candlewright_cep.planning.windows import WindowTable
+from candlewright_cep.streaming.columns import columns_read
+from candlewright_cep.streaming.left_behind import rising_columns
+from candlewright_cep.streaming.slots import Lifted, lift
+from candlewright_cep.streaming.stages import STATELESS, branches_of
+from candlewright_cep.syntax.tokens import BEGIN, Position
+from candlewright_cep.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInput:
+    """One input of a stream: its schema, the columns that hold the event time (the first is used), its ticker."""
+
+    schema: pa.Schema
+    time_columns: tuple[str, ...]
+    ticker_column: str = "ticker"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time.
+
+    `is_in_order`: those of a ticker come in order of event time; corrected bars do not.
+    """
+
+    compiled: CompiledQuery
+    input_name: str
+    source: StreamInput
+    nodes: tuple[Plan, ...]
+    needs_merge: bool
+    is_in_order: bool = True
+    slot_types: tuple[SqlType, ...] = ()
+
+    @property
+    def columns(self) -> tuple[tuple[str, SqlType], ...]:
+        return self.compiled.columns
+
+    def lifted(self) -> Lifted | None:
+        """What this query has in common with others; None where its tickers do not run apart from each other."""
+        return None if self.needs_merge else lift(self.nodes)
+
+    def with_slots(self, lifted: Lifted) -> "StreamQuery":
+        """The query with slots in place of its numbers."""
+        return replace(self, nodes=lifted.nodes(), slot_types=lifted.types)
+
+    @property
+    def columns_read(self) -> frozenset[str] | None:
+        """Columns of the input besides its times and ticker; None for all."""
+        return columns_read(self.nodes)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.compiled.warnings
+
+
+def stream_query(
+    compiled: CompiledQuery, inputs: Mapping[str, StreamInput], *, partitions_close: bool, is_in_order: bool = True
+) -> StreamQuery:
+    """Raises TriggerRejected for what is possible on a finished table alone; windows and their GROUP BY are looked at
+    when operators are made of them.
+    """
+    nodes = _chain(compiled.plan)
+    name = _scanned(nodes[0])
+    source = inputs[name]
+    for match in compiled.matches:
+        plan = match.recognize
+        if not plan.has_end_anchor or partitions_close:
+            continue
+        if not (is_in_order and rising_columns(match, source.time_columns)):
+            raise plan.at.reject(
+                "$ never comes true here: no partition ever ends",
+                "set triggers.idle_seconds, or name a column of the day in PARTITION BY",
+            )
+    return StreamQuery(compiled, name, source, tuple(nodes), _needs_merge(nodes, source), is_in_order)
+
+
+def _chain(plan: Plan) -> list[Plan]:
+    """The plan's nodes from the input to the result."""
+    found: list[Plan] = []
+    current: Any = plan
+    while True:
+        found.append(current)
+        if isinstance(current, Scan | Join | Union):
+            return found[::-1]
+        if isinstance(current, Sort):
+            raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
+        if isinstance(current, Limited):
+            raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds makes events fewer")
+        if isinstance(current, Distinct) and isinstance(current.inner, Union):
+            raise current.at.reject("UNION on a stream would keep every row to find repetitions", "write UNION ALL")
+        if isinstance(current, Distinct):
+            raise current.at.reject("DISTINCT is not possible on a stream", "cooldown_seconds makes events fewer")
+        current = current.inner
+
+
+def _scanned(node: Plan) -> str:
+    """The one input below a node that a chain starts with."""
+    names = set()
+    if isinstance(node, Union):
+        branches_of(node)
+    pending: list[Any] = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Scan):
+            names.add(current.name)
+        elif isinstance(current, Join):
+            pending += [current.left, current.right]
+        elif isinstance(current, Union):
+            pending += current.branches
+        elif isinstance(current, STATELESS):
+            pending.append(current.inner)
+        else:
+            raise _place(node).reject("a join on a stream takes filtered inputs", "join first, then aggregate or match")
+    if len(names) > 1 and isinstance(node, Union):
+        raise node.at.reject(
+            "UNION ALL of two inputs is not possible in a running trigger", "register a trigger for each of them"
+        )
+    if len(names) > 1:
+        raise _place(node).reject(
+            "a join of two inputs is not possible in a running trigger", "join one input with itself"
+        )
+    return str(names.pop())
+
+
+def _place(node: Plan) -> Position:
+    return node.at if isinstance(node, Join) else BEGIN
+
+
+@dataclass(slots=True)
+class KnownColumns:
+    """Which columns of a node hold the event time and the ticker."""
+
+    times: set[int]
+    tickers: set[int]
+
+    def behind(self, columns: Sequence[Expression]) -> "KnownColumns":
+        """Of a node with these columns over this one."""
+        found = [(place, part.index) for place, part in enumerate(columns) if isinstance(part, Column)]
+        return KnownColumns(
+            {place for place, index in found if index in self.times},
+            {place for place, index in found if index in self.tickers},
+        )
+
+
+def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
+    """What is known of the columns of a scan, of filters and projections over it, and of joins on time."""
+    if isinstance(node, Scan):
+        names = source.schema.names
+        times = {names.index(name) for name in source.time_columns if name in names}
+        return KnownColumns(times, {names.index(source.ticker_column)} if source.ticker_column in names else set())
+    if isinstance(node, Join):
+        left, right = known_at_start(node.left, source), known_at_start(node.right, source)
+        width = len(node.left.fields)
+        on_time = any(
+            isinstance(one, Column)
+            and isinstance(other, Column)
+            and one.index in left.times
+            and other.index in right.times
+            for one, other in node.keys
+        )
+        if node.kind not in ("INNER", "LEFT") or not on_time:
+            raise node.at.reject(
+                "a join on a stream must be INNER or LEFT and on equal event times", "ON a.ts = b.ts AND ..."
+            )
+        return KnownColumns(left.times | {index + width for index in right.times if node.kind == "INNER"}, set())
+    if isinstance(node, Union):
+        return KnownColumns(set(), set())
+    if isinstance(node, Project):
+        return known_at_start(node.inner, source).behind(node.expressions)
+    inner_plan: Any = node
+    return known_at_start(inner_plan.inner, source)
+
+
+def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
+    """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
+    known = known_at_start(nodes[0], source)
+    merge = isinstance(nodes[0], Join)
+    for node in nodes[1:]:
+        if isinstance(nodes[0], Union) and not isinstance(node, STATELESS):
+            raise nodes[0].at.reject(
+                "behind UNION ALL a stream can only filter and compute",
+                "write the branches as one SELECT with CASE and OR before windows and patterns",
+            )
+        if isinstance(node, Project):
+            known = known.behind(node.expressions)
+        elif isinstance(node, Over):
+            order = node.window.order
+            first = order[0].expression if order else None
+            if not isinstance(first, Column) or first.index not in known.times or order[0].descending:
+                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending", _by(source))
+            merge = merge or not known.tickers & set(node.window.partition)
+        elif isinstance(node, WindowTable):
+            if node.time_column not in known.times:
+                raise node.at.reject("windows on a stream go by the event time", f"here {source.time_columns[0]}")
+            width = len(node.fields)
+            known.times |= {width - 3, width - 2, width - 1}
+            merge = merge or (node.function == "SESSION" and not known.tickers & set(node.partition))
+        elif isinstance(node, Group):
+            known = known.behind(node.keys)
+            merge = merge or not known.tickers
+        elif isinstance(node, Match):
+            known, spans = _check_match(node, known, source)
+            merge = merge or spans
+    return merge
+
+
+def _check_match(node: Match, known: KnownColumns, source: StreamInput) -> tuple[KnownColumns, bool]:
+    plan = node.recognize
+    if plan.order:
+        first = plan.order[0]
+        if not isinstance(first.expression, Column) or first.expression.index not in known.times or first.descending:
+            raise plan.at.reject("MATCH_RECOGNIZE on a stream needs ORDER BY the event time, ascending", _by(source))
+    spans = not known.tickers & set(plan.partition)
+    places = list(plan.columns)
+    outputs = [*places[: plan.measures_at], *([-1] * len(plan.measures)), *places[plan.measures_at :]]
+    row_times = {plan.measures_at + place for place in plan.row_times}
+    return (
+        KnownColumns(
+            {i for i, column in enumerate(outputs) if column in known.times} | row_times,
+            {i for i, column in enumerate(outputs) if column in known.tickers},
+        ),
+        spans,
+    )
+
+
+def _by(source: StreamInput) -> str:
+    return f"here ORDER BY {source.time_columns[0]}"

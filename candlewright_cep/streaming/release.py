@@ -1,0 +1,317 @@
+"""Rows on their way from arrival order to event order."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from candlewright_cep.functions.aggregates import accumulate
+from candlewright_cep.planning.relation import Relation, concatenated, from_table
+from candlewright_cep.types import NULL
+from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending
+
+FOREVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in event order with what a stream must know of each: event time (ns), arrival sequence, ticker."""
+
+    relation: Relation
+    time: Index
+    sequence: Index
+    ticker: pa.Array
+
+    @property
+    def length(self) -> int:
+        return self.relation.length
+
+    def take(self, rows: Index) -> "Rows":
+        return Rows(
+            self.relation.take(rows), self.time[rows], self.sequence[rows], self.ticker.take(pa.array(rows, pa.int64()))
+        )
+
+    def slice(self, start: int, length: int) -> "Rows":
+        end = start + length
+        return Rows(
+            self.relation.slice(start, length), self.time[start:end], self.sequence[start:end],
+            self.ticker.slice(start, length),
+        )  # fmt: skip
+
+    def replaced(self, relation: Relation) -> "Rows":
+        return Rows(relation, self.time, self.sequence, self.ticker)
+
+
+@dataclass(slots=True)
+class Clock:
+    """How far event time is known per ticker: no row with an earlier time will follow. `closed` tickers have ended."""
+
+    watermarks: dict[str, int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+
+    def of(self, ticker: str) -> int | None:
+        return FOREVER if ticker in self.closed else self.watermarks.get(ticker)
+
+    @property
+    def least(self) -> int | None:
+        """The watermark of everything together."""
+        found = [self.of(ticker) for ticker in {*self.watermarks, *self.closed}]
+        known = [value for value in found if value is not None]
+        return min(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """`rows`: those whose turn has come, ordered by (ticker, time, sequence). Of those that were pushed, `late` came
+    behind their watermark and `fresh` did not.
+    """
+
+    rows: pa.Table
+    late: pa.Table
+    fresh: pa.Table
+
+
+SEQUENCE = "_sequence"
+
+
+class ReleaseBuffer:
+    """Holds rows until their ticker's watermark has passed them. Held rows take the columns of those that follow.
+
+    The watermark of a ticker is its latest event time less `delay_ns`, or what `advance` says. A row is late only when
+    it is older than the watermark: rows at the watermark itself are held, so that all ties are released together. The
+    buffer numbers rows in order of arrival (column `_sequence`) unless they carry that column already.
+    """
+
+    def __init__(self, time_column: str, ticker_column: str, delay_ns: int = 0) -> None:
+        self.time_column = time_column
+        self.ticker_column = ticker_column
+        self.delay_ns = delay_ns
+        self.clock = Clock()
+        self.late_rows = 0
+        self._held: pa.Table | None = None
+        self._keys: _Keys | None = None
+        self._next_sequence = 0
+
+    def push(self, table: pa.Table) -> Released:
+        """Rows in order of arrival; what they release."""
+        if SEQUENCE not in table.column_names:
+            numbers = np.arange(self._next_sequence, self._next_sequence + table.num_rows, dtype=np.int64)
+            table = table.append_column(SEQUENCE, pa.array(numbers))
+            self._next_sequence += table.num_rows
+        keys = _Keys.of(table, self.time_column, self.ticker_column)
+        late = self._late(keys)
+        fresh, behind = table, table.slice(0, 0)
+        if late.any():
+            self.late_rows += int(late.sum())
+            fresh, behind = table.filter(pa.array(~late)), table.filter(pa.array(late))
+            keys = keys.where(~late)
+        self._observe(keys)
+        held = fresh
+        if self._held is not None and self._held.num_rows:
+            held = pa.concat_tables([_fitted(self._held, fresh.schema), fresh])
+            keys = self._keys_of_held().joined(keys)
+        return Released(self._release(held, keys), behind, fresh)
+
+    def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
+        """Watermarks from elsewhere (a clock, the venue): the rows that they release."""
+        for ticker, value in watermarks.items():
+            self.clock.watermarks[ticker] = max(value, self.clock.watermarks.get(ticker, value))
+        return self._release_held()
+
+    def close(self, tickers: set[str]) -> pa.Table:
+        """These tickers have ended: all their rows."""
+        self.clock.closed |= tickers
+        return self._release_held()
+
+    def _keys_of_held(self) -> "_Keys":
+        assert self._held is not None
+        if self._keys is None:
+            self._keys = _Keys.of(self._held, self.time_column, self.ticker_column)
+        return self._keys
+
+    def _release_held(self) -> pa.Table:
+        return pa.table({}) if self._held is None else self._release(self._held, self._keys_of_held())
+
+    def _known(self, names: list[str]) -> Index:
+        """The watermarks of tickers; a closed ticker that sends rows again goes on where it was."""
+        unknown = int(np.iinfo(np.int64).min)
+        return np.array([self.clock.watermarks.get(name, unknown) for name in names], dtype=np.int64)
+
+    def _late(self, keys: "_Keys") -> Bools:
+        """A row is late by the watermark as it was when the row arrived."""
+        times = keys.times
+        late = np.zeros(len(times), dtype=np.bool_)
+        if not len(times):
+            return late
+        known = self._known(keys.names)
+        if is_ascending(times) and bool((times >= known.take(keys.codes)).all()):
+            return late
+        order = _in_groups(keys.codes)
+        ranked, ordered = (keys.codes, times) if order is None else (keys.codes[order], times[order])
+        firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(ranked[1:] != ranked[:-1]) + 1])
+        goes_back = ordered[1:] < ordered[:-1]
+        goes_back[firsts[1:] - 1] = False
+        if not goes_back.any() and bool((ordered[firsts] >= known[ranked[firsts]]).all()):
+            return late
+        reached = np.maximum(accumulate(np.maximum, ordered, firsts) - self.delay_ns, known[ranked])
+        before = np.empty_like(reached)
+        before[1:] = reached[:-1]
+        before[firsts] = known[ranked[firsts]]
+        late[slice(None) if order is None else order] = ordered < before
+        return late
+
+    def _observe(self, keys: "_Keys") -> None:
+        latest = self._known(keys.names)
+        np.maximum.at(latest, keys.codes, keys.times - self.delay_ns)
+        self.clock.watermarks.update(zip(keys.names, latest.tolist(), strict=True))
+        self.clock.closed.difference_update(keys.names)
+
+    def _release(self, held: pa.Table, keys: "_Keys") -> pa.Table:
+        self._held, self._keys = held, keys
+        if held.num_rows == 0:
+            return held
+        limits = np.array([-(2**63) if (w := self.clock.of(name)) is None else w for name in keys.names], np.int64)
+        if (limits == FOREVER).all():
+            due = np.ones(held.num_rows, np.bool_)
+        else:
+            due = (keys.times < limits.take(keys.codes)) | (limits == FOREVER).take(keys.codes)
+        picked = np.flatnonzero(due)
+        if not len(picked):
+            return held.slice(0, 0)
+        # One copy of the columns: rows of several chunks are picked slowly.
+        held = held.combine_chunks()
+        self._held, self._keys = held.take(pa.array(np.flatnonzero(~due))), keys.where(~due)
+        order = _grouped_order(keys.where(due), held.column(SEQUENCE).to_numpy()[picked])
+        return held.take(pa.array(picked[order]))
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> pa.Table | None:
+        return self._held
+
+    def snapshot(self) -> tuple[dict[str, object], pa.Table | None]:
+        return (
+            {
+                "watermarks": dict(self.clock.watermarks),
+                "closed": sorted(self.clock.closed),
+                "late_rows": self.late_rows,
+                "next_sequence": self._next_sequence,
+            },
+            self._held,
+        )
+
+    def restore(self, state: Mapping[str, object], held: pa.Table | None) -> None:
+        watermarks, closed = state["watermarks"], state["closed"]
+        assert isinstance(watermarks, dict)
+        assert isinstance(closed, list)
+        self.clock = Clock({str(key): int(value) for key, value in watermarks.items()}, set(closed))
+        self.late_rows = int(str(state["late_rows"]))
+        self._next_sequence = int(str(state["next_sequence"]))
+        self._held, self._keys = held, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What the order of rows depends on: the ticker of each, as a place in `names`, and its event time."""
+
+    names: list[str]
+    codes: Index
+    times: Index
+
+    @staticmethod
+    def of(table: pa.Table, time_column: str, ticker_column: str) -> "_Keys":
+        encoded = table.column(ticker_column).combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        codes = encoded.indices.to_numpy()
+        # Numbers of 16 bits are sorted in linear time.
+        small = np.uint16 if len(names) < 65_536 else np.int64
+        return _Keys(names, codes.astype(small), from_column(table.column(time_column)).values)
+
+    def where(self, rows: Bools) -> "_Keys":
+        return _Keys(self.names, self.codes[rows], self.times[rows])
+
+    def joined(self, other: "_Keys") -> "_Keys":
+        """These rows, and those of the other behind them."""
+        places = {name: place for place, name in enumerate(dict.fromkeys([*other.names, *self.names]))}
+        small = np.uint16 if len(places) < 65_536 else np.int64
+        own = np.array([places[name] for name in self.names], small).take(self.codes)
+        return _Keys(
+            list(places),
+            np.concatenate([own, other.codes.astype(small, copy=False)]),
+            np.concatenate([self.times, other.times]),
+        )
+
+
+def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With the columns of `schema`; those that it did not have are NULL."""
+    if held.schema == schema:
+        return held
+    columns = []
+    for part in schema:
+        if part.name not in held.column_names:
+            columns.append(pa.nulls(held.num_rows, part.type))
+            continue
+        column = held.column(part.name)
+        if pa.types.is_dictionary(part.type):
+            column = column.dictionary_encode()
+        columns.append(column if column.type == part.type else column.cast(part.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _in_groups(codes: Index) -> Index | None:
+    """The order that puts equal codes together; None where they are."""
+    return None if is_ascending(codes) else np.argsort(codes, kind="stable").astype(np.int64)
+
+
+def _grouped_order(keys: _Keys, numbers: Index) -> Index:
+    """Row numbers by (ticker, time, sequence); rows of a ticker mostly come in that order already."""
+    ranks = np.empty(len(keys.names), keys.codes.dtype)
+    ranks[sorted(range(len(ranks)), key=keys.names.__getitem__)] = np.arange(len(ranks))
+    groups = ranks.take(keys.codes)
+    order = np.argsort(groups, kind="stable").astype(np.int64, copy=False)
+    for values in (numbers, keys.times):
+        if is_ascending(values):
+            continue
+        ordered, own = groups[order], values[order]
+        same = ordered[1:] == ordered[:-1]
+        if bool((same & (own[1:] < own[:-1])).any()):
+            return np.lexsort((numbers, keys.times, groups)).astype(np.int64, copy=False)
+    return order
+
+
+def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str) -> Rows:
+    """A released table as rows; only its first `columns` columns are visible to the trigger."""
+    ticker = table.column(ticker_column).combine_chunks()
+    if not pa.types.is_string(ticker.type):
+        ticker = ticker.cast(pa.string())
+    place = table.column_names.index(ticker_column)
+    # As a column the ticker is the same array: who orders rows by it need not look at it twice.
+    relation = from_table(table.select(range(columns)), {place: ticker})
+    return Rows(
+        relation, from_column(table.column(time_column)).values, from_column(table.column(SEQUENCE)).values, ticker
+    )
+
+
+def joined(parts: list[Rows]) -> Rows:
+    """The rows of all parts, one part after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return Rows(
+        concatenated([part.relation for part in parts]),
+        np.concatenate([part.time for part in parts]),
+        np.concatenate([part.sequence for part in parts]),
+        pa.concat_arrays([part.ticker for part in parts]),
+    )
+
+
+def compact(rows: Rows, wanted: Collection[int] | None = None) -> Rows:
+    """Without references to the larger arrays that the rows were taken from. Columns that are not `wanted` are lost."""
+    columns = []
+    for index in range(rows.relation.width):
+        if wanted is None or index in wanted:
+            columns.append(concatenate([rows.relation.column(index)]))
+        else:
+            columns.append(constant(NULL, None, rows.length))
+    return rows.replaced(Relation(columns, rows.length))

@@ -1,0 +1,144 @@
+"""Rows that partitions keep from batch to batch: in few arrays for all of them, copied as seldom as can be."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep.streaming.release import Rows, compact, joined
+from candlewright_cep.vector import Index, is_every, ranges
+
+#: Beside as many as are kept so many rows more may lie in chunks.
+_SPARE_ROWS = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Rows of the partitions that one batch touched; `users`: how many pieces of partitions lie here."""
+
+    rows: Rows
+    users: int = 0
+
+
+@dataclass(slots=True)
+class Piece:
+    """`count` rows of one partition from `place` of `chunk`."""
+
+    chunk: Chunk
+    place: int
+    count: int
+
+
+class Gathered:
+    """Rows of partitions, one partition after another, as they lie in `sources`: those of each of `spans` (number of
+    the source, first row, rows) in turn. They are copied when they are asked for."""
+
+    def __init__(self, sources: Sequence[Rows], spans: Sequence[tuple[int, int, int]]) -> None:
+        self._sources = sources
+        offsets = np.cumsum([0, *(source.length for source in sources)])
+        of_span, firsts, lengths = np.array(spans, np.int64).reshape(len(spans), 3).T
+        firsts = firsts + offsets[of_span]
+        ends = np.cumsum(lengths)
+        self._offsets = offsets
+        self._firsts, self._lengths, self._ends = firsts, lengths, ends
+        self._rows: Rows | None = None
+        self.length = int(ends[-1]) if len(ends) else 0
+
+    @property
+    def rows(self) -> Rows:
+        """All of them."""
+        if self._rows is None:
+            self._rows = self._picked(ranges(self._firsts, self._lengths))
+        return self._rows
+
+    def take(self, places: Index) -> Rows:
+        if self._rows is not None:
+            return self._rows if is_every(places, self.length) else self._rows.take(places)
+        shifts = self._firsts - (self._ends - self._lengths)
+        return self._picked(places + shifts.take(np.searchsorted(self._ends, places, side="right")))
+
+    def _picked(self, wanted: Index) -> Rows:
+        """`wanted`: numbers over all sources."""
+        if not len(wanted):
+            return self._sources[0].slice(0, 0)
+        if len(self._sources) == 1 or 2 * len(wanted) >= int(self._offsets[-1]):
+            together = joined(list(self._sources))
+            return together if is_every(wanted, together.length) else together.take(wanted)
+        source_of = np.searchsorted(self._offsets, wanted, side="right") - 1
+        order = np.argsort(source_of, kind="stable")
+        used, firsts = np.unique(source_of[order], return_index=True)
+        parts = [
+            self._sources[source].take(own - self._offsets[source])
+            for source, own in zip(used.tolist(), np.split(wanted[order], firsts[1:]), strict=True)
+        ]
+        found = joined(parts)
+        if is_every(order, len(order)):
+            return found
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return found.take(back)
+
+
+class RetainedRows:
+    """The rows of all partitions; each knows its own by its pieces. `columns`: those that are kept."""
+
+    def __init__(self, columns: Collection[int]) -> None:
+        self.columns = columns
+        self._stored = 0
+
+    @staticmethod
+    def gathered(spans: Sequence[tuple[Sequence[Piece], int, int]], new: Rows | None = None) -> Gathered:
+        """Of each partition its pieces and, behind them, its part (first row, end) of the `new` rows."""
+        chunks = list(dict.fromkeys(piece.chunk for pieces, _, _ in spans for piece in pieces))
+        numbers = {chunk: number for number, chunk in enumerate(chunks)}
+        sources = [chunk.rows for chunk in chunks]
+        if new is not None and (new.length or not sources):
+            sources.append(new)
+        places: list[tuple[int, int, int]] = []
+        for pieces, start, end in spans:
+            places += [(numbers[piece.chunk], piece.place, piece.count) for piece in pieces]
+            if end > start:
+                places.append((len(chunks), start, end - start))
+        return Gathered(sources, places)
+
+    def add(self, owners: Iterable[list[Piece]], lengths: Sequence[int], rows: Rows) -> None:
+        """`rows`: those of each owner in turn, behind what it has."""
+        chunk = Chunk(rows)
+        place = 0
+        for pieces, length in zip(owners, lengths, strict=True):
+            if length:
+                pieces.append(Piece(chunk, place, length))
+                chunk.users += 1
+                place += length
+        if chunk.users:
+            self._stored += rows.length
+
+    def release(self, pieces: list[Piece], kept: int = 0) -> None:
+        """Of these rows the last `kept` ones stay."""
+        gone = sum(piece.count for piece in pieces) - kept
+        while gone > 0:
+            piece = pieces[0]
+            if piece.count > gone:
+                pieces[0] = Piece(piece.chunk, piece.place + gone, piece.count - gone)
+                return
+            gone -= piece.count
+            del pieces[0]
+            piece.chunk.users -= 1
+            if not piece.chunk.users:
+                self._stored -= piece.chunk.rows.length
+
+    def together(self, owners: Iterable[list[Piece]]) -> Rows:
+        """All rows of these owners, one owner after another."""
+        return compact(self.gathered([(pieces, 0, 0) for pieces in owners]).rows, self.columns)
+
+    def has_many_spare(self, kept: int) -> bool:
+        """Whether far more rows lie here than the `kept` ones."""
+        return self._stored > 2 * kept + _SPARE_ROWS
+
+    def repack(self, owners: Sequence[list[Piece]]) -> None:
+        """All rows of all owners, of which each has some, in one chunk; the rows beside them go."""
+        counts = [sum(piece.count for piece in pieces) for pieces in owners]
+        rows = self.together(owners)
+        for pieces in owners:
+            self.release(pieces)
+        self.add(owners, counts, rows)

@@ -1,0 +1,170 @@
+"""OVER from UNBOUNDED PRECEDING on a stream: one running state a partition and function instead of its rows."""
+
+import json
+from collections.abc import Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep import work
+from candlewright_cep.functions.folds import FOLDS, Fold
+from candlewright_cep.planning.over import RANKING, Over, Window, WindowFunction, peers
+from candlewright_cep.planning.relation import arranged
+from candlewright_cep.streaming.release import Rows
+from candlewright_cep.times import UNITS
+from candlewright_cep.vector import Index, Vector, from_list
+
+_MAX_PARTITIONS = 200_000
+_FEW = 1_000
+_PAST_NS = 2 * UNITS["DAY"]
+_MAX_DELAY = 10_000
+# These would keep every value that they have seen.
+_GROWING = ("COUNT_DISTINCT", "SUM_DISTINCT", "AVG_DISTINCT", "ARRAY_AGG", "STRING_AGG", "NTH_VALUE")
+
+
+def _folded(function: WindowFunction) -> Fold:
+    if function.name == "ROW_NUMBER" or not function.arguments:
+        return FOLDS["COUNT ROWS"]
+    # Unlike the aggregates of these names the window functions do not pass over NULL.
+    if function.name == "FIRST_VALUE":
+        return Fold((False, None), lambda state, value: state if state[0] else (True, value), lambda state: state[1])
+    if function.name == "LAST_VALUE":
+        return Fold((None,), lambda _state, value: (value,), lambda state: state[0])
+    return FOLDS[function.name]
+
+
+def running_functions(node: Over) -> tuple[int, ...]:
+    """The places of the functions that need a running state; empty when the frame has a start.
+
+    Raises TriggerRejected for those whose state would grow without end.
+    """
+    frame = node.window.frame
+    is_unbounded = frame.lower.kind == "UNBOUNDED PRECEDING"
+    found: list[int] = []
+    for place, function in enumerate(node.functions):
+        if function.name == "ROW_NUMBER":
+            found.append(place)
+        elif is_unbounded and function.name not in (*RANKING, "LAG", "LEAD"):
+            if function.name in _GROWING:
+                raise node.at.reject(
+                    f"{function.name} without a bound would keep every value of a stream",
+                    "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
+                )
+            delayed = frame.upper.kind == "PRECEDING"
+            if delayed and (frame.unit != "ROWS" or frame.upper.amount > _MAX_DELAY):
+                raise node.at.reject(
+                    f"a frame from UNBOUNDED PRECEDING ends at CURRENT ROW or at most {_MAX_DELAY} ROWS before it"
+                )
+            found.append(place)
+    return tuple(found)
+
+
+class RunningTotals:
+    """The values of `functions` over all rows of their partition so far.
+
+    `feed` takes rows in the order of the window's first key, all that are equal in it together. The state of a
+    partition: the ticker of its last row, per function the fold's state, and the arguments that a frame ending some
+    rows before the current one has still to take. Partitions by a time (each day's mean) are let go two days after it.
+    """
+
+    def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:
+        self._window = window
+        self._functions = functions
+        self._folds = [_folded(function) for function in functions]
+        upper = window.frame.upper
+        delay = int(upper.amount) if upper.kind == "PRECEDING" else 0
+        self._delays = [0 if function.name == "ROW_NUMBER" else delay for function in functions]
+        self._states: dict[str, list[Any]] = {}
+        self._let_go_at = _FEW
+
+    def feed(self, rows: Rows) -> list[Vector]:
+        """One column a function, in the order of `rows`. Raises TriggerRejected for too many partitions."""
+        arrangement, bounds, order = arranged(rows.relation, self._window.partition, self._window.order)
+        values = arrangement.values(bounds)
+        numbers = np.arange(arrangement.length, dtype=np.int64)
+        # RANGE ends behind the rows that are equal to the current one.
+        ends = numbers
+        if self._window.frame.unit != "ROWS" and self._window.order and arrangement.length:
+            ends = peers(self._window.order, values, bounds, numbers)[1] - 1
+        if len(self._states) > self._let_go_at:
+            self._let_go(rows)
+        keys = self._keys(rows, order[bounds.starts])
+        columns: list[Vector] = []
+        for index, function in enumerate(self._functions):
+            work.spend(arrangement.length, work.FOLDED_A_STEP)
+            arguments = [values.value(argument).to_list() for argument in function.arguments]
+            given = list(zip(*arguments, strict=True)) if arguments else [(None,)] * arrangement.length
+            found: list[Any] = [None] * arrangement.length
+            for key, start, end in zip(keys, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+                self._advance(index, self._states[key], given, found, start, end)
+            column = from_list(function.type, found)
+            at = numbers if function.name == "ROW_NUMBER" else ends
+            back: Index = np.empty_like(order)
+            back[order] = at
+            columns.append(column.take(back))
+        return columns
+
+    def _let_go(self, rows: Rows) -> None:
+        """Forget partitions whose time is long past in their ticker; looked for whenever twice as many are there."""
+        columns = enumerate(self._window.partition)
+        times = [place for place, index in columns if rows.relation.column(index).type.is_time]
+        if times:
+            of_key = {key: [json.loads(key)[place] or 0 for place in times] for key in self._states}
+            newest: dict[str, list[int]] = {}
+            for key, values in of_key.items():
+                ticker = self._states[key][0]
+                newest[ticker] = [max(pair) for pair in zip(newest.get(ticker, values), values, strict=True)]
+            self._states = {
+                key: state
+                for key, state in self._states.items()
+                if all(n - v <= _PAST_NS for n, v in zip(newest[state[0]], of_key[key], strict=True))
+            }
+        self._let_go_at = max(_FEW, 2 * len(self._states))
+
+    def _keys(self, rows: Rows, firsts: Index) -> list[str]:
+        """The partitions' names, each with a state."""
+        parts = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
+        tickers = [rows.ticker[row].as_py() for row in firsts.tolist()]
+        found: list[str] = []
+        for place, ticker in enumerate(tickers):
+            key = json.dumps([part[place] for part in parts])
+            state = self._states.get(key)
+            if state is None:
+                if len(self._states) >= _MAX_PARTITIONS:
+                    raise TriggerRejected(f"the partitions of OVER are more than {_MAX_PARTITIONS}")
+                state = self._states[key] = ["", [fold.initial for fold in self._folds], [[] for _ in self._folds]]
+            state[0] = ticker or ""
+            found.append(key)
+        return found
+
+    def _advance(
+        self, index: int, state: list[Any], given: Sequence[Any], found: list[Any], start: int, end: int
+    ) -> None:
+        fold, delay, waiting = self._folds[index], self._delays[index], state[2][index]
+        current = state[1][index]
+        for row in range(start, end):
+            arguments = given[row]
+            if delay:
+                waiting.append(arguments)
+                arguments = waiting.pop(0) if len(waiting) > delay else None
+            if arguments is not None:
+                current = fold.step(current, *arguments)
+            found[row] = fold.result(current)
+        state[1][index] = current
+
+    @property
+    def partitions(self) -> int:
+        return len(self._states)
+
+    def drop(self, tickers: Set[str]) -> None:
+        self._states = {key: state for key, state in self._states.items() if state[0] not in tickers}
+
+    def snapshot(self) -> dict[str, list[Any]]:
+        return self._states
+
+    def restore(self, states: dict[str, list[Any]]) -> None:
+        self._states = {
+            key: [ticker, [tuple(part) for part in folds], [[tuple(row) for row in queue] for queue in waiting]]
+            for key, (ticker, folds, waiting) in states.items()
+        }

@@ -1,0 +1,182 @@
+"""Triggers that differ in numbers alone as one: the numbers become a table with one row a ticker.
+
+`lift` takes the numbers out of the comparisons and the arithmetic of a checked plan. Two triggers whose lifted plans
+have equal keys run as one stream, each over its own tickers, with `Slots` in place of what was lifted. Nothing is
+read from the text: the key is the whole plan, so that whatever was not lifted must be equal.
+"""
+
+import enum
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from candlewright_cep.binding.binder import Field
+from candlewright_cep.binding.expressions import (
+    FIRST_SLOT,
+    Aggregation,
+    Apply,
+    Column,
+    Constant,
+    Expression,
+    Navigation,
+    Shift,
+)
+from candlewright_cep.limits import Limits
+from candlewright_cep.matching.automaton import Automaton
+from candlewright_cep.matching.conditions import Conditions, compile_conditions
+from candlewright_cep.planning.plans import Filter, Join, Match, Plan, Project, Union
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.types import Kind, SqlType
+from candlewright_cep.vector import Vector, from_list
+
+_LIFTED = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "+", "-", "*", "/"])
+_NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """`types` and `values` of what was taken out, `key` of what is left."""
+
+    types: tuple[SqlType, ...]
+    values: tuple[float | int, ...]
+    key: str
+    _nodes: tuple[Plan, ...]
+
+    def nodes(self) -> tuple[Plan, ...]:
+        """The plan with slots."""
+        return tuple(_compiled(node) for node in self._nodes)
+
+
+class Slots:
+    """The numbers of each ticker. `of` gives a ticker's values; a ticker without any has NULLs."""
+
+    def __init__(self, types: Sequence[SqlType], of: Mapping[str, Sequence[float | int]]) -> None:
+        self.types = types
+        self.of = of
+        self._last: tuple[pa.Array, list[str], Any] | None = None
+
+    def reader(self, column: Callable[[int], Vector], ticker: pa.Array) -> Callable[[int], Vector]:
+        """Columns by number, slots among them."""
+        if not self.types:
+            return column
+        return lambda index: column(index) if index < FIRST_SLOT else self._column(index - FIRST_SLOT, ticker)
+
+    def _column(self, slot: int, ticker: pa.Array) -> Vector:
+        if self._last is None or self._last[0] is not ticker:
+            encoded = ticker.dictionary_encode()
+            codes = encoded.indices.to_numpy(zero_copy_only=False)
+            self._last = ticker, encoded.dictionary.to_pylist(), codes
+        _, names, codes = self._last
+        own = [self.of.get(name) for name in names]
+        known = from_list(self.types[slot], [None if values is None else values[slot] for values in own])
+        return known.take(np.asarray(codes, dtype=np.int64))
+
+
+def lift(nodes: Sequence[Plan]) -> Lifted | None:
+    """None for a plan whose tickers do not run apart from each other, or that cannot be compared with others."""
+    lifting = _Lifting()
+    found: list[Plan] = []
+    try:
+        for node in nodes:
+            if isinstance(node, Join | Union):
+                return None
+            found.append(lifting.node(node))
+        written = repr([_written(node) for node in found])
+    except _Unknown:
+        return None
+    key = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
+    return Lifted(tuple(lifting.types), tuple(lifting.values), key, tuple(found))
+
+
+def _compiled(node: Plan) -> Plan:
+    if not isinstance(node, Match):
+        return node
+    plan = node.recognize
+    conditions = compile_conditions(plan.variables, dict(plan.definitions))
+    initial = conditions.path.initial if conditions.path is not None else ()
+    return replace(node, recognize=replace(plan, conditions=conditions, search=replace(plan.search, initial=initial)))
+
+
+class _Unknown(Exception):
+    """A part of a plan that has no written form."""
+
+
+class _Lifting:
+    def __init__(self) -> None:
+        self.types: list[SqlType] = []
+        self.values: list[float | int] = []
+
+    def node(self, node: Plan) -> Plan:
+        if isinstance(node, Filter):
+            return replace(node, condition=self._expression(node.condition))
+        if isinstance(node, Project):
+            return replace(node, expressions=tuple(self._expression(part) for part in node.expressions))
+        if isinstance(node, Match):
+            plan = node.recognize
+            definitions = tuple((name, self._expression(condition)) for name, condition in plan.definitions)
+            return replace(node, recognize=replace(plan, definitions=definitions))
+        return node
+
+    def _expression(self, node: Expression, inside: bool = False) -> Expression:
+        """`inside`: the node is an argument of a comparison or of arithmetic."""
+        if isinstance(node, Constant):
+            return self._slot(node) if inside else node
+        if isinstance(node, Apply):
+            here = node.function in _LIFTED
+            return replace(node, arguments=tuple(self._expression(part, here) for part in node.arguments))
+        if isinstance(node, Aggregation):
+            return replace(node, arguments=tuple(self._expression(part) for part in node.arguments))
+        if isinstance(node, Shift | Navigation):
+            return replace(node, argument=self._expression(node.argument))
+        return node
+
+    def _slot(self, node: Constant) -> Expression:
+        if node.value is None or node.type.kind not in _NUMBERS:
+            return node
+        self.types.append(node.type)
+        self.values.append(node.value)
+        return Column(FIRST_SLOT + len(self.values) - 1, node.type)
+
+
+def _written(part: Any) -> Any:
+    """Plain data that is equal where two plans do the same. Places in the text, compiled forms and the plans below a
+    node (which are nodes of their own) are left out."""
+    if part is None or type(part) in (bool, int, str, bytes):
+        return part
+    if isinstance(part, tuple | list):
+        return [_written(one) for one in part]
+    if isinstance(part, Field | SqlType):
+        return _written_once(part)
+    if isinstance(part, Position | Limits | Conditions):
+        return ""
+    if isinstance(part, float):
+        return repr(part)
+    if isinstance(part, enum.Enum):
+        return part.name
+    if isinstance(part, Automaton):
+        return _written(part.program)
+    if isinstance(part, frozenset):
+        return sorted(repr(_written(one)) for one in part)
+    return [type(part).__name__, *(_written(getattr(part, name)) for name in _fields_of(type(part)))]
+
+
+@lru_cache(maxsize=4096)
+def _written_once(part: Field | SqlType) -> str:
+    return repr(part)
+
+
+_FIELDS: dict[type[Any], tuple[str, ...]] = {}
+
+
+def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+    found = _FIELDS.get(kind)
+    if found is None:
+        if not is_dataclass(kind):
+            raise _Unknown(kind.__name__)
+        found = _FIELDS[kind] = tuple(part.name for part in fields(kind) if part.name not in ("inner", "text"))
+    return found

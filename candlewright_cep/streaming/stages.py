@@ -1,0 +1,395 @@
+"""The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
+
+import json
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from candlewright_cep.binding.evaluation import RowValues
+from candlewright_cep.binding.expressions import Column, walk
+from candlewright_cep.planning.over import RANKING, Over, WindowFunction
+from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.planning.relation import Relation, arranged, concatenated
+from candlewright_cep.planning.windows import WindowTable
+from candlewright_cep.streaming.release import Clock, Rows, compact, joined
+from candlewright_cep.streaming.running_over import RunningTotals, running_functions
+from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.vector import Bools, Index, is_every
+
+STATELESS = (Filter, Project, Renamed, Narrowed)
+
+
+class Stage(Protocol):
+    """`partitions`: how many values of PARTITION BY it keeps something of, where that is not in its rows."""
+
+    @property
+    def partitions(self) -> int: ...
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows: ...
+
+    def drop(self, tickers: Set[str]) -> None: ...
+
+    def snapshot(self) -> tuple[str, Rows | None]: ...
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None: ...
+
+
+@dataclass(slots=True)
+class _Given:
+    """Stands for rows that are already there, as the inner plan of one node."""
+
+    fields: tuple[Any, ...]
+    relation: Relation
+
+    def run(self, _inputs: Any) -> Relation:
+        return self.relation
+
+
+def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
+    """The rows behind filters and projections (innermost first), and which of the given rows they are."""
+    kept = np.arange(rows.length, dtype=np.int64)
+    for node in nodes:
+        if isinstance(node, Filter):
+            found = np.flatnonzero(_values(rows, slots).value(node.condition).true())
+            if len(found) != rows.length:
+                rows, kept = rows.take(found), kept[found]
+        elif isinstance(node, Project):
+            values = _values(rows, slots)
+            rows = rows.replaced(Relation([values.value(part) for part in node.expressions], rows.length))
+        elif isinstance(node, Narrowed):
+            rows = rows.replaced(rows.relation.select(range(node.width)))
+    return rows, kept
+
+
+def _without(rows: Rows | None, tickers: Set[str]) -> Rows | None:
+    if rows is None:
+        return None
+    kept = [place for place, ticker in enumerate(rows.ticker.to_pylist()) if ticker not in tickers]
+    return compact(rows.take(np.array(kept, dtype=np.int64)))
+
+
+def _values(rows: Rows, slots: Slots) -> RowValues:
+    return RowValues(slots.reader(rows.relation.column, rows.ticker), rows.length)
+
+
+class Stateless:
+    """What a stage that keeps nothing from feed to feed says of its state."""
+
+    __slots__ = ()
+
+    @property
+    def partitions(self) -> int:
+        return 0
+
+    def drop(self, tickers: Set[str]) -> None:
+        return
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", None
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        return
+
+
+@dataclass(slots=True)
+class RowStage(Stateless):
+    """Filters and projections: no state."""
+
+    nodes: list[Plan]
+    slots: Slots
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        return chained(self.nodes, rows, self.slots)[0]
+
+
+class JoinStage(Stateless):
+    """A join on equal event time, over rows that come in one order of time for all tickers: all rows of one time are
+    released together, so that no row of an earlier batch can find a partner in a later one."""
+
+    def __init__(self, node: Join, scan: str, time_column: int, ticker_column: int | None) -> None:
+        self.node = node
+        self.scan = scan
+        self.time_column = time_column
+        self.ticker_column = ticker_column
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        joined = self.node.run({self.scan: rows.relation})
+        time: Index = joined.column(self.time_column).expand().values
+        names = [""] * joined.length
+        if self.ticker_column is not None:
+            names = [name or "" for name in joined.column(self.ticker_column).to_list()]
+        return Rows(joined, time, time, pa.array(names, pa.string()))
+
+
+def branches_of(node: Union) -> list[list[Plan]]:
+    """What each branch of UNION ALL does with the rows of its input, innermost first. Raises TriggerRejected where
+    that is more than filters and expressions.
+    """
+
+    def below(plan: Any) -> list[list[Plan]]:
+        if isinstance(plan, Scan):
+            return [[]]
+        if isinstance(plan, Union):
+            return [chain for branch in plan.branches for chain in below(branch)]
+        if isinstance(plan, STATELESS):
+            return [[*chain, plan] for chain in below(plan.inner)]
+        raise node.at.reject(
+            "UNION ALL on a stream takes branches that filter and compute, no windows, patterns or joins",
+            "register a trigger for each branch",
+        )
+
+    return below(node)
+
+
+class UnionStage(Stateless):
+    """UNION ALL of what several chains of filters and projections make of the same rows: those of a row stand together,
+    in the order of the branches."""
+
+    def __init__(self, node: Union, slots: Slots) -> None:
+        self._branches = branches_of(node)
+        self._slots = slots
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        found = [chained(branch, rows, self._slots) for branch in self._branches]
+        came_from = np.concatenate([picked for _, picked in found])
+        order = np.argsort(came_from, kind="stable")
+        relation = concatenated([made.relation for made, _ in found]).take(order)
+        return rows.take(came_from[order]).replaced(relation)
+
+
+class OverStage:
+    """OVER with frames that end at the current row: the rows that a later frame can reach are kept, or running totals
+    where frames have no start.
+
+    `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
+    """
+
+    def __init__(self, node: Over, is_on_input: bool = False) -> None:
+        self.node = node
+        self._is_on_input = is_on_input
+        self._kept: Rows | None = None
+        frame = node.window.frame
+        ahead = frame.upper.kind not in ("CURRENT ROW", "PRECEDING")
+        aggregates = [function for function in node.functions if function.name not in (*RANKING, "LAG", "LEAD")]
+        ranked = [function.name for function in node.functions if function.name in RANKING]
+        leading = any(function.name == "LEAD" and function.offset for function in node.functions)
+        if node.window.recognize is not None:
+            raise node.at.reject("a row pattern in a window is not possible on a stream", "use MATCH_RECOGNIZE")
+        if leading or (aggregates and ahead):
+            raise node.at.reject(
+                "a window that looks ahead is not possible on a stream", "end the frame at CURRENT ROW"
+            )
+        if any(name != "ROW_NUMBER" for name in ranked):
+            raise node.at.reject(
+                f"{ranked[0]} would keep every row of a stream", "ROW_NUMBER, COUNT, MIN and MAX are possible"
+            )
+        self._running = running_functions(node)
+        self._bounded = [place for place in range(len(node.functions)) if place not in self._running]
+        self._totals = RunningTotals(node.window, [node.functions[place] for place in self._running])
+        lags = [function.offset for function in node.functions if function.name == "LAG"]
+        self._rows = max([0, *lags])
+        self._range: float | int = 0
+        for bound in (frame.lower, frame.upper) if aggregates and frame.lower.kind != "UNBOUNDED PRECEDING" else ():
+            if bound.kind == "PRECEDING" and frame.unit == "ROWS":
+                self._rows = max(self._rows, int(bound.amount))
+            elif bound.kind == "PRECEDING":
+                self._range = max(self._range, bound.amount)
+        key = node.window.order[0] if node.window.order else None
+        if key is None or key.descending or not isinstance(key.expression, Column):
+            raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending")
+        self._key = key.expression
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        if rows.length == 0:
+            return rows.replaced(self._moved(rows.relation, self.node.functions).run({}))
+        if not self._running:
+            return rows.replaced(self._over_kept(rows, self.node.functions))
+        bounded = [self.node.functions[place] for place in self._bounded]
+        computed = self._over_kept(rows, bounded) if bounded else rows.relation
+        totals = self._totals.feed(rows)
+        width = rows.relation.width
+        further = [computed.column(width + number) for number in range(len(bounded))]
+        placed = dict(zip((*self._bounded, *self._running), (*further, *totals), strict=True))
+        return rows.replaced(rows.relation.with_columns([placed[place] for place in range(len(placed))]))
+
+    @property
+    def partitions(self) -> int:
+        return self._totals.partitions
+
+    def kept_of_a_ticker(self, most: int) -> int:
+        """The rows that it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
+        if self._kept is None or self._kept.length <= most:
+            return 0
+        codes = self._kept.ticker.fill_null("").dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        return int(np.bincount(codes).max())
+
+    def _over_kept(self, rows: Rows, functions: Sequence[WindowFunction]) -> Relation:
+        old = self._kept.length if self._kept is not None else 0
+        together = joined([self._kept, rows]) if self._kept is not None and old else rows
+        computed = replace(self._moved(together.relation, functions), passed=old).run({})
+        self._keep(together)
+        return computed.take(np.arange(old, together.length, dtype=np.int64))
+
+    def _moved(self, relation: Relation, functions: Sequence[WindowFunction]) -> Over:
+        node = self.node
+        given = _Given(node.inner.fields, relation)
+        return Over(given, node.window, tuple(functions), node.measures, node.fields, node.limits, node.at)
+
+    def _keep(self, rows: Rows) -> None:
+        # In the order of the window: rows of one time may have come in another one.
+        _, bounds, order = arranged(rows.relation, self.node.window.partition, self.node.window.order)
+        last = np.repeat(bounds.ends, bounds.ends - bounds.starts) - 1
+        keep = last - np.arange(rows.length) < self._rows
+        if self._range:
+            times = rows.relation.column(self._key.index).expand().values[order]
+            reached = times[last]
+            if self._is_on_input:
+                # Partitions that get no more rows (a day, a session) are let go as well.
+                reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
+            keep |= times >= reached - self._range
+        self._kept = compact(rows.take(np.sort(order[keep])))
+
+    def drop(self, tickers: Set[str]) -> None:
+        self._kept = _without(self._kept, tickers)
+        self._totals.drop(tickers)
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return json.dumps({"totals": self._totals.snapshot()} if self._running else {}), self._kept
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._kept = rows
+        self._totals.restore(state.get("totals", {}))
+
+
+def _newest(times: Index, tickers: pa.Array) -> Index:
+    """Per row the latest time of its ticker."""
+    encoded = tickers.fill_null("").dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    found = np.full(len(encoded.dictionary), np.iinfo(np.int64).min, dtype=np.int64)
+    np.maximum.at(found, codes, times)
+    newest: Index = found[codes]
+    return newest
+
+
+class GroupStage:
+    """GROUP BY over time windows: a window's groups are put out once, when the watermark reaches its end.
+
+    `is_in_order`: see `StreamQuery`; otherwise rows of a window that was put out are passed over.
+    """
+
+    def __init__(
+        self, group: Group, filters: list[Plan], window: WindowTable, slots: Slots, *, is_in_order: bool = True
+    ) -> None:
+        self._slots = slots
+        self._is_in_order = is_in_order
+        self.group = group
+        self.filters = filters
+        self.window = window
+        self._kept: Rows | None = None
+        self._seen: dict[str, int] = {}
+        self._least: int | None = None
+        end = len(window.fields) - 2
+        if not any(isinstance(key, Column) and key.index in (end - 1, end) for key in group.keys):
+            raise window.at.reject("a stream needs window_start or window_end in GROUP BY")
+        self._end = end
+        self._by_ticker = False
+        conditions = [node.condition for node in filters if isinstance(node, Filter)]
+        read = [part for node in (*group.keys, *group.aggregates, *conditions) for part in walk(node)]
+        self._columns = {part.index for part in read if isinstance(part, Column)} | {window.time_column}
+        self._columns |= set(window.partition)
+
+    @property
+    def partitions(self) -> int:
+        return 0
+
+    def set_ticker_column(self, index: int | None) -> None:
+        """Groups of one ticker need not wait for the others."""
+        self._by_ticker = index is not None and any(
+            isinstance(key, Column) and key.index == index for key in self.group.keys
+        )
+
+    def oldest(self) -> dict[str, int]:
+        """Per ticker the time of its oldest row in a window that is still open."""
+        found: dict[str, int] = {}
+        if self._kept is not None:
+            for ticker, time in zip(self._kept.ticker.to_pylist(), self._kept.time.tolist(), strict=True):
+                found[ticker] = min(time, found.get(ticker, time))
+        return found
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
+        if together.length == 0:
+            return together.replaced(self.group.over(self._with_windows(together).relation)[0])
+        expanded = self._with_windows(together)
+        ends = expanded.relation.column(self._end).values
+        watermark, before = self._reached(expanded, clock)
+        # A row at the very end of a session still belongs to it, and rows at the watermark have not come yet.
+        reached_at = ends + 1 if self.window.function == "SESSION" else ends
+        due = (reached_at <= watermark) & (reached_at > before)
+        ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
+        result, last = self.group.over(ripe.relation)
+        found = self._described(result, ripe, last)
+        self._keep(together, expanded, reached_at > watermark)
+        # In order, rows that come never belong to a window that was put out: only kept ones may.
+        waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
+        if not self._is_in_order:
+            waiting = list({*self._seen, *together.ticker.unique().to_pylist()})
+        reached = {name: clock.watermarks.get(name) for name in waiting if name not in clock.closed}
+        kept = {name: value for name in waiting if (value := self._seen.get(name)) is not None}
+        self._seen = kept | {name: value for name, value in reached.items() if value is not None}
+        if not self._by_ticker and (least := clock.least) is not None:
+            self._least = least
+        return found
+
+    def _with_windows(self, rows: Rows) -> Rows:
+        """Each row once per window, carrying which row it is."""
+        window = self.window
+        given = _Given(window.inner.fields, rows.relation)
+        moved = WindowTable(
+            given, window.function, window.time_column, window.intervals, window.partition, window.fields, window.at
+        )
+        picked, relation = moved.run_numbered({})
+        if is_every(picked, rows.length):
+            return Rows(relation, rows.time, picked, rows.ticker)
+        return Rows(relation, rows.time[picked], picked, rows.ticker.take(pa.array(picked, pa.int64())))
+
+    def _reached(self, rows: Rows, clock: Clock) -> tuple[Index, Index]:
+        """Per row how far time is known, and how far it was before."""
+        if not self._by_ticker:
+            now, before = (-(2**63) if least is None else least for least in (clock.least, self._least))
+            return np.full(rows.length, now, np.int64), np.full(rows.length, before, np.int64)
+        encoded = rows.ticker.dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+
+        def of_rows(value_of: Callable[[str], int | None]) -> Index:
+            known = [-(2**63) if value is None else value for value in map(value_of, names)]
+            found: Index = np.array(known, np.int64).take(codes)
+            return found
+
+        return of_rows(clock.of), of_rows(self._seen.get)
+
+    def _described(self, result: Relation, ripe: Rows, rows: Index) -> Rows:
+        """Times and tickers of the groups: of the last row of each (`rows`)."""
+        if ripe.length == 0:
+            return ripe.replaced(result)
+        end = ripe.relation.column(self._end).values[rows]
+        return Rows(result, end - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
+
+    def _keep(self, together: Rows, expanded: Rows, is_open: Bools) -> None:
+        self._kept = compact(together.take(np.unique(expanded.sequence[is_open])), self._columns)
+
+    def drop(self, tickers: Set[str]) -> None:
+        self._kept = _without(self._kept, tickers)
+        for ticker in tickers:
+            self._seen.pop(ticker, None)
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return json.dumps({"seen": self._seen, "least": self._least}), self._kept
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self._seen = dict(state["seen"])
+        self._least = state["least"]
+        self._kept = rows

@@ -1,0 +1,324 @@
+"""A trigger on a stream: checked text, state, and events batch by batch.
+
+`StreamQuery` is compiled once per text; `TriggerStream` is one running trigger: it takes released rows of its tickers
+(see `streaming.release`) and gives the rows that batch evaluation would give, each as soon as it can no longer change.
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep import work
+from candlewright_cep.engine import compile_query
+from candlewright_cep.limits import DEFAULT, Limits
+from candlewright_cep.planning.relation import from_table
+from candlewright_cep.streaming.match_stream import Context, Reports
+from candlewright_cep.streaming.operators import MatchStage, stages
+from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.query import StreamInput, StreamQuery, stream_query
+from candlewright_cep.streaming.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
+from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.streaming.stages import OverStage, RowStage, Stage, chained
+from candlewright_cep.types import Kind, to_arrow
+from candlewright_cep.vector import Index, Vector
+
+__all__ = ["Events", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
+
+_MAGIC = b"cep1"
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Result rows in order. `table` has the trigger's columns; the arrays have one entry a row (times in ns).
+
+    `context` is None for triggers without MATCH_RECOGNIZE.
+    """
+
+    table: pa.Table
+    ticker: list[str]
+    time: Index
+    sequence: Index
+    context: Context | None
+
+
+def compile_stream(
+    sql: str,
+    inputs: Mapping[str, StreamInput],
+    parameters: Mapping[str, str] | None = None,
+    default_table: str = "ticks",
+    limits: Limits = DEFAULT,
+    partitions_close: bool = False,
+    is_in_order: bool = True,
+) -> StreamQuery:
+    """Check that a text can run on a stream.
+
+    `partitions_close`: a quiet ticker's partition is closed after some time, so that `$` can come true. `is_in_order`:
+    the rows of a ticker come in order of event time.
+    Raises TriggerRejected.
+    """
+    schemas = {name: source.schema for name, source in inputs.items()}
+    compiled = compile_query(sql, schemas, parameters, default_table, limits)
+    query = stream_query(compiled, inputs, partitions_close=partitions_close, is_in_order=is_in_order)
+    stages(query, Slots((), {}))
+    return query
+
+
+@dataclass(slots=True)
+class _Merge:
+    """Rows of all tickers in one order: they wait for the slowest that is known.
+
+    `reached`: how far what was released goes. Rows of a ticker not seen before that are older than that are late: they
+    are counted by ticker in `late` (of the last feed), not released after newer ones.
+    """
+
+    held: Rows | None = None
+    reached: int | None = None
+    late: dict[str, int] = field(default_factory=dict)
+
+    def feed(self, rows: Rows, least: int | None) -> Rows:
+        rows = self._without_late(rows)
+        together = rows if self.held is None or not self.held.length else joined([self.held, rows])
+        due = (
+            np.zeros(together.length, dtype=np.bool_) if least is None else (together.time < least) | (least == FOREVER)
+        )
+        picked = np.flatnonzero(due)
+        order = np.lexsort((together.sequence[picked], together.time[picked]))
+        self.held = compact(together.take(np.flatnonzero(~due))) if not due.all() else None
+        if least == FOREVER:
+            least = int(together.time.max()) if together.length else None
+        if least is not None:
+            self.reached = least if self.reached is None else max(self.reached, least)
+        return together.take(picked[order])
+
+    def _without_late(self, rows: Rows) -> Rows:
+        self.late = {}
+        if self.reached is None or not rows.length or int(rows.time.min()) >= self.reached:
+            return rows
+        is_late = rows.time < self.reached
+        for ticker in rows.ticker.take(pa.array(np.flatnonzero(is_late))).to_pylist():
+            self.late[ticker] = self.late.get(ticker, 0) + 1
+        return rows.take(np.flatnonzero(~is_late))
+
+
+@dataclass(slots=True)
+class TriggerStream:
+    """One running trigger, or several of the same text over different tickers.
+
+    `active_from`: rows that arrived with a smaller sequence do not exist for it. `tickers`: the same per ticker, rows
+    of other tickers do not exist at all; None = every ticker. `numbers`: per ticker the values of a lifted query's
+    slots. Triggers that differ only in their tickers and numbers cost least in one stream: `Events.ticker` tells whose
+    a row is, and partitions of different tickers know nothing of each other (unless `query.needs_merge`).
+
+    `steps`: those that it took so far (see `candlewright_cep.work`).
+    """
+
+    query: StreamQuery
+    active_from: int = 0
+    tickers: dict[str, int] | None = None
+    numbers: Mapping[str, Sequence[float | int]] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    steps: int = 0
+    _nothing: Events = field(init=False, repr=False)
+    _slots: Slots = field(init=False, repr=False)
+    _merge: _Merge = field(default_factory=_Merge)
+
+    def __post_init__(self) -> None:
+        self._slots = Slots(self.query.slot_types, self.numbers)
+        if not self.stages:
+            self.stages = stages(self.query, self._slots)
+        schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
+        self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
+
+    def feed(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Events:
+        """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks. `is_own`:
+        there are none of other tickers among them.
+
+        Call it with no rows too when watermarks have moved: deadlines may have passed.
+        Raises TriggerRejected for work past a limit.
+        """
+        try:
+            with work.allowed(self.query.compiled.limits, released.num_rows) as done:
+                events = self._feed(released, clock, is_own=is_own)
+                done.check()
+            self._check_kept()
+        except work.WorkLimit as error:
+            raise TriggerRejected(str(error), hint=work.LESS) from None
+        self.steps += done.steps
+        return events
+
+    def _feed(self, released: pa.Table, clock: Clock, *, is_own: bool) -> Events:
+        query = self.query
+        schema = query.source.schema
+        if released.num_rows == 0 and SEQUENCE not in released.column_names:
+            released = schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
+        released = self._own(released, is_own=is_own)
+        rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
+        if query.needs_merge:
+            least = clock.least
+            rows = self._merge.feed(rows, least)
+            if least is not None and self._merge.reached is not None:
+                # A ticker that has just begun may be behind.
+                least = max(least, self._merge.reached)
+            names = {*clock.watermarks, *clock.closed}
+            clock = Clock(dict.fromkeys(names, least) if least is not None else {})
+            if least == FOREVER:
+                clock.closed = names
+        context: Context | None = None
+        kept: Index | None = None
+        for stage in self.stages:
+            if isinstance(stage, RowStage):
+                rows, picked = chained(stage.nodes, rows, self._slots)
+                kept = picked if kept is None else kept[picked]
+                continue
+            rows = stage.feed(rows, clock)
+            if isinstance(stage, OrderStage | LagStage | StartStage):
+                clock = stage.clock
+            context = stage.context if isinstance(stage, MatchStage) else None
+            kept = None
+        if context is not None and kept is not None:
+            context = context.take(kept)
+        return self._events(rows, context)
+
+    def _check_kept(self) -> None:
+        """Rows that wait for slower tickers, or that a later frame of OVER can reach; patterns bound theirs by
+        themselves, and those of open windows are bounded by the work that they make."""
+        most = self.query.compiled.limits.retained_rows
+        waiting = self._merge.held
+        if waiting is not None and waiting.length > most:
+            raise TriggerRejected(
+                f"more than {most} rows wait for a slower ticker",
+                hint="name the tickers that trade, or set idle_seconds",
+            )
+        for stage in self.stages:
+            if isinstance(stage, OverStage) and (found := stage.kept_of_a_ticker(most)) > most:
+                raise TriggerRejected(
+                    f"the frames of OVER keep {found} rows of a ticker; {most} are allowed",
+                    hint="name columns with few values in PARTITION BY, or use a shorter frame",
+                )
+
+    def _events(self, rows: Rows, context: Context | None) -> Events:
+        if rows.length == 0:
+            return self._nothing
+        shown = [index for index, part in enumerate(self.query.compiled.plan.fields) if not part.hidden]
+        arrays: list[pa.Array] = []
+        for index, (_, kind) in zip(shown, self.query.columns, strict=True):
+            array = rows.relation.column(index).to_arrow()
+            arrays.append(array if array.type == to_arrow(kind) else array.cast(to_arrow(kind)))
+        table = pa.Table.from_arrays(arrays, names=[name for name, _ in self.query.columns])
+        return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, context)
+
+    def _own(self, released: pa.Table, *, is_own: bool) -> pa.Table:
+        """The rows that exist for this stream."""
+        if not released.num_rows or (not self.active_from and self.tickers is None):
+            return released
+        sequence = released.column(SEQUENCE).to_numpy()
+        if is_own and self.tickers and sequence.min() >= max(self.active_from, *self.tickers.values()):
+            return released
+        wanted = sequence >= self.active_from
+        if self.tickers is not None:
+            encoded = released.column(self.query.source.ticker_column).combine_chunks().dictionary_encode()
+            never = np.iinfo(np.int64).max
+            first = np.array([self.tickers.get(name, never) for name in encoded.dictionary.to_pylist()], dtype=np.int64)
+            wanted &= sequence >= first[encoded.indices.to_numpy(zero_copy_only=False)]
+        return released if wanted.all() else released.filter(pa.array(wanted))
+
+    def remove(self, *tickers: str) -> None:
+        """These tickers are no longer wanted; all that was kept of them is forgotten."""
+        if self.tickers is not None:
+            for ticker in tickers:
+                self.tickers.pop(ticker, None)
+        for stage in self.stages:
+            stage.drop(set(tickers))
+
+    # -- reports --------------------------------------------------------------------------------------------------
+
+    @property
+    def reports(self) -> Reports:
+        """What was given up so far, over all MATCH_RECOGNIZE of the trigger."""
+        total = Reports()
+        for stage in self.stages:
+            if isinstance(stage, MatchStage):
+                total.dropped_starts += stage.stream.reports.dropped_starts
+                total.degraded_skips += stage.stream.reports.degraded_skips
+        return total
+
+    @property
+    def late_rows(self) -> Mapping[str, int]:
+        """By ticker the rows of the last feed that were behind what rows of other tickers had brought about."""
+        return self._merge.late
+
+    @property
+    def partitions(self) -> int:
+        """Values of PARTITION BY that patterns and running totals keep something of."""
+        return sum(stage.partitions for stage in self.stages)
+
+    @property
+    def retained_rows(self) -> int:
+        """Rows kept for matches, windows and frames to come."""
+        kept = [self._merge.held, *(rows for _, rows in (stage.snapshot() for stage in self.stages))]
+        return sum(rows.length for rows in kept if rows is not None)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Everything that must survive a restart; `restore` of a stream of the same text takes it back."""
+        merged = json.dumps({"reached": self._merge.reached, "steps": self.steps})
+        parts: list[tuple[str, Rows | None]] = [(merged, self._merge.held)]
+        parts += [stage.snapshot() for stage in self.stages]
+        blobs = [b"" if rows is None else _packed(rows) for _, rows in parts]
+        header = f"[{','.join(state for state, _ in parts)}]".encode()
+        sizes = struct.pack(f"<{len(blobs) + 2}Q", len(blobs), len(header), *(len(blob) for blob in blobs))
+        return _MAGIC + sizes + header + b"".join(blobs)
+
+    def restore(self, state: bytes) -> None:
+        """Raises ValueError for bytes that are no snapshot of such a stream."""
+        if state[:4] != _MAGIC:
+            raise ValueError("not a trigger's state")
+        count, header_size = struct.unpack_from("<2Q", state, 4)
+        if count != len(self.stages) + 1:
+            raise ValueError("the state belongs to another trigger")
+        sizes = struct.unpack_from(f"<{count}Q", state, 20)
+        place = 20 + 8 * count
+        states = json.loads(state[place : place + header_size])
+        place += header_size
+        rows: list[Rows | None] = []
+        for size in sizes:
+            rows.append(_unpacked(state[place : place + size]) if size else None)
+            place += size
+        # States of older versions have neither.
+        self._merge.held, self._merge.reached = rows[0], states[0].get("reached")
+        self.steps = states[0].get("steps", 0)
+        for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
+            stage.restore(written, kept)
+
+
+def _packed(rows: Rows) -> bytes:
+    columns = {f"c{index}": _array(rows.relation.column(index)) for index in range(rows.relation.width)}
+    columns |= {"time": pa.array(rows.time), "sequence": pa.array(rows.sequence), "ticker": rows.ticker}
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _array(column: Vector) -> pa.Array:
+    return pa.nulls(column.length) if column.type.kind is Kind.NULL else column.to_arrow()
+
+
+def _unpacked(blob: bytes) -> Rows:
+    table = pa.ipc.open_stream(blob).read_all()
+    width = table.num_columns - 3
+    columns = [table.column(width + index).combine_chunks() for index in range(3)]
+    return Rows(
+        from_table(table.select(range(width))),
+        columns[0].to_numpy(zero_copy_only=False),
+        columns[1].to_numpy(zero_copy_only=False),
+        columns[2],
+    )

@@ -1,0 +1,1 @@
+"""From text to a tree: what was written and where, nothing resolved yet."""

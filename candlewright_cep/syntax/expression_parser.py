@@ -1,0 +1,465 @@
+"""Recursive descent over scalar expressions."""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+
+from candlewright_cep.syntax.reader import RESERVED
+from candlewright_cep.syntax.tokens import Position, Token, TokenKind
+from candlewright_cep.syntax.tree import (
+    CallNode,
+    FrameBound,
+    Identifier,
+    LiteralNode,
+    ModeNode,
+    NameNode,
+    Node,
+    OverNode,
+    ParameterNode,
+    SortItem,
+    StarNode,
+    WindowNode,
+)
+from candlewright_cep.syntax.type_parser import TypeReader
+from candlewright_cep.times import literal_time
+from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, timestamp
+
+_COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_NO_SUBQUERY = (
+    "a subquery inside an expression is not supported",
+    "compare with a column that OVER makes, or join it in FROM",
+)
+
+
+class ExpressionReader(TypeReader):
+    """Precedence, lowest first: OR, AND, NOT, predicates, + - ||, * / %, sign, ::."""
+
+    def expression(self) -> Node:
+        with self.nested():
+            return self._chain("OR", self._conjunction)
+
+    def _conjunction(self) -> Node:
+        return self._chain("AND", self._negation)
+
+    def _chain(self, word: str, operand: Callable[[], Node]) -> Node:
+        parts = [operand()]
+        at = self.at
+        while self.accept_words(word):
+            parts.append(operand())
+        return parts[0] if len(parts) == 1 else CallNode(word, tuple(parts), at, is_operator=True)
+
+    def _negation(self) -> Node:
+        at = self.at
+        if self.accept_words("NOT"):
+            with self.nested():
+                return CallNode("NOT", (self._negation(),), at, is_operator=True)
+        return self._predicate()
+
+    def _predicate(self) -> Node:
+        left = self._sum()
+        while True:
+            at = self.at
+            if self.token.kind is TokenKind.SYMBOL and self.token.text in _COMPARISONS:
+                symbol = _COMPARISONS[self.advance().text]
+                left = CallNode(symbol, (left, self._sum()), at, is_operator=True)
+                continue
+            if self.accept_words("IS"):
+                left = self._is(left, at)
+                continue
+            negated = self.is_word("NOT") and any(self.is_word(word, ahead=1) for word in ("BETWEEN", "IN", "LIKE"))
+            if negated:
+                self.advance()
+            found: Node
+            if self.accept_words("BETWEEN"):
+                found = self._between(left, at)
+            elif self.accept_words("IN"):
+                found = CallNode("IN", (left, *self._in_list()), at, is_operator=True)
+            elif self.accept_words("LIKE"):
+                arguments = [left, self._sum()]
+                if self.accept_words("ESCAPE"):
+                    arguments.append(self._sum())
+                found = CallNode("LIKE", tuple(arguments), at, is_operator=True)
+            else:
+                return left
+            left = CallNode("NOT", (found,), at, is_operator=True) if negated else found
+
+    def _between(self, left: Node, at: Position) -> Node:
+        # Both words may be columns too.
+        either = any(self.is_word(word) for word in ("SYMMETRIC", "ASYMMETRIC")) and not self.is_word("AND", ahead=1)
+        symmetric = either and self.advance().text.upper() == "SYMMETRIC"
+        low = self._sum()
+        self.expect_words("AND", after="the lower bound of BETWEEN")
+        high = self._sum()
+        found = CallNode("BETWEEN", (left, low, high), at, is_operator=True)
+        if not symmetric:
+            return found
+        return CallNode(
+            "OR", (found, CallNode("BETWEEN", (left, high, low), at, is_operator=True)), at, is_operator=True
+        )
+
+    def _is(self, left: Node, at: Position) -> Node:
+        negated = self.accept_words("NOT")
+        if self.accept_words("NULL"):
+            found: Node = CallNode("IS NULL", (left,), at, is_operator=True)
+        elif self.accept_words("TRUE"):
+            found = CallNode("IS TRUE", (left,), at, is_operator=True)
+        elif self.accept_words("FALSE"):
+            inner = CallNode("NOT", (left,), at, is_operator=True)
+            found = CallNode("IS TRUE", (inner,), at, is_operator=True)
+        elif self.accept_words("UNKNOWN"):
+            found = CallNode("IS NULL", (left,), at, is_operator=True)
+        elif self.accept_words("DISTINCT", "FROM"):
+            found = CallNode("IS DISTINCT", (left, self._sum()), at, is_operator=True)
+        else:
+            raise self.unexpected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM", "IS")
+        return CallNode("NOT", (found,), at, is_operator=True) if negated else found
+
+    def _in_list(self) -> list[Node]:
+        self.expect("(", after="IN")
+        if self.is_word("SELECT") or self.is_word("WITH"):
+            raise self.token.reject(*_NO_SUBQUERY)
+        found = [self.expression()]
+        while self.accept(","):
+            found.append(self.expression())
+        self.expect(")")
+        return found
+
+    def _sum(self) -> Node:
+        left = self._product()
+        links = 0
+        while True:
+            at = self.at
+            if not any(self.is_symbol(symbol) for symbol in ("+", "-", "||")):
+                return left
+            symbol = self.advance().text
+            left = CallNode(symbol, (left, self._product()), at, is_operator=True)
+            links = self._count_link(links, at)
+
+    def _product(self) -> Node:
+        left = self._signed()
+        links = 0
+        while True:
+            at = self.at
+            if not any(self.is_symbol(symbol) for symbol in ("*", "/", "%")):
+                return left
+            symbol = self.advance().text
+            left = CallNode(symbol, (left, self._signed()), at, is_operator=True)
+            links = self._count_link(links, at)
+
+    def _count_link(self, links: int, at: Position) -> int:
+        if links >= self.limits.depth:
+            raise at.reject(f"more than {self.limits.depth} operators in one chain")
+        return links + 1
+
+    def _signed(self) -> Node:
+        at = self.at
+        if self.accept("-"):
+            with self.nested():
+                inner = self._signed()
+            if isinstance(inner, LiteralNode) and inner.type.is_numeric and inner.at.column == at.column + 1:
+                return LiteralNode(-inner.value, inner.type, at)
+            return CallNode("NEGATE", (inner,), at, is_operator=True)
+        if self.accept("+"):
+            with self.nested():
+                return self._signed()
+        found = self._primary()
+        while self.accept("::"):
+            found = self.as_type(CallNode("CAST", (found,), at, is_operator=True))
+        return found
+
+    # -- primaries ------------------------------------------------------------------------------------------------
+
+    def _primary(self) -> Node:
+        token = self.token
+        if token.kind is TokenKind.NUMBER:
+            return self._number()
+        if token.kind is TokenKind.STRING:
+            self.advance()
+            if len(token.text) > self.limits.literal_characters:
+                raise token.reject(f"a text may have at most {self.limits.literal_characters} characters")
+            return LiteralNode(token.text, STRING, token.at)
+        if token.kind is TokenKind.PARAMETER:
+            self.advance()
+            return ParameterNode(token.text, token.at)
+        if self.accept("("):
+            if self.is_word("SELECT") or self.is_word("WITH"):
+                raise self.token.reject(*_NO_SUBQUERY)
+            inner = self.expression()
+            self.expect(")")
+            return inner
+        if token.kind is TokenKind.QUOTED:
+            return self._name_or_call()
+        if token.kind is TokenKind.NAME:
+            return self._word(token)
+        raise self.unexpected("an expression")
+
+    def _number(self) -> Node:
+        token = self.advance()
+        if token.text.isdigit():
+            value = int(token.text) if len(token.text) <= 19 else 2**63
+            if value > 2**63 - 1:
+                raise token.reject("the number does not fit into 64 bits", "write it with a decimal point")
+            return LiteralNode(value, INT if value < 2**31 else BIGINT, token.at)
+        if len(token.text) > 400 or not math.isfinite(float(token.text)):
+            raise token.reject("the number is too large")
+        return LiteralNode(float(Decimal(token.text)), DOUBLE, token.at)
+
+    def _word(self, token: Token) -> Node:
+        word = token.text.upper()
+        following = self.peek()
+        if word in ("NULL", "TRUE", "FALSE"):
+            self.advance()
+            if word == "NULL":
+                return LiteralNode(None, NULL, token.at)
+            return LiteralNode(word == "TRUE", BOOLEAN, token.at)
+        if word == "CASE":
+            return self._case()
+        if word in ("CAST", "TRY_CAST") and self.is_symbol("(", ahead=1):
+            return self._cast()
+        if word in ("TIMESTAMP", "DATE") and following.kind is TokenKind.STRING:
+            self.advance()
+            self.advance()
+            found = literal_time(following.text, word)
+            if found is None:
+                raise following.reject(f"'{following.text[:40]}' is no {word.lower()}", "write 2024-01-31 09:30:00.000")
+            value, unit = found
+            return LiteralNode(value, DATE if word == "DATE" else timestamp(unit), token.at)
+        if word == "INTERVAL" and (
+            following.kind in (TokenKind.STRING, TokenKind.NUMBER, TokenKind.PARAMETER) or self.is_symbol("-", ahead=1)
+        ):
+            return self.interval()
+        if word in ("RUNNING", "FINAL") and self._starts_operand(following):
+            return self._mode(word)
+        if word == "EXISTS" and self.is_symbol("(", ahead=1):
+            raise token.reject(*_NO_SUBQUERY)
+        if word in RESERVED and not (word in ("LEFT", "RIGHT") and self.is_symbol("(", ahead=1)):
+            raise self.unexpected("an expression")
+        if self.is_symbol("(", ahead=1):
+            special = {
+                "EXTRACT": self._extract,
+                "TRIM": self._trim,
+                "SUBSTRING": self._substring,
+                "POSITION": self._position,
+                "FLOOR": self._round_time,
+                "CEIL": self._round_time,
+                "CEILING": self._round_time,
+                "TIMESTAMPDIFF": self._unit_first,
+                "TIMESTAMPADD": self._unit_first,
+            }.get(word)
+            if special is not None:
+                return special()
+        return self._name_or_call()
+
+    @staticmethod
+    def _starts_operand(token: Token) -> bool:
+        if token.kind is TokenKind.NAME:
+            return token.text.upper() not in RESERVED - {"CASE", "CAST", "NULL"}
+        return token.kind is TokenKind.QUOTED or (token.kind is TokenKind.SYMBOL and token.text == "(")
+
+    def _mode(self, word: str) -> Node:
+        at = self.advance().at
+        with self.nested():
+            inner = self._primary()
+        if isinstance(inner, CallNode) and not inner.is_operator:
+            if inner.mode:
+                raise at.reject("RUNNING or FINAL stands twice before one function")
+            return CallNode(inner.name, inner.arguments, inner.at, inner.type, word, filter=inner.filter)
+        return ModeNode(word, inner, at)
+
+    def _case(self) -> Node:
+        at = self.advance().at
+        subject = None if self.is_word("WHEN") else self.expression()
+        arguments: list[Node] = []
+        while self.accept_words("WHEN"):
+            condition = self.expression()
+            if subject is not None:
+                condition = CallNode("=", (subject, condition), condition.at, is_operator=True)
+            self.expect_words("THEN", after="the condition of WHEN")
+            arguments += [condition, self.expression()]
+        if not arguments:
+            raise self.unexpected("WHEN", "CASE")
+        arguments.append(self.expression() if self.accept_words("ELSE") else LiteralNode(None, NULL, at))
+        self.expect_words("END", after="the branches of CASE")
+        return CallNode("CASE", tuple(arguments), at, is_operator=True)
+
+    def _cast(self) -> Node:
+        word = self.advance()
+        self.expect("(")
+        inner = self.expression()
+        self.expect_words("AS", after="the value of CAST")
+        found = self.as_type(CallNode(word.text.upper(), (inner,), word.at, is_operator=True))
+        self.expect(")")
+        return found
+
+    def _extract(self) -> Node:
+        at = self.advance().at
+        self.expect("(")
+        field = self.advance()
+        self.expect_words("FROM", after="the field of EXTRACT")
+        inner = self.expression()
+        self.expect(")")
+        return CallNode("EXTRACT", (LiteralNode(field.text.upper(), STRING, field.at), inner), at)
+
+    def _trim(self) -> Node:
+        at = self.advance().at
+        self.expect("(")
+        name = "TRIM"
+        for word, function in (("LEADING", "LTRIM"), ("TRAILING", "RTRIM"), ("BOTH", "TRIM")):
+            if self.accept_words(word):
+                name = function
+        if self.accept_words("FROM"):
+            arguments: list[Node] = [self.expression()]
+        else:
+            arguments = [self.expression()]
+            if self.accept_words("FROM"):
+                arguments = [self.expression(), arguments[0]]
+            elif self.accept(","):
+                arguments.append(self.expression())
+        self.expect(")")
+        return CallNode(name, tuple(arguments), at)
+
+    def _substring(self) -> Node:
+        at = self.advance().at
+        self.expect("(")
+        arguments = [self.expression()]
+        while self.accept(",") or self.accept_words("FROM") or self.accept_words("FOR"):
+            arguments.append(self.expression())
+        self.expect(")")
+        return CallNode("SUBSTRING", tuple(arguments), at)
+
+    def _position(self) -> Node:
+        at = self.advance().at
+        self.expect("(")
+        needle = self._sum()
+        if not self.accept_words("IN"):
+            self.expect(",", after="the text that POSITION looks for")
+        arguments = (self.expression(), needle)
+        self.expect(")")
+        return CallNode("STRPOS", arguments, at)
+
+    def _round_time(self) -> Node:
+        word = self.advance()
+        self.expect("(")
+        arguments = [self.expression()]
+        name = "FLOOR" if word.text.upper() == "FLOOR" else "CEIL"
+        if self.accept_words("TO"):
+            unit_at = self.at
+            arguments = [LiteralNode(self.unit(), STRING, unit_at), *arguments]
+            name = "DATE_TRUNC" if name == "FLOOR" else "DATE_CEIL"
+        self.expect(")")
+        return CallNode(name, tuple(arguments), word.at)
+
+    def _unit_first(self) -> Node:
+        word = self.advance()
+        self.expect("(")
+        arguments: list[Node] = [LiteralNode(self.unit(), STRING, self.at)]
+        while self.accept(","):
+            arguments.append(self.expression())
+        self.expect(")")
+        name = {"TIMESTAMPDIFF": "DATE_DIFF", "TIMESTAMPADD": "DATE_ADD"}[word.text.upper()]
+        return CallNode(name, tuple(arguments), word.at)
+
+    # -- names and calls ------------------------------------------------------------------------------------------
+
+    def _name_or_call(self) -> Node:
+        token = self.token
+        if token.kind is TokenKind.NAME and self.is_symbol("(", ahead=1):
+            return self._call()
+        first = Identifier(self.advance().text, token.kind is TokenKind.QUOTED, token.at)
+        parts = [first]
+        while self.is_symbol(".") and not self.is_symbol("*", ahead=1):
+            self.advance()
+            part = self.advance()
+            if part.kind not in (TokenKind.NAME, TokenKind.QUOTED):
+                raise part.reject(f"expected a column after '.', found {part.shown}")
+            parts.append(Identifier(part.text, part.kind is TokenKind.QUOTED, part.at))
+        if len(parts) > 2:
+            raise parts[2].at.reject("a column has at most one qualifier")
+        if self.is_symbol("(") and len(parts) > 1:
+            raise token.reject("functions have no qualifier")
+        name = NameNode(tuple(parts), token.at)
+        if self.is_word("OVER") and (self.is_identifier(ahead=1) or self.is_symbol("(", ahead=1)):
+            self.advance()
+            window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")
+            return OverNode(name, window, token.at)
+        return name
+
+    def _call(self) -> Node:
+        token = self.advance()
+        self.expect("(")
+        distinct = self.accept_words("DISTINCT")
+        arguments: list[Node] = []
+        if self.is_word("SELECT"):
+            raise self.token.reject(*_NO_SUBQUERY)
+        if not self.is_symbol(")"):
+            arguments.append(self._argument())
+            while self.accept(","):
+                arguments.append(self._argument())
+        if self.is_word("ORDER", "BY"):
+            raise self.token.reject("ORDER BY in an aggregate is not supported")
+        self.expect(")", after=f"the arguments of {token.text}")
+        if self.is_word("WITHIN", "GROUP"):
+            raise self.token.reject("WITHIN GROUP is not supported")
+        condition = None
+        if self.is_word("FILTER") and self.is_symbol("(", ahead=1):
+            self.index += 2
+            self.expect_words("WHERE", after="FILTER (")
+            condition = self.expression()
+            self.expect(")", after="the condition of FILTER")
+        mode = "DISTINCT" if distinct else ""
+        call = CallNode(token.text.upper(), tuple(arguments), token.at, mode=mode, filter=condition)
+        for words in (("IGNORE", "NULLS"), ("RESPECT", "NULLS")):
+            if self.is_word(*words):
+                raise self.token.reject(" ".join(words) + " is not supported")
+        if self.accept_words("OVER"):
+            window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")
+            return OverNode(call, window, token.at)
+        return call
+
+    def _argument(self) -> Node:
+        at = self.at
+        if self.accept("*"):
+            return StarNode(None, at)
+        if self.is_identifier() and self.is_symbol(".", ahead=1) and self.is_symbol("*", ahead=2):
+            qualifier = self.identifier("a name")
+            self.index += 2
+            return StarNode(qualifier, at)
+        return self.expression()
+
+    def window_specification(self) -> WindowNode:
+        raise self.token.reject("a window is not possible here")
+
+    def sort_item(self) -> SortItem:
+        at = self.at
+        expression = self.expression()
+        descending = self.accept_words("DESC")
+        if not descending:
+            self.accept_words("ASC")
+        # NULLS LAST is the default in both directions, as in Trino.
+        nulls_first = False
+        if self.accept_words("NULLS"):
+            nulls_first = self.accept_words("FIRST")
+            if not nulls_first:
+                self.expect_words("LAST", after="NULLS")
+        return SortItem(expression, descending, nulls_first, at)
+
+    def sort_items(self) -> tuple[SortItem, ...]:
+        found = [self.sort_item()]
+        while self.accept(","):
+            found.append(self.sort_item())
+        return tuple(found)
+
+    def frame_bound(self) -> FrameBound:
+        at = self.at
+        if self.accept_words("CURRENT", "ROW"):
+            return FrameBound("CURRENT ROW", None, at)
+        if self.accept_words("UNBOUNDED"):
+            if self.accept_words("PRECEDING"):
+                return FrameBound("UNBOUNDED PRECEDING", None, at)
+            self.expect_words("FOLLOWING", after="UNBOUNDED")
+            return FrameBound("UNBOUNDED FOLLOWING", None, at)
+        amount = self._sum()
+        if self.accept_words("PRECEDING"):
+            return FrameBound("PRECEDING", amount, at)
+        self.expect_words("FOLLOWING", after="the frame's offset")
+        return FrameBound("FOLLOWING", amount, at)

@@ -1,0 +1,262 @@
+"""The body of MATCH_RECOGNIZE: clauses, row patterns, variables."""
+
+from candlewright_cep.syntax.expression_parser import ExpressionReader
+from candlewright_cep.syntax.reader import RESERVED
+from candlewright_cep.syntax.tokens import Position, TokenKind
+from candlewright_cep.syntax.tree import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Definition,
+    Empty,
+    Exclusion,
+    Identifier,
+    Measure,
+    Node,
+    Pattern,
+    Permutation,
+    Quantified,
+    RecognizeNode,
+    SortItem,
+    Subset,
+    Variable,
+)
+
+ONE, ALL_SHOW, ALL_OMIT, ALL_UNMATCHED, ONE_TIMEOUT = "ONE", "ALL SHOW", "ALL OMIT", "ALL UNMATCHED", "ONE TIMEOUT"
+
+
+class PatternReader(ExpressionReader):
+    def recognize(self, at: Position) -> RecognizeNode:
+        """What stands between the parentheses of MATCH_RECOGNIZE, with both of them."""
+        self.expect("(", after="MATCH_RECOGNIZE")
+        partition_by: tuple[Node, ...] = ()
+        order_by: tuple[SortItem, ...] = ()
+        if self.accept_words("PARTITION"):
+            self.expect_words("BY", after="PARTITION")
+            partition_by = self._columns()
+        if self.accept_words("ORDER"):
+            self.expect_words("BY", after="ORDER")
+            order_by = self.sort_items()
+        measures = self.measures() if self.accept_words("MEASURES") else ()
+        rows = self._rows_per_match()
+        found = self.pattern_clauses(at, measures, rows, partition_by, order_by, in_window=False)
+        self.expect(")", after="the clauses of MATCH_RECOGNIZE")
+        return found
+
+    def pattern_clauses(
+        self,
+        at: Position,
+        measures: tuple[Measure, ...],
+        rows: str,
+        partition_by: tuple[Node, ...],
+        order_by: tuple[SortItem, ...],
+        in_window: bool = True,
+    ) -> RecognizeNode:
+        """AFTER MATCH, PATTERN, SUBSET and DEFINE: the same in MATCH_RECOGNIZE and, but for SEEK, in a window."""
+        skip, skip_to = self._after_match()
+        if not in_window and (self.is_word("SEEK") or self.is_word("INITIAL")):
+            raise self.token.reject(
+                f"{self.token.text.upper()} is possible only in a window", "leave it out: MATCH_RECOGNIZE always seeks"
+            )
+        seek = self.accept_words("SEEK")
+        if not seek:
+            self.accept_words("INITIAL")
+        if not self.is_word("PATTERN"):
+            raise self._misplaced()
+        self.advance()
+        self.expect("(", after="PATTERN")
+        pattern = self._alternation()
+        self.expect(")", after="the pattern")
+        within = self._within() if self.accept_words("WITHIN") else None
+        subsets = self._subsets() if self.accept_words("SUBSET") else ()
+        definitions = self._definitions() if self.accept_words("DEFINE") else ()
+        return RecognizeNode(
+            partition_by, order_by, measures, rows, skip, skip_to, pattern, within, subsets, definitions, at, seek
+        )
+
+    def _misplaced(self) -> Exception:
+        clauses = "PARTITION BY, ORDER BY, MEASURES, ROWS PER MATCH, AFTER MATCH, PATTERN, SUBSET, DEFINE"
+        hint = self.spelling() or f"the order of clauses is {clauses}"
+        return self.token.reject(f"expected PATTERN, found {self.token.shown}", hint)
+
+    def _columns(self) -> tuple[Node, ...]:
+        found = [self._primary()]
+        while self.accept(","):
+            found.append(self._primary())
+        return tuple(found)
+
+    def measures(self) -> tuple[Measure, ...]:
+        found = [self._measure()]
+        while self.accept(","):
+            found.append(self._measure())
+        return tuple(found)
+
+    def _measure(self) -> Measure:
+        expression = self.expression()
+        self.expect_words("AS", after="a measure")
+        return Measure(self.identifier("the name of the measure"), expression)
+
+    def _rows_per_match(self) -> str:
+        if self.accept_words("ONE", "ROW", "PER", "MATCH"):
+            if self.accept_words("WITH"):
+                self.expect_words("TIMEOUT", "ROWS", after="WITH")
+                return ONE_TIMEOUT
+            return ONE
+        if not self.accept_words("ALL", "ROWS", "PER", "MATCH"):
+            return ONE
+        if self.accept_words("SHOW"):
+            self.expect_words("EMPTY", "MATCHES", after="SHOW")
+        elif self.accept_words("OMIT"):
+            self.expect_words("EMPTY", "MATCHES", after="OMIT")
+            return ALL_OMIT
+        elif self.accept_words("WITH"):
+            self.expect_words("UNMATCHED", "ROWS", after="WITH")
+            return ALL_UNMATCHED
+        return ALL_SHOW
+
+    def _after_match(self) -> tuple[str, Identifier | None]:
+        if not self.accept_words("AFTER"):
+            return "PAST LAST", None
+        self.expect_words("MATCH", "SKIP", after="AFTER")
+        if self.accept_words("PAST"):
+            self.expect_words("LAST", "ROW", after="PAST")
+            return "PAST LAST", None
+        self.expect_words("TO", after="SKIP")
+        if self.accept_words("NEXT", "ROW"):
+            return "NEXT", None
+        for word in ("FIRST", "LAST"):
+            # FIRST and LAST may be names of variables too: SKIP TO first.
+            if self.is_word(word) and self._is_variable(1):
+                self.advance()
+                return word, self.identifier("a pattern variable")
+        return "LAST", self.identifier("a pattern variable")
+
+    def _is_variable(self, ahead: int) -> bool:
+        clause = any(self.is_word(word, ahead=ahead) for word in ("PATTERN", "INITIAL", "SEEK"))
+        return self.is_identifier(ahead) and not (clause and self.is_symbol("(", ahead=ahead + 1))
+
+    def _within(self) -> Node:
+        if not self.is_word("INTERVAL"):
+            raise self.unexpected("INTERVAL", "WITHIN")
+        return self.interval()
+
+    def _subsets(self) -> tuple[Subset, ...]:
+        found = [self._subset()]
+        while self.accept(","):
+            found.append(self._subset())
+        return tuple(found)
+
+    def _subset(self) -> Subset:
+        name = self.identifier("the name of the subset")
+        self.expect("=", after="the name of the subset")
+        return Subset(name, self.identifiers("a pattern variable"))
+
+    def _definitions(self) -> tuple[Definition, ...]:
+        found = [self._definition()]
+        while self.accept(","):
+            found.append(self._definition())
+        return tuple(found)
+
+    def _definition(self) -> Definition:
+        variable = self.identifier("a pattern variable")
+        self.expect_words("AS", after="the variable")
+        return Definition(variable, self.expression())
+
+    # -- the row pattern ------------------------------------------------------------------------------------------
+
+    def _alternation(self) -> Pattern:
+        with self.nested():
+            branches = [self._concatenation()]
+            # `A||B` reads as two bars with an empty branch between them.
+            while self.is_symbol("|") or self.is_symbol("||"):
+                if self.advance().text == "||":
+                    branches.append(Empty())
+                branches.append(self._concatenation())
+        return branches[0] if len(branches) == 1 else Alternation(tuple(branches))
+
+    def _concatenation(self) -> Pattern:
+        parts: list[Pattern] = []
+        while not any(self.is_symbol(end) for end in (")", "|", "||", "-}", ",")):
+            if self.token.kind is TokenKind.END:
+                raise self.unexpected("')'", "the pattern")
+            parts.append(self._quantified())
+        if not parts:
+            raise self.token.reject(f"expected a pattern, found {self.token.shown}", "write () for the empty pattern")
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+
+    def _quantified(self) -> Pattern:
+        inner = self._element()
+        at = self.at
+        bounds = self._bounds()
+        if bounds is None:
+            return inner
+        lower, upper = bounds
+        greedy = not self.accept("?")
+        if any(self.is_symbol(symbol) for symbol in ("*", "+", "?", "{")):
+            raise self.token.reject("two quantifiers follow each other", "put the quantified part in parentheses")
+        return Quantified(inner, lower, upper, greedy, at)
+
+    def _element(self) -> Pattern:
+        at = self.at
+        if self.accept("("):
+            if self.accept(")"):
+                return Empty()
+            inner = self._alternation()
+            self.expect(")", after="the group")
+            return inner
+        if self.accept("{-"):
+            inner = self._alternation()
+            self.expect("-}", after="the excluded part")
+            return Exclusion(inner, at)
+        if self.accept("^"):
+            return Anchor(True, at)
+        if self.accept("$"):
+            return Anchor(False, at)
+        if self.is_word("PERMUTE") and self.is_symbol("(", ahead=1):
+            return self._permutation(at)
+        token = self.token
+        if token.kind is TokenKind.NAME and token.text.upper() in RESERVED:
+            raise self.unexpected("a pattern variable")
+        return Variable(self.identifier("a pattern variable").folded, at)
+
+    def _permutation(self, at: Position) -> Pattern:
+        self.advance()
+        self.expect("(")
+        parts = [self._alternation()]
+        while self.accept(","):
+            parts.append(self._alternation())
+        self.expect(")", after="the parts of PERMUTE")
+        if len(parts) > self.limits.permuted:
+            raise at.reject(f"PERMUTE of {len(parts)} parts; {self.limits.permuted} are allowed")
+        return Permutation(tuple(parts), at)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        at = self.at
+        for symbol, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self.accept(symbol):
+                return bounds
+        if not self.accept("{"):
+            return None
+        lower = self._count() if self.token.kind is TokenKind.NUMBER else None
+        if self.accept("}"):
+            if lower is None:
+                raise at.reject("the quantifier {} has no number")
+            if lower == 0:
+                raise at.reject("the upper bound of a quantifier must be at least 1")
+            return lower, lower
+        self.expect(",", after="the lower bound")
+        upper = self._count() if self.token.kind is TokenKind.NUMBER else None
+        self.expect("}", after="the upper bound")
+        if upper == 0:
+            raise at.reject("the upper bound of a quantifier must be at least 1")
+        if upper is not None and lower is not None and lower > upper:
+            raise at.reject(f"the quantifier {{{lower},{upper}}} has its bounds the wrong way round")
+        return lower or 0, upper
+
+    def _count(self) -> int:
+        token = self.advance()
+        if not token.text.isdigit():
+            raise token.reject(f"expected a whole number, found {token.shown}")
+        if len(token.text) > 9 or int(token.text) > self.limits.repetitions:
+            raise token.reject(f"a quantifier may ask for at most {self.limits.repetitions} repetitions")
+        return int(token.text)

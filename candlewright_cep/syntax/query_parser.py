@@ -1,0 +1,386 @@
+"""Queries: WITH, SELECT, FROM, joins, window tables, UNION; and the entry `parse`."""
+
+from candlewright_cep.limits import Limits
+from candlewright_cep.syntax.pattern_parser import PatternReader
+from candlewright_cep.syntax.tokens import TokenKind
+from candlewright_cep.syntax.tree import (
+    Identifier,
+    JoinNode,
+    LiteralNode,
+    MatchNode,
+    Node,
+    QueryNode,
+    SelectItem,
+    SelectNode,
+    SortItem,
+    SourceNode,
+    StarNode,
+    SubqueryNode,
+    TableNode,
+    UnionNode,
+    WindowNode,
+    WindowTableNode,
+)
+
+_WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_NOT_QUERIES = """
+    SET ADD CREATE DROP ALTER INSERT UPDATE DELETE MERGE CALL SHOW DESCRIBE EXPLAIN USE GRANT REVOKE CACHE REFRESH LOAD
+    TRUNCATE EXECUTE DECLARE BEGIN COPY MSCK ANALYZE VALUES TABLE FROM MAP REDUCE PREPARE COMMIT ROLLBACK
+    """.split()  # noqa: SIM905
+
+
+class QueryReader(PatternReader):
+    def statement(self) -> QueryNode | Node:
+        """A whole text: a query or a bare condition."""
+        if self.is_symbol("("):
+            ahead = 0
+            while self.is_symbol("(", ahead=ahead):
+                ahead += 1
+            is_query = self.is_word("SELECT", ahead=ahead) or self.is_word("WITH", ahead=ahead)
+        else:
+            is_query = self.is_word("SELECT") or self.is_word("WITH")
+        first = self.token
+        if not is_query and first.kind is TokenKind.NAME and first.text.upper() in _NOT_QUERIES:
+            following = self.peek()
+            if following.kind in (TokenKind.NAME, TokenKind.QUOTED, TokenKind.STRING, TokenKind.END):
+                raise first.reject(
+                    f"{first.text[:20].upper()} is not a trigger", "a trigger is a condition or a SELECT statement"
+                )
+        found = self.query() if is_query else self.expression()
+        self.accept(";")
+        if self.token.kind is not TokenKind.END:
+            raise self.token.reject(f"{self.token.shown} is not expected here", self._way_out())
+        return found
+
+    def _way_out(self) -> str:
+        token = self.token
+        if token.kind is TokenKind.SYMBOL:
+            return {"=>": "write >=", ";": "a trigger is one statement"}.get(token.text, "")
+        if self.tokens[self.index - 1].text == ";":
+            return "a trigger is one statement"
+        return self.spelling()
+
+    def query(self) -> QueryNode:
+        with self.nested():
+            at = self.at
+            tables: list[tuple[Identifier, tuple[Identifier, ...], QueryNode]] = []
+            if self.accept_words("WITH"):
+                if self.is_word("RECURSIVE"):
+                    raise self.token.reject("WITH RECURSIVE is not supported")
+                tables.append(self._common_table())
+                while self.accept(","):
+                    tables.append(self._common_table())
+            body = self._union()
+            order_by: tuple[SortItem, ...] = ()
+            if self.accept_words("ORDER"):
+                self.expect_words("BY", after="ORDER")
+                order_by = self.sort_items()
+            offset = limit = None
+            if self.accept_words("OFFSET"):
+                offset = self._primary()
+                _ = self.accept_words("ROWS") or self.accept_words("ROW")
+            if self.accept_words("LIMIT"):
+                limit = None if self.accept_words("ALL") else self._primary()
+                if offset is None and self.accept_words("OFFSET"):
+                    offset = self._primary()
+            elif self.accept_words("FETCH"):
+                _ = self.accept_words("FIRST") or self.accept_words("NEXT")
+                limit = self._primary()
+                _ = self.accept_words("ROWS") or self.accept_words("ROW")
+                self.expect_words("ONLY", after="FETCH")
+            return QueryNode(body, tuple(tables), order_by, limit, offset, at)
+
+    def _common_table(self) -> tuple[Identifier, tuple[Identifier, ...], QueryNode]:
+        name = self.identifier("the name of a WITH query")
+        columns = self.identifiers("a column name") if self.is_symbol("(") else ()
+        self.expect_words("AS", after="the name of the WITH query")
+        self.expect("(")
+        query = self.query()
+        self.expect(")", after="the WITH query")
+        return name, columns, query
+
+    def _union(self) -> SelectNode | UnionNode | QueryNode:
+        left = self._query_term()
+        while self.is_word("UNION"):
+            at = self.advance().at
+            distinct = not self.accept_words("ALL")
+            if distinct:
+                self.accept_words("DISTINCT")
+            right = self._query_term()
+            left = UnionNode((_query(left), _query(right)), distinct, at)
+        for word in ("INTERSECT", "EXCEPT"):
+            if self.is_word(word):
+                raise self.token.reject(f"{word} is not supported")
+        return left
+
+    def _query_term(self) -> SelectNode | UnionNode | QueryNode:
+        if self.accept("("):
+            inner = self.query()
+            self.expect(")", after="the query")
+            return inner
+        return self._select()
+
+    def _select(self) -> SelectNode:
+        at = self.at
+        self.expect_words("SELECT")
+        distinct = self.accept_words("DISTINCT")
+        if not distinct:
+            self.accept_words("ALL")
+        if self.is_word("TRANSFORM") and self.is_symbol("(", ahead=1):
+            raise self.token.reject("TRANSFORM is not supported")
+        items = [self._select_item()]
+        while self.accept(","):
+            items.append(self._select_item())
+        is_over = self.token.kind is TokenKind.END or self.is_symbol(")")
+        if is_over and all(isinstance(item.expression, LiteralNode) for item in items):
+            raise self.token.reject(
+                "constants alone are no table", "write each where it is needed, or as a parameter :name"
+            )
+        if not self.accept_words("FROM"):
+            raise self.unexpected("FROM", "the select list")
+        source = self._from()
+        where = self.expression() if self.accept_words("WHERE") else None
+        group_by: tuple[Node, ...] = ()
+        if self.accept_words("GROUP"):
+            self.expect_words("BY", after="GROUP")
+            group_by = self._group_by()
+        having = self.expression() if self.accept_words("HAVING") else None
+        windows: list[tuple[Identifier, WindowNode]] = []
+        if self.accept_words("WINDOW"):
+            windows.append(self._named_window())
+            while self.accept(","):
+                windows.append(self._named_window())
+        if self.is_word("QUALIFY"):
+            raise self.token.reject("QUALIFY is not supported", "filter in an outer SELECT")
+        return SelectNode(tuple(items), source, where, group_by, having, tuple(windows), distinct, at)
+
+    def _group_by(self) -> tuple[Node, ...]:
+        for word in ("ROLLUP", "CUBE", "GROUPING"):
+            if self.is_word(word):
+                raise self.token.reject(f"GROUP BY {word} is not supported")
+        found = [self.expression()]
+        while self.accept(","):
+            found.append(self.expression())
+        return tuple(found)
+
+    def _select_item(self) -> SelectItem:
+        at = self.at
+        if self.accept("*"):
+            return SelectItem(StarNode(None, at), None)
+        if self.is_identifier() and self.is_symbol(".", ahead=1) and self.is_symbol("*", ahead=2):
+            qualifier = self.identifier("a table")
+            self.index += 2
+            return SelectItem(StarNode(qualifier, at), None)
+        expression = self.expression()
+        alias = None
+        if self.accept_words("AS") or self.is_identifier():
+            alias = self.identifier("the name of the column")
+        return SelectItem(expression, alias)
+
+    def _named_window(self) -> tuple[Identifier, WindowNode]:
+        name = self.identifier("the name of the window")
+        self.expect_words("AS", after="the name of the window")
+        return name, self.window_specification()
+
+    def window_specification(self) -> WindowNode:
+        at = self.at
+        self.expect("(")
+        base = None
+        clause = ("PARTITION", "ORDER", "MEASURES", "ROWS", "RANGE", "GROUPS", "AFTER", "PATTERN")
+        if self.is_identifier() and not any(self.is_word(word) for word in clause):
+            base = self.identifier("a window name")
+        partition_by: tuple[Node, ...] = ()
+        order_by: tuple[SortItem, ...] = ()
+        if self.accept_words("PARTITION"):
+            self.expect_words("BY", after="PARTITION")
+            partition_by = self._group_by()
+        if self.accept_words("ORDER"):
+            self.expect_words("BY", after="ORDER")
+            order_by = self.sort_items()
+        measures = self.measures() if self.accept_words("MEASURES") else ()
+        unit, lower, upper = "", None, None
+        if self.is_word("GROUPS"):
+            raise self.token.reject("GROUPS frames are not supported", "use ROWS or RANGE")
+        if self.is_word("ROWS") or self.is_word("RANGE"):
+            unit = self.advance().text.upper()
+            if self.accept_words("BETWEEN"):
+                lower = self.frame_bound()
+                self.expect_words("AND", after="the start of the frame")
+                upper = self.frame_bound()
+            else:
+                lower = self.frame_bound()
+        recognize = None
+        if measures or any(self.is_word(word) for word in ("AFTER", "PATTERN", "INITIAL", "SEEK")):
+            recognize = self.pattern_clauses(at, measures, "ONE", (), ())
+        self.expect(")", after="the window")
+        return WindowNode(base, partition_by, order_by, unit, lower, upper, recognize, at)
+
+    # -- FROM -----------------------------------------------------------------------------------------------------
+
+    def _from(self) -> SourceNode:
+        left = self._joined()
+        while self.is_symbol(","):
+            at = self.advance().at
+            left = JoinNode("CROSS", left, self._joined(), None, (), at)
+        return left
+
+    def _joined(self) -> SourceNode:
+        left = self._source()
+        while True:
+            at = self.at
+            if self.is_word("NATURAL"):
+                raise self.token.reject("NATURAL JOIN is not supported", "name the columns with USING")
+            kind = ""
+            for word in ("LEFT", "RIGHT", "FULL", "INNER", "CROSS"):
+                if self.accept_words(word):
+                    kind = word
+                    if word in ("LEFT", "RIGHT", "FULL"):
+                        self.accept_words("OUTER")
+            if not kind and not self.is_word("JOIN"):
+                return left
+            self.expect_words("JOIN", after=kind)
+            kind = kind or "INNER"
+            if self.is_word("LATERAL"):
+                raise self.token.reject("LATERAL is not supported")
+            right = self._source()
+            condition: Node | None = None
+            using: tuple[Identifier, ...] = ()
+            if kind != "CROSS":
+                if self.accept_words("USING"):
+                    using = self.identifiers("a column")
+                else:
+                    self.expect_words("ON", after="the joined table")
+                    condition = self.expression()
+            left = JoinNode(kind, left, right, condition, using, at)
+
+    def _source(self) -> SourceNode:
+        at = self.at
+        found = self._source_primary()
+        while self.accept_words("MATCH_RECOGNIZE"):
+            body = self.recognize(at)
+            alias, columns = self._alias()
+            found = MatchNode(found, body, alias, columns, at)
+        return found
+
+    def _source_primary(self) -> SourceNode:
+        at = self.at
+        if self.accept("("):
+            if self._is_subquery():
+                query = self.query()
+                self.expect(")", after="the subquery")
+                alias, columns = self._alias()
+                return SubqueryNode(query, alias, columns, at)
+            with self.nested():
+                inner = self._from()
+            self.expect(")", after="the joined tables")
+            return inner
+        if self.is_word("VALUES"):
+            raise self.token.reject(
+                "VALUES is not supported", "CASE ticker WHEN ... THEN ... END gives each ticker a value of its own"
+            )
+        for word in ("LATERAL", "UNNEST"):
+            if self.is_word(word):
+                raise self.token.reject(f"{word} is not supported")
+        if self.is_word("TABLE") and self.is_symbol("(", ahead=1):
+            self.index += 2
+            found = self._window_table()
+            self.expect(")", after="the window table")
+            return self._aliased_window(found)
+        if any(self.is_word(name) for name in _WINDOW_TABLES) and self.is_symbol("(", ahead=1):
+            return self._aliased_window(self._window_table())
+        name = self.identifier("a table")
+        if self.is_symbol("("):
+            raise name.at.reject(
+                f"'{name.text[:40]}' is not a table function", "the table functions are " + ", ".join(_WINDOW_TABLES)
+            )
+        if self.is_symbol(".") or self.is_symbol("@"):
+            raise self.token.reject("a table has no qualifier", "name the input itself, for example ticks")
+        alias, columns = self._alias()
+        return TableNode(name, alias, columns, at)
+
+    def _is_subquery(self) -> bool:
+        """Tells `(SELECT ...` and `((SELECT ...) UNION ...` from `((SELECT ...) AS a JOIN ...`."""
+        ahead = 0
+        while self.is_symbol("(", ahead=ahead):
+            ahead += 1
+        if not (self.is_word("SELECT", ahead=ahead) or self.is_word("WITH", ahead=ahead)):
+            return False
+        if ahead == 0:
+            return True
+        open_parentheses, ahead = 0, 0
+        while self.peek(ahead).kind is not TokenKind.END:
+            open_parentheses += self.is_symbol("(", ahead=ahead) - self.is_symbol(")", ahead=ahead)
+            ahead += 1
+            if open_parentheses == 0:
+                break
+        words = ("UNION", "ORDER", "LIMIT", "OFFSET", "FETCH", "INTERSECT", "EXCEPT")
+        return self.is_symbol(")", ahead=ahead) or any(self.is_word(word, ahead=ahead) for word in words)
+
+    def _alias(self) -> tuple[Identifier | None, tuple[Identifier, ...]]:
+        if self.is_word("PARTITION", "BY") or (not self.accept_words("AS") and not self.is_identifier()):
+            return None, ()
+        alias = self.identifier("an alias")
+        columns = self.identifiers("a column name") if self.is_symbol("(") else ()
+        return alias, columns
+
+    def _aliased_window(self, found: WindowTableNode) -> WindowTableNode:
+        alias, columns = self._alias()
+        return WindowTableNode(
+            found.function, found.source, found.time, found.partition, found.intervals, alias, columns, found.at
+        )
+
+    def _window_table(self) -> WindowTableNode:
+        token = self.advance()
+        function = token.text.upper()
+        if function not in _WINDOW_TABLES:
+            raise token.reject(
+                f"'{token.text[:40]}' is not a table function", "the table functions are " + ", ".join(_WINDOW_TABLES)
+            )
+        self.expect("(", after=function)
+        self._argument_name("DATA")
+        if self.accept_words("TABLE"):
+            source_at = self.at
+            source: SourceNode = TableNode(self.identifier("a table"), None, (), source_at)
+        else:
+            source = self._source()
+        partition: tuple[Identifier, ...] = ()
+        if self.accept_words("PARTITION"):
+            self.expect_words("BY", after="PARTITION")
+            if self.is_symbol("("):
+                partition = self.identifiers("a column")
+            else:
+                partition = (self.identifier("a column"),)
+        self.expect(",", after="the table")
+        self._argument_name("TIMECOL")
+        self.expect_words("DESCRIPTOR", after="the table")
+        described = self.identifiers("the time column")
+        if len(described) != 1:
+            raise described[1].at.reject("DESCRIPTOR names one time column here")
+        intervals: list[Node] = []
+        while self.accept(","):
+            for name in ("SIZE", "SLIDE", "STEP", "GAP", "OFFSET"):
+                self._argument_name(name)
+            if not self.is_word("INTERVAL"):
+                raise self.unexpected("INTERVAL", "','")
+            intervals.append(self.interval())
+        self.expect(")", after=f"the arguments of {function}")
+        return WindowTableNode(function, source, described[0], partition, tuple(intervals), None, (), token.at)
+
+    def _argument_name(self, name: str) -> None:
+        if self.is_word(name) and self.is_symbol("=>", ahead=1):
+            self.index += 2
+
+
+def _query(found: SelectNode | UnionNode | QueryNode) -> QueryNode:
+    return found if isinstance(found, QueryNode) else QueryNode(found, at=found.at)
+
+
+def parse(text: str, limits: Limits) -> QueryNode | Node:
+    """The tree of a trigger's text: a query, or the expression of a bare condition. Raises TriggerRejected."""
+    reader = QueryReader(text, limits)
+    if reader.token.kind is TokenKind.END:
+        raise reader.token.reject("the text is empty", "a trigger is a condition or a SELECT statement")
+    try:
+        return reader.statement()
+    except RecursionError:
+        raise reader.token.reject("the text is nested too deeply") from None

@@ -1,0 +1,142 @@
+"""What every part of the parser stands on: a cursor over tokens."""
+
+import difflib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.limits import Limits
+from candlewright_cep.syntax.tokens import Position, Token, TokenKind, tokenize
+from candlewright_cep.syntax.tree import Identifier
+
+# Words that cannot be an unquoted name or alias; everything else may be a column, as in most dialects.
+RESERVED = frozenset(
+    """
+    SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION INTERSECT EXCEPT JOIN INNER LEFT RIGHT FULL CROSS ON USING
+    AS AND OR NOT IN IS BETWEEN LIKE CASE WHEN THEN ELSE END NULL TRUE FALSE WITH DISTINCT MATCH_RECOGNIZE
+    CAST EXISTS NATURAL WINDOW FETCH QUALIFY
+    """.split()  # noqa: SIM905
+)
+
+
+# What a misspelt word may have been meant as.
+_KEY_WORDS = """
+    SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION JOIN WINDOW MATCH_RECOGNIZE PARTITION MEASURES PATTERN
+    SUBSET DEFINE WITHIN AFTER INTERVAL BETWEEN DESCRIPTOR TABLE OVER NEXT FIRST LAST ROWS RANGE PRECEDING FOLLOWING
+    UNBOUNDED CURRENT DISTINCT USING
+    """.split()  # noqa: SIM905
+
+
+#: Levels that a text has without any nesting: the query, and an expression or a pattern in it.
+_OWN_LEVELS = 2
+#: A level of a text takes up to 15 calls, which Python's usual limit does not leave room for 120 times.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 5_000))
+
+
+class Reader:
+    """A cursor over the tokens of one text; `depth` bounds recursion."""
+
+    def __init__(self, text: str, limits: Limits) -> None:
+        self.text = text
+        self.limits = limits
+        self.tokens = tokenize(text, limits)
+        self.index = 0
+        self.depth = 0
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.index]
+
+    @property
+    def at(self) -> Position:
+        return self.token.at
+
+    def peek(self, ahead: int = 1) -> Token:
+        return self.tokens[min(self.index + ahead, len(self.tokens) - 1)]
+
+    def advance(self) -> Token:
+        found = self.token
+        if found.kind is not TokenKind.END:
+            self.index += 1
+        return found
+
+    def is_word(self, *words: str, ahead: int = 0) -> bool:
+        """Whether the tokens from here (or `ahead`) are these key words, one after another."""
+        for offset, word in enumerate(words):
+            token = self.peek(ahead + offset)
+            if token.kind is not TokenKind.NAME or token.text.upper() != word:
+                return False
+        return True
+
+    def is_symbol(self, symbol: str, ahead: int = 0) -> bool:
+        token = self.peek(ahead)
+        return token.kind is TokenKind.SYMBOL and token.text == symbol
+
+    def accept_words(self, *words: str) -> bool:
+        if not self.is_word(*words):
+            return False
+        self.index += len(words)
+        return True
+
+    def accept(self, symbol: str) -> bool:
+        if not self.is_symbol(symbol):
+            return False
+        self.index += 1
+        return True
+
+    def expect_words(self, *words: str, after: str = "") -> None:
+        for word in words:
+            if not self.accept_words(word):
+                raise self.unexpected(word, after)
+
+    def expect(self, symbol: str, after: str = "") -> None:
+        if not self.accept(symbol):
+            raise self.unexpected(f"'{symbol}'", after)
+
+    def unexpected(self, wanted: str, after: str = "") -> TriggerRejected:
+        behind = f" after {after}" if after else ""
+        return self.token.reject(f"expected {wanted}{behind}, found {self.token.shown}", self.spelling(wanted))
+
+    def spelling(self, *wanted: str) -> str:
+        """A "did you mean" for a misspelt key word: here, just before (read as an alias), or at the very start."""
+        tried = {self.index, max(0, self.index - 1), max(0, self.index - 2), 0}
+        for token in (self.tokens[place] for place in sorted(tried, reverse=True)):
+            word = token.text.upper()
+            if token.kind is not TokenKind.NAME or word in RESERVED or word in _KEY_WORDS or len(word) > 40:
+                continue
+            found = difflib.get_close_matches(word, [*wanted, *_KEY_WORDS], n=1, cutoff=0.75)
+            if found and found[0].isupper():
+                return f"did you mean {found[0]} instead of {token.text}?"
+        return ""
+
+    def is_identifier(self, ahead: int = 0) -> bool:
+        token = self.peek(ahead)
+        if token.kind is TokenKind.QUOTED:
+            return True
+        return token.kind is TokenKind.NAME and token.text.upper() not in RESERVED
+
+    def identifier(self, what: str) -> Identifier:
+        if not self.is_identifier():
+            raise self.unexpected(what)
+        token = self.advance()
+        return Identifier(token.text, token.kind is TokenKind.QUOTED, token.at)
+
+    def identifiers(self, what: str) -> tuple[Identifier, ...]:
+        """A list in parentheses."""
+        self.expect("(")
+        found = [self.identifier(what)]
+        while self.accept(","):
+            found.append(self.identifier(what))
+        self.expect(")")
+        return tuple(found)
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > self.limits.depth + _OWN_LEVELS:
+            raise self.token.reject(f"the text is nested deeper than {self.limits.depth} levels")
+        try:
+            yield
+        finally:
+            self.depth -= 1

@@ -1,0 +1,126 @@
+"""From text to tokens that know their line and column."""
+
+import enum
+import re
+from dataclasses import dataclass
+
+from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.limits import Limits
+
+
+class TokenKind(enum.Enum):
+    NAME = "name"
+    QUOTED = "quoted name"
+    NUMBER = "number"
+    STRING = "string"
+    PARAMETER = "parameter"
+    SYMBOL = "symbol"
+    END = "end of text"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """1-based place in the trigger's text."""
+
+    line: int
+    column: int
+
+    def reject(self, message: str, hint: str = "") -> TriggerRejected:
+        return TriggerRejected(message, self.line, self.column, hint)
+
+
+BEGIN = Position(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: TokenKind
+    text: str
+    at: Position
+    start: int
+
+    def reject(self, message: str, hint: str = "") -> TriggerRejected:
+        return self.at.reject(message, hint)
+
+    @property
+    def shown(self) -> str:
+        return "the end of the text" if self.kind is TokenKind.END else f"'{self.text[:40]}'"
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\n]+|--[^\n]*|/\*.*?\*/)
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<quoted>"(?:[^"]|"")*"|`[^`]*`)
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<parameter>\$\{[A-Za-z_][A-Za-z0-9_]*\}|:[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<symbol>\{-|-\}|<>|!=|<=|>=|\|\||=>|::|[-+*/%(),.<>=\[\]{}|?^$;])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_KINDS = {
+    "number": TokenKind.NUMBER,
+    "name": TokenKind.NAME,
+    "quoted": TokenKind.QUOTED,
+    "string": TokenKind.STRING,
+    "parameter": TokenKind.PARAMETER,
+    "symbol": TokenKind.SYMBOL,
+}
+
+
+def tokenize(text: str, limits: Limits) -> list[Token]:
+    """The tokens of `text`, an END token last. Raises TriggerRejected."""
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise TriggerRejected("the text is not valid Unicode") from None
+    if size > limits.text_bytes:
+        raise TriggerRejected(f"the text has {size} bytes; {limits.text_bytes} are allowed")
+    tokens: list[Token] = []
+    offset, line, line_start = 0, 1, 0
+    while offset < len(text):
+        at = Position(line, offset - line_start + 1)
+        found = _TOKEN.match(text, offset)
+        if found is None or (found.group() == "/" and text.startswith("/*", offset)):
+            raise _unreadable(text, offset, at)
+        group = found.lastgroup or ""
+        raw = found.group()
+        if group != "space":
+            tokens.append(Token(_KINDS[group], _content(group, raw, at), at, offset))
+            if len(tokens) > limits.tokens:
+                raise at.reject(f"the text has more than {limits.tokens} words and symbols")
+        breaks = raw.count("\n")
+        if breaks:
+            line += breaks
+            line_start = offset + raw.rindex("\n") + 1
+        offset = found.end()
+    tokens.append(Token(TokenKind.END, "", Position(line, offset - line_start + 1), offset))
+    return tokens
+
+
+def _content(group: str, raw: str, at: Position) -> str:
+    if group == "string":
+        return raw[1:-1].replace("''", "'")
+    if group == "parameter":
+        return raw[2:-1] if raw.startswith("$") else raw[1:]
+    if group == "quoted":
+        name = raw[1:-1].replace('""', '"')
+        if not name or not name.isprintable():
+            raise at.reject("a quoted name is empty or holds control characters")
+        return name
+    return raw
+
+
+def _unreadable(text: str, offset: int, at: Position) -> TriggerRejected:
+    character = text[offset]
+    if character in "'\"`":
+        return at.reject(f"the text that starts with {character} has no end")
+    if text.startswith("/*", offset):
+        return at.reject("the comment has no end")
+    if character.isprintable():
+        hint = {"&": "write AND", "!": "write NOT or <>"}.get(character, "")
+        if ord(character) > 127:
+            hint = "names in the text are ASCII letters, digits and _"
+        return at.reject(f"the character {character!r} has no meaning here", hint)
+    return at.reject(f"the text holds the character U+{ord(character):04X}")

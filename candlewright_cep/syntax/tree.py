@@ -1,0 +1,305 @@
+"""The tree that the parser makes: what was written and where, nothing resolved yet."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.types import SqlType
+
+# -- expressions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """One name; unquoted names compare without case."""
+
+    text: str
+    quoted: bool
+    at: Position
+
+    @property
+    def folded(self) -> str:
+        """The name of a pattern variable: upper case unless quoted."""
+        return self.text if self.quoted else self.text.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralNode:
+    value: Any
+    type: SqlType
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterNode:
+    name: str
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class NameNode:
+    """`column` or `qualifier.column`."""
+
+    parts: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class StarNode:
+    """`*` or `qualifier.*`, in a select list or as the argument of COUNT."""
+
+    qualifier: Identifier | None
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class CallNode:
+    """An operator or a function: operators have their symbol as name, functions their upper-case name."""
+
+    name: str
+    arguments: tuple["Node", ...]
+    at: Position
+    type: SqlType | None = None
+    mode: str = ""
+    is_operator: bool = False
+    # The condition of FILTER (WHERE ...) behind an aggregate.
+    filter: "Node | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModeNode:
+    """RUNNING or FINAL in front of something that is not a function call."""
+
+    mode: str
+    inner: "Node"
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBound:
+    """`kind` is UNBOUNDED PRECEDING, PRECEDING, CURRENT ROW, FOLLOWING or UNBOUNDED FOLLOWING."""
+
+    kind: str
+    amount: "Node | None"
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class WindowNode:
+    """What stands in OVER ( ... ) or behind WINDOW w AS."""
+
+    base: Identifier | None
+    partition_by: tuple["Node", ...]
+    order_by: tuple["SortItem", ...]
+    unit: str
+    lower: FrameBound | None
+    upper: FrameBound | None
+    recognize: "RecognizeNode | None"
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class OverNode:
+    """A function over a window, or a measure of a row pattern window."""
+
+    function: CallNode | NameNode
+    window: WindowNode | Identifier
+    at: Position
+
+
+Node = LiteralNode | ParameterNode | NameNode | StarNode | CallNode | ModeNode | OverNode
+
+
+@dataclass(frozen=True, slots=True)
+class SortItem:
+    expression: Node
+    descending: bool
+    nulls_first: bool
+    at: Position
+
+
+# -- row patterns ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """`^` (start) or `$` (end)."""
+
+    start: bool
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    parts: tuple["Pattern", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation:
+    branches: tuple["Pattern", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    parts: tuple["Pattern", ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    inner: "Pattern"
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Quantified:
+    """`upper` None means without bound."""
+
+    inner: "Pattern"
+    lower: int
+    upper: int | None
+    greedy: bool
+    at: Position
+
+
+Pattern = Variable | Empty | Anchor | Concatenation | Alternation | Permutation | Exclusion | Quantified
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    name: Identifier
+    expression: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    name: Identifier
+    members: tuple[Identifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    variable: Identifier
+    condition: Node
+
+
+@dataclass(frozen=True, slots=True)
+class RecognizeNode:
+    """The body of MATCH_RECOGNIZE. `rows` is ONE, ALL SHOW, ALL OMIT, ALL UNMATCHED or ONE TIMEOUT;
+    `skip` is PAST LAST, NEXT, FIRST or LAST (the last two with `skip_to`)."""
+
+    partition_by: tuple[Node, ...]
+    order_by: tuple[SortItem, ...]
+    measures: tuple[Measure, ...]
+    rows: str
+    skip: str
+    skip_to: Identifier | None
+    pattern: Pattern
+    within: Node | None
+    subsets: tuple[Subset, ...]
+    definitions: tuple[Definition, ...]
+    at: Position
+    seek: bool = False
+
+
+# -- queries --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableNode:
+    name: Identifier
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryNode:
+    query: "QueryNode"
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class MatchNode:
+    source: "SourceNode"
+    body: RecognizeNode
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTableNode:
+    """TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...)) and its relatives."""
+
+    function: str
+    source: "SourceNode"
+    time: Identifier
+    partition: tuple[Identifier, ...]
+    intervals: tuple[Node, ...]
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class JoinNode:
+    kind: str
+    left: "SourceNode"
+    right: "SourceNode"
+    condition: Node | None
+    using: tuple[Identifier, ...]
+    at: Position
+
+
+SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | JoinNode
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    expression: Node
+    alias: Identifier | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectNode:
+    items: tuple[SelectItem, ...]
+    source: SourceNode
+    where: Node | None
+    group_by: tuple[Node, ...]
+    having: Node | None
+    windows: tuple[tuple[Identifier, WindowNode], ...]
+    distinct: bool
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class UnionNode:
+    branches: tuple["QueryNode", ...]
+    distinct: bool
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class QueryNode:
+    """A SELECT or UNION with its WITH list, ORDER BY and LIMIT."""
+
+    body: "SelectNode | UnionNode | QueryNode"
+    tables: tuple[tuple[Identifier, tuple[Identifier, ...], "QueryNode"], ...] = ()
+    order_by: tuple[SortItem, ...] = ()
+    limit: Node | None = None
+    offset: Node | None = None
+    at: Position = field(default=Position(1, 1))

@@ -1,0 +1,129 @@
+"""Types and intervals, as they are written."""
+
+from dataclasses import replace
+
+from candlewright_cep.syntax.reader import Reader
+from candlewright_cep.syntax.tokens import TokenKind
+from candlewright_cep.syntax.tree import CallNode, LiteralNode, Node, ParameterNode
+from candlewright_cep.times import UNITS, unit_name
+from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, STRING, SqlType, timestamp
+
+_TYPES: dict[str, SqlType] = {
+    "BOOLEAN": BOOLEAN,
+    "TINYINT": INT,
+    "SMALLINT": INT,
+    "INT": INT,
+    "INTEGER": INT,
+    "BIGINT": BIGINT,
+    "LONG": BIGINT,
+    "DOUBLE": DOUBLE,
+    "FLOAT": DOUBLE,
+    "REAL": DOUBLE,
+    "DECIMAL": DOUBLE,
+    "NUMERIC": DOUBLE,
+    "VARCHAR": STRING,
+    "CHAR": STRING,
+    "STRING": STRING,
+    "TEXT": STRING,
+    "DATE": DATE,
+}
+
+
+class TypeReader(Reader):
+    """What stands behind CAST and INTERVAL."""
+
+    def as_type(self, cast: CallNode) -> Node:
+        """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them, DECIMAL(p, s)
+        rounds to s digits."""
+        at = self.at
+        word = self.token.text.upper()
+        kind, sizes = self._sized_type()
+        found = replace(cast, type=kind)
+
+        def number(value: int) -> LiteralNode:
+            return LiteralNode(value, INT, at)
+
+        if word == "VARCHAR" and sizes:
+            return CallNode("SUBSTRING", (found, number(1), number(sizes[0])), cast.at)
+        if word == "CHAR" and sizes:
+            return CallNode("RPAD", (found, number(sizes[0]), LiteralNode(" ", STRING, at)), cast.at)
+        if word in ("DECIMAL", "NUMERIC"):
+            return CallNode("ROUND", (found, number(sizes[1] if len(sizes) > 1 else 0)), cast.at)
+        return found
+
+    def _sized_type(self) -> tuple[SqlType, tuple[int, ...]]:
+        """A type and the numbers in the parentheses behind it."""
+        token = self.advance()
+        word = token.text.upper()
+        if token.kind is not TokenKind.NAME:
+            raise token.reject(f"expected a type, found {token.shown}")
+        if word.startswith("TIMESTAMP"):
+            return self._timestamp_type(), ()
+        if word not in _TYPES:
+            known = ", ".join(sorted({str(kind) for kind in _TYPES.values()}))
+            raise token.reject(f"unknown type '{token.text[:40]}'", f"the types are {known} and timestamp")
+        if word == "DOUBLE":
+            self.accept_words("PRECISION")
+        sizes: list[int] = []
+        if self.accept("("):
+            sizes.append(self.digits())
+            if self.accept(","):
+                sizes.append(self.digits())
+            self.expect(")")
+        return _TYPES[word], tuple(sizes)
+
+    def _timestamp_type(self) -> SqlType:
+        digits = 3
+        if self.accept("("):
+            digits = self.digits()
+            self.expect(")")
+        zone = None
+        if self.accept_words("WITH"):
+            self.accept_words("LOCAL")
+            self.expect_words("TIME", "ZONE")
+            zone = "UTC"
+        elif self.accept_words("WITHOUT"):
+            self.expect_words("TIME", "ZONE")
+        return timestamp("s" if digits == 0 else "ms" if digits <= 3 else "us" if digits <= 6 else "ns", zone)
+
+    def digits(self) -> int:
+        token = self.advance()
+        if token.kind is not TokenKind.NUMBER or not token.text.isdigit() or len(token.text) > 4:
+            raise token.reject(f"expected a whole number, found {token.shown}")
+        return int(token.text)
+
+    def interval(self) -> Node:
+        """INTERVAL '5' SECOND: the amount may be a string, a number or a parameter."""
+        at = self.advance().at
+        negative = self.accept("-")
+        token = self.advance()
+        amount: Node
+        if token.kind is TokenKind.PARAMETER:
+            amount = ParameterNode(token.text, token.at)
+        elif token.kind in (TokenKind.STRING, TokenKind.NUMBER):
+            amount = LiteralNode(token.text, STRING, token.at)
+        else:
+            raise token.reject(f"expected an amount after INTERVAL, found {token.shown}", "write INTERVAL '5' SECOND")
+        unit = self._unit_of_interval()
+        if self.accept_words("TO"):
+            unit += " TO " + self._unit_of_interval()
+        node = CallNode("INTERVAL " + unit, (amount,), at, type=INTERVAL, is_operator=True)
+        return CallNode("NEGATE", (node,), at, is_operator=True) if negative else node
+
+    def _unit_of_interval(self) -> str:
+        """A unit; its precision, SECOND(3) or DAY(3, 0), says how many digits may be written, which needs no saying."""
+        unit = self.unit()
+        if self.is_symbol("(") and self.peek().kind is TokenKind.NUMBER:
+            self.advance()
+            self.digits()
+            if self.accept(","):
+                self.digits()
+            self.expect(")")
+        return unit
+
+    def unit(self) -> str:
+        token = self.advance()
+        unit = unit_name(token.text) if token.kind in (TokenKind.NAME, TokenKind.STRING) else None
+        if unit is None:
+            raise token.reject(f"expected a unit of time, found {token.shown}", "one of " + ", ".join(UNITS))
+        return unit

@@ -1,0 +1,288 @@
+"""Columns of values with NULLs: the unit of vectorised evaluation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright_cep.types import NANOSECONDS, Kind, SqlType, from_arrow, to_arrow
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.int64]
+
+#: Fewer values are sorted at once; a table of values may have so many times their places; of so many, evenly spread, it
+#: is asked whether few differ.
+_MANY, _SPREAD, _SAMPLE = 256, 4, 256
+
+
+class Vector:
+    """`length` values of one type. `valid` is None when no value is NULL.
+
+    A constant holds one value (a numpy array of length 1, or an Arrow array of length 1) and broadcasts.
+    """
+
+    __slots__ = ("constant", "length", "type", "valid", "values")
+
+    def __init__(
+        self, kind: SqlType, values: Any, valid: Bools | None, length: int | None = None, constant: bool = False
+    ) -> None:
+        self.type = kind
+        self.values = values
+        self.valid = valid
+        self.length = len(values) if length is None else length
+        self.constant = constant
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def mask(self) -> Bools:
+        """True where the value is not NULL; length 1 for a constant."""
+        if self.valid is None:
+            return np.ones(1 if self.constant else self.length, dtype=np.bool_)
+        return self.valid
+
+    def true(self) -> Bools:
+        """True where a boolean is TRUE (NULL counts as not met); always of full length."""
+        found = self.values if self.valid is None else self.values & self.valid
+        return np.broadcast_to(found, (self.length,)) if self.constant else found
+
+    def expand(self) -> "Vector":
+        """The same values without broadcasting."""
+        if not self.constant:
+            return self
+        if self.type.is_text:
+            picked = self.values.take(pa.array(np.zeros(self.length, dtype=np.int64)))
+            valid = None if self.valid is None else np.repeat(self.valid, self.length)
+            return Vector(self.type, picked, valid)
+        valid = None if self.valid is None else np.repeat(self.valid, self.length)
+        return Vector(self.type, np.repeat(self.values, self.length), valid)
+
+    def take(self, rows: Index) -> "Vector":
+        """The values at `rows`; NULL where a row number is negative."""
+        missing = rows < 0
+        any_missing = bool(missing.any())
+        if self.constant:
+            same = Vector(self.type, self.values, self.valid, len(rows), constant=True)
+            return same.with_nulls(missing) if any_missing else same
+        if len(self.values) == 0:
+            return nulls(self.type, len(rows))
+        safe = np.where(missing, 0, rows) if any_missing else rows
+        values = self.values.take(pa.array(safe)) if self.type.is_text else self.values[safe]
+        if self.valid is None and not any_missing:
+            return Vector(self.type, values, None)
+        valid = self.mask[safe] & ~missing if any_missing else self.mask[safe]
+        return Vector(self.type, values, valid)
+
+    def slice(self, start: int, length: int) -> "Vector":
+        """A view of consecutive values."""
+        if self.constant:
+            return Vector(self.type, self.values, self.valid, length, constant=True)
+        values = self.values.slice(start, length) if self.type.is_text else self.values[start : start + length]
+        return Vector(self.type, values, None if self.valid is None else self.valid[start : start + length])
+
+    def with_nulls(self, is_null: Bools) -> "Vector":
+        """The same values, NULL also where `is_null`."""
+        if not is_null.any():
+            return self
+        whole = self.expand()
+        return Vector(whole.type, whole.values, whole.mask & ~is_null)
+
+    def text(self) -> Any:
+        """Strings with their NULLs as one Arrow array, or an Arrow scalar for a constant."""
+        array = self.values
+        if self.valid is not None:
+            array = pc.if_else(pa.array(self.valid), array, pa.scalar(None, array.type))
+        return array[0] if self.constant else array
+
+    def to_list(self) -> list[Any]:
+        """Python values, None for NULL; times as integers in nanoseconds."""
+        whole = self.expand()
+        found: list[Any] = whole.text().to_pylist() if whole.type.is_text else whole.values.tolist()
+        if whole.valid is not None and not whole.type.is_text:
+            for row in np.flatnonzero(~whole.valid).tolist():
+                found[row] = None
+        return found
+
+    def to_arrow(self) -> pa.Array:
+        whole = self.expand()
+        target = to_arrow(whole.type)
+        if whole.type.kind is Kind.NULL:
+            return pa.nulls(whole.length)
+        if whole.type.is_text:
+            array = whole.text()
+            return array if array.type == target else array.cast(target)
+        null = None if whole.valid is None else ~whole.valid
+        values = whole.values
+        if whole.type.kind is Kind.INT:
+            return pa.array(values, pa.int64(), mask=null).cast(pa.int32())
+        if whole.type.is_time:
+            unit = "D" if whole.type.kind is Kind.DATE else whole.type.unit
+            scaled = values // NANOSECONDS[unit] if unit != "ns" else values
+            if whole.type.kind is Kind.DATE:
+                return pa.array(scaled.astype(np.int32), pa.int32(), mask=null).cast(target)
+            return pa.array(scaled, pa.int64(), mask=null).cast(target)
+        if whole.type.kind is Kind.INTERVAL:
+            return pa.array(values, pa.int64(), mask=null).cast(target)
+        return pa.array(values, target, mask=null)
+
+
+def constant(kind: SqlType, value: Any, length: int) -> Vector:
+    """`length` times the same Python value (None = NULL)."""
+    valid = np.zeros(1, dtype=np.bool_) if value is None else None
+    if kind.is_text:
+        return Vector(kind, pa.array([value], to_arrow(kind)), valid, length, True)
+    return Vector(
+        kind, np.array([_ZERO[kind.kind] if value is None else value], _DTYPE[kind.kind]), valid, length, True
+    )
+
+
+def nulls(kind: SqlType, length: int) -> Vector:
+    if kind.is_text:
+        return Vector(kind, pa.nulls(length, to_arrow(kind)), np.zeros(length, dtype=np.bool_))
+    return Vector(kind, np.zeros(length, _DTYPE[kind.kind]), np.zeros(length, dtype=np.bool_))
+
+
+_DTYPE: dict[Kind, Any] = {
+    Kind.NULL: np.bool_,
+    Kind.BOOLEAN: np.bool_,
+    Kind.INT: np.int64,
+    Kind.BIGINT: np.int64,
+    Kind.DOUBLE: np.float64,
+    Kind.TIMESTAMP: np.int64,
+    Kind.DATE: np.int64,
+    Kind.INTERVAL: np.int64,
+}
+_ZERO: dict[Kind, Any] = {kind: (0.0 if kind is Kind.DOUBLE else 0) for kind in _DTYPE}
+
+
+def from_list(kind: SqlType, values: Sequence[Any]) -> Vector:
+    """The inverse of `Vector.to_list`."""
+    valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    none_missing = bool(valid.all())
+    if kind.is_text:
+        return Vector(kind, pa.array(values, to_arrow(kind)), None if none_missing else valid)
+    zero = _ZERO[kind.kind]
+    filled = values if none_missing else [zero if value is None else value for value in values]
+    return Vector(kind, np.array(filled, _DTYPE[kind.kind]), None if none_missing else valid)
+
+
+def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
+    """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number out of the 64-bit range."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind = from_arrow(array.type)
+    valid = None if array.null_count == 0 else np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
+    if kind.is_text:
+        wanted = to_arrow(kind)
+        return Vector(kind, array if array.type == wanted else array.cast(wanted), valid)
+    if kind.kind is Kind.NULL:
+        return nulls(kind, len(array))
+    if kind.kind is Kind.BOOLEAN:
+        filled = array if valid is None else array.fill_null(False)
+        return Vector(kind, np.asarray(filled.to_numpy(zero_copy_only=False)), valid)
+    if kind.kind is Kind.DOUBLE:
+        wide = array if pa.types.is_float64(array.type) else array.cast(pa.float64())
+        filled = wide if valid is None else wide.fill_null(0.0)
+        return Vector(kind, filled.to_numpy(zero_copy_only=False), valid)
+    if kind.kind is Kind.TIMESTAMP:
+        array = array.cast(pa.timestamp("ns", array.type.tz))
+    elif kind.kind is Kind.DATE:
+        array = array.cast(pa.timestamp("ns"))
+    elif kind.kind is Kind.INTERVAL:
+        array = array.cast(pa.duration("ns"))
+    wide = array.cast(pa.int64())
+    filled = wide if valid is None else wide.fill_null(0)
+    return Vector(kind, filled.to_numpy(zero_copy_only=False), valid)
+
+
+def concatenate(parts: Sequence[Vector]) -> Vector:
+    """Vectors of one type one after another."""
+    whole = [part.expand() for part in parts]
+    kind = whole[0].type
+    valid = None
+    if any(part.valid is not None for part in whole):
+        valid = np.concatenate([part.mask for part in whole])
+    if kind.is_text:
+        return Vector(kind, pa.concat_arrays([part.values for part in whole]), valid)
+    return Vector(kind, np.concatenate([part.values for part in whole]), valid)
+
+
+def codes(vector: Vector) -> Index:
+    """Dense numbers with the order of the values; equal values share one, NULL is -1."""
+    whole = vector.expand()
+    if whole.type.is_text:
+        encoded = whole.text().dictionary_encode()
+        ranks = np.empty(len(encoded.dictionary), dtype=np.int64)
+        order = pc.sort_indices(encoded.dictionary) if len(encoded.dictionary) else pa.array([], pa.int64())
+        ranks[np.asarray(order)] = np.arange(len(ranks))
+        if whole.valid is None and encoded.indices.null_count == 0:
+            known: Index = ranks.take(encoded.indices.to_numpy(zero_copy_only=False))
+            return known
+        indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if not len(ranks):
+            return np.full(len(whole), -1, dtype=np.int64)
+        return np.where(indices < 0, -1, ranks[indices])
+    found = ranks_of(whole.values)
+    return found if whole.valid is None else np.where(whole.valid, found, -1)
+
+
+def ranks_of(values: npt.NDArray[Any]) -> Index:
+    """Dense numbers with the order of the values. Equal neighbours, as those of one window, are sorted as one."""
+    firsts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    if 4 * len(firsts) > len(values) or not len(values):
+        return _ranks(values)
+    firsts = np.concatenate([np.zeros(1, np.int64), firsts])
+    found: Index = np.repeat(_ranks(values[firsts]), np.diff(firsts, append=len(values)))
+    return found
+
+
+def _ranks(values: npt.NDArray[Any]) -> Index:
+    """Sorted only where nothing quicker will do: a table of the values where they lie close together, else the few
+    that differ."""
+    if values.dtype == np.int64 and len(values) >= _MANY:
+        least = int(values.min())
+        if int(values.max()) - least < _SPREAD * len(values):
+            above = values - least
+            present = np.zeros(int(above.max()) + 1, np.bool_)
+            present[above] = True
+            close: Index = (np.cumsum(present) - 1).take(above)
+            return close
+        if 2 * len(np.unique(values[:: len(values) // _SAMPLE])) < _SAMPLE:
+            encoded = pa.array(values).dictionary_encode()
+            known = encoded.dictionary.to_numpy()
+            ranks = np.empty(len(known), np.int64)
+            ranks[np.argsort(known)] = np.arange(len(known))
+            few: Index = ranks.take(encoded.indices.to_numpy())
+            return few
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
+    """`chosen` where the condition holds, `otherwise` elsewhere."""
+    one, other = chosen.expand(), otherwise.expand()
+    valid = None if one.valid is None and other.valid is None else np.where(condition, one.mask, other.mask)
+    if one.type.is_text:
+        return Vector(one.type, pc.if_else(pa.array(condition), one.values, other.values), valid)
+    return Vector(one.type, np.where(condition, one.values, other.values), valid)
+
+
+def ranges(firsts: Index, lengths: Index) -> Index:
+    """The numbers of all ranges, one range after another."""
+    ends = np.cumsum(lengths)
+    found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
+    return found
+
+
+def is_ascending(numbers: Index) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def is_every(numbers: Index, length: int) -> bool:
+    """Whether these are 0 to `length` - 1 in order."""
+    if len(numbers) != length:
+        return False
+    return not length or (int(numbers[0]) == 0 and bool((numbers[1:] - numbers[:-1] == 1).all()))

@@ -1,0 +1,75 @@
+"""How much work one evaluation, or one batch of a stream, may do: steps and seconds, both growing with its rows.
+
+A step is one row that a search tries, or what takes as long: `VALUES_A_STEP` values of a vectorised function, or
+`FOLDED_A_STEP` of one that is computed value by value. What makes many rows of few (frames, windows, joins) spends its
+steps before it makes them. Seconds are CPU time of this thread, so a busy machine does not refuse a text.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from candlewright_cep.limits import DEFAULT, Limits
+
+#: The clock is read once in this many steps.
+_STRETCH = 20_000
+VALUES_A_STEP, FOLDED_A_STEP = 8, 3
+LESS = "use shorter frames and windows, or narrower joins"
+
+
+class WorkLimit(Exception):
+    """A text took more steps or more time than its rows allow."""
+
+
+class Work:
+    """`spend` and `check` raise WorkLimit once the allowance is used up."""
+
+    def __init__(self, limits: Limits, rows: int) -> None:
+        self._most_steps = limits.steps_per_batch + rows * limits.steps_per_row
+        self._most_seconds = limits.seconds_per_batch + rows * limits.seconds_per_row
+        self._rows = rows
+        self._begin = time.thread_time()
+        self._steps = 0
+        self._pause = min(_STRETCH, self._most_steps)
+
+    @property
+    def steps(self) -> int:
+        """Those spent so far."""
+        return self._steps
+
+    def spend(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > self._pause:
+            self.check()
+
+    def check(self) -> None:
+        if self._steps > self._most_steps:
+            raise WorkLimit(f"the text took more than {self._most_steps} steps over {self._rows} rows")
+        if time.thread_time() - self._begin > self._most_seconds:
+            raise WorkLimit(f"the text took more than {self._most_seconds:.1f} seconds over {self._rows} rows")
+        self._pause = min(self._steps + _STRETCH, self._most_steps)
+
+
+_CURRENT: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+def current() -> Work:
+    """The allowance that applies here; outside `allowed` a fresh one."""
+    return _CURRENT.get() or Work(DEFAULT, 0)
+
+
+def spend(values: int, a_step: int = VALUES_A_STEP) -> None:
+    """The steps of so many values; raises WorkLimit."""
+    current().spend(values // a_step + 1)
+
+
+@contextmanager
+def allowed(limits: Limits, rows: int) -> Iterator[Work]:
+    """Sets the allowance for everything inside."""
+    work = Work(limits, rows)
+    token = _CURRENT.set(work)
+    try:
+        yield work
+    finally:
+        _CURRENT.reset(token)

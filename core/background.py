@@ -1,0 +1,215 @@
+"""Background threads and tasks: each either lives or takes its process down, loudly.
+
+No other module starts a thread or makes a task (a test looks for it). An exception that the work itself does not handle
+is logged and counted, and then one of three things happens:
+
+- `restarts_after` is set: the work begins again after that pause. `warnings()` names the failure for a while.
+- `on_failure` is set: the owner is notified, and raises in its main loop or in its user's next call.
+- neither: the process ends with `EXIT_CODE`, so that the supervisor starts it again. In a process that is not a part
+  (a user's program, a test) the failure stays in `problems()` for good instead, and readiness is lost.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from core.metrics import Counter
+
+__all__ = [
+    "EXIT_CODE",
+    "awaited_task",
+    "exit_on_failure",
+    "forget_failures",
+    "only_noted",
+    "problems",
+    "start_task",
+    "start_thread",
+    "warnings",
+]
+
+#: EX_SOFTWARE of sysexits.h.
+EXIT_CODE = 70
+#: How long a failure after which work was started again stays a warning.
+WARNED_SECONDS = 300.0
+
+Result = TypeVar("Result")
+OnFailure = Callable[[BaseException], object]
+
+
+class _Failures:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.ends_process = False
+        #: Why work has ended for good, by its name.
+        self.ended: dict[str, str] = {}
+        #: Why and when work was started again.
+        self.restarted: dict[str, tuple[str, float]] = {}
+
+
+_failures = _Failures()
+
+
+def exit_on_failure() -> None:
+    """This process is a part: it ends when background work fails that nothing restarts."""
+    _failures.ends_process = True
+    threading.excepthook = _foreign_thread_failed
+
+
+def problems() -> tuple[str, ...]:
+    """Why background work has ended for good, a sentence each."""
+    with _failures.lock:
+        return tuple(_failures.ended.values())
+
+
+def warnings() -> tuple[str, ...]:
+    """Of work that failed and was started again a while ago at most."""
+    now = time.monotonic()
+    with _failures.lock:
+        return tuple(text for text, at in _failures.restarted.values() if now - at < WARNED_SECONDS)
+
+
+def only_noted(error: BaseException) -> None:
+    """For `on_failure`, where what was to be done happens again without it: log and counter are enough."""
+
+
+def forget_failures() -> None:
+    """For tests."""
+    with _failures.lock:
+        _failures.ended.clear()
+        _failures.restarted.clear()
+
+
+def start_thread(
+    name: str,
+    run: Callable[[], object],
+    *,
+    restarts_after: float | None = None,
+    stopping: threading.Event | None = None,
+    on_failure: OnFailure | None = None,
+) -> threading.Thread:
+    """A running daemon thread. `restarts_after`: seconds before another attempt, until `stopping` is set."""
+    stopping = stopping or threading.Event()
+
+    def guarded() -> None:
+        while True:
+            try:
+                run()
+                return
+            except BaseException as error:
+                _note(name, error)
+                if restarts_after is None or not isinstance(error, Exception):
+                    if _end(name, error, on_failure):
+                        return
+                    raise
+                _note_restart(name, error)
+            if stopping.wait(restarts_after):
+                return
+
+    thread = threading.Thread(target=guarded, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def start_task(
+    work: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    *,
+    restarts_after: float | None = None,
+    on_failure: OnFailure | None = None,
+) -> "asyncio.Task[None]":
+    """A task that nobody awaits for its result. `work` makes its coroutine, again for each restart. The caller keeps
+    the task: the loop does not.
+    """
+
+    async def guarded() -> None:
+        while True:
+            try:
+                await work()
+                return
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                _note(name, error)
+                if restarts_after is None or not isinstance(error, Exception):
+                    if _end(name, error, on_failure):
+                        return
+                    raise
+                _note_restart(name, error)
+            await asyncio.sleep(restarts_after)
+
+    return awaited_task(guarded(), name)
+
+
+def awaited_task(work: Coroutine[Any, Any, Result], name: str | None = None) -> "asyncio.Task[Result]":
+    """A task whose result the caller awaits. An exception that nobody reads is logged and counted."""
+    loop = asyncio.get_running_loop()
+    if loop.get_exception_handler() is None:
+        loop.set_exception_handler(_unread)
+    return loop.create_task(work, name=name)
+
+
+def _note(name: str, error: BaseException) -> None:
+    # Loaded only now: Kapacitor waits for the first answer of a function that uses this module.
+    from core.log import get_logger
+
+    _counter().labels(name).inc()
+    get_logger().error("background_failed", name=name, error=repr(error), exc_info=error)
+
+
+@cache
+def _counter() -> "Counter":
+    from core.metrics import REGISTRY, Counter
+
+    return Counter(
+        "candlewright_background_failures_total",
+        "Exceptions that ended a background thread or task, whether or not it was started again.",
+        ["name"],
+        registry=REGISTRY,
+    )
+
+
+def _note_restart(name: str, error: BaseException) -> None:
+    with _failures.lock:
+        _failures.restarted[name] = (f"{name} failed and was started again: {_told(error)}", time.monotonic())
+
+
+def _end(name: str, error: BaseException, on_failure: OnFailure | None) -> bool:
+    """Whether the owner has taken the failure."""
+    if on_failure is not None:
+        on_failure(error)
+        return True
+    with _failures.lock:
+        _failures.ended[name] = f"{name} has ended: {_told(error)}"
+    if _failures.ends_process:
+        sys.stderr.flush()
+        # Not sys.exit, which would end this thread alone. What was acknowledged is durable before it is.
+        os._exit(EXIT_CODE)
+    return False
+
+
+def _told(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0][:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _foreign_thread_failed(args: "threading.ExceptHookArgs") -> None:
+    """A library's own thread (py4j, gRPC): whether its end matters is seen by those who wait for it."""
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        _note(f"thread {args.thread.name}" if args.thread is not None else "thread", args.exc_value)
+
+
+def _unread(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of callbacks, and of tasks whose exception nobody has read when they are forgotten."""
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        _note("unread task", error)
+    else:
+        from core.log import get_logger
+
+        get_logger().error("event_loop_error", error=str(context.get("message", "")))

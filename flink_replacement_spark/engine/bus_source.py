@@ -1,0 +1,316 @@
+"""Spark data source `bus`: records of a topic by offset, as a stream or as explicit ranges.
+
+Stream options: `url`, `topic`, `reader` (the name under which what is not yet committed is held on the bus),
+`max_records` (records a micro-batch, over all partitions). One input partition a bus partition.
+Offsets hold, under LIVES, the history of each partition (bus.lives), which shows whether the bus has lost or replaced
+records that a checkpoint has passed.
+Batch options: `url`, `ranges` = JSON list of [topic, partition, first offset, last offset, tag]; one input partition a
+tag, so that what belongs together is read by one task, in the order given. Rows carry the tag.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from bus import Bus, PartitionState, StoredRecord
+from bus.lives import Lives, agreed
+from bus.redis_bus import RedisBus
+from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange, RecordsLost
+from flink_replacement_spark.engine.worker_daemon import leave_archives
+
+# On a cluster Spark plans a read in Python workers that no setting gives another daemon: they are rid of archives when
+# they first load this module, which is 0.1 s a micro-batch.
+leave_archives()
+
+SCHEMA = "tag int, partition int, offset bigint, timestamp_ms bigint, key binary, value binary"
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("tag", pa.int32()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+TABLE_PLANNED = "planned_offsets"
+_BATCH_RECORDS = 1_000
+_BATCH_BYTES = 8 << 20
+#: How long a trigger waits for news; bounds how long a stop takes.
+_POLL_SECONDS = 0.5
+_RETRY_SECONDS = 2.0
+
+#: (topic, partition, first offset, last offset, tag)
+Range = tuple[str, int, int, int, int]
+#: By partition the next offset to read; and LIVES.
+Offsets = dict[str, Any]
+Positions = dict[str, int]
+
+#: In offsets: `<topic>:<partition>` -> its history when these offsets were planned. Checkpoints of old have none.
+LIVES = "lives"
+
+
+@dataclass
+class RangesPartition(InputPartition):
+    ranges: tuple[Range, ...]
+
+
+def read_range(bus: Bus, topic: str, partition: int, first: int, last: int) -> Iterator[list[StoredRecord]]:
+    """Records `first` to `last`, both included, in lists. Raises OffsetOutOfRange when one is missing."""
+    offset = first
+    while offset <= last:
+        wanted = min(_BATCH_RECORDS, last + 1 - offset)
+        found = bus.read(topic, partition, offset, max_records=wanted, max_bytes=_BATCH_BYTES)
+        if not found:
+            raise OffsetOutOfRange(topic, partition, offset, 0, offset)
+        yield found
+        offset = found[-1].offset + 1
+
+
+def _arrow_batches(bus: Bus, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+    for topic, partition, first, last, tag in ranges:
+        for found in read_range(bus, topic, partition, first, last):
+            count = len(found)
+            arrays = [
+                pa.array(np.full(count, tag, np.int32)),
+                pa.array(np.full(count, partition, np.int32)),
+                pa.array(np.arange(found[0].offset, found[0].offset + count)),
+                pa.array([record.timestamp_ms for record in found], pa.int64()),
+                pa.array([record.key for record in found], pa.binary()),
+                pa.array([record.value for record in found], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+
+
+class HoldingReader(DataSourceStreamReader):
+    """Holds on the bus, under the option `reader`, what it has not committed. Connects to `url` when it is first asked.
+
+    `retry_seconds`: how long a call of it looks for a bus that has gone.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, retry_seconds: float = 15.0) -> None:
+        self._url = options["url"]
+        self._reader = options["reader"]
+        self._retry_seconds = retry_seconds
+        self._bus: Bus | None = None
+        #: The end of the batch that was planned last, until it is committed.
+        self._ran: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bus": None}
+
+    def _connected(self) -> Bus:
+        if self._bus is None:
+            self._bus = RedisBus(self._url, retry_seconds=self._retry_seconds)
+        return self._bus
+
+    def _hold_start(self, topic: str, lives: Lives) -> Positions:
+        """By partition what this reader still holds (its checkpoint was lost), else the oldest record that is kept, or
+        the end where the bus has lost what was held.
+        """
+        bus = self._connected()
+        held, states = bus.holds(topic, self._reader), bus.state(topic)
+        first = {p: min(state.end, max(state.first, held.get(p, 0))) for p, state in enumerate(states)}
+        bus.hold(topic, self._reader, first)
+        lives.start(topic, states)
+        return {str(partition): offset for partition, offset in first.items()}
+
+    def _let_go_of_last(self) -> None:
+        """Call where there is nothing to plan. Spark commits a batch when it plans the next one, which may never come
+        before the records of this one are let go: their writers wait for room. It asks for an end only once the last
+        batch is done.
+        """
+        if self._ran is not None:
+            with contextlib.suppress(BusUnavailable):
+                self.commit(self._ran)
+                self._ran = None
+
+    def stop(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+            self._bus = None
+
+
+class BusStreamReader(HoldingReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options, retry_seconds=_RETRY_SECONDS)
+        self._topic = options["topic"]
+        self._max_records = int(options.get("max_records", "1000"))
+        self._planned: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        lives = Lives()
+        self._planned = self._hold_start(self._topic, lives) | written_lives(lives)
+        return dict(self._planned)
+
+    def latestOffset(self) -> Offsets:  # noqa: N802
+        """The end of the next micro-batch, after waiting a moment for news; while the bus is away, no news.
+
+        Raises RecordsLost.
+        """
+        bus = self._connected()
+        if self._planned is None:
+            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
+        before, lives = positions_of(self._planned), lives_of(self._planned)
+        after = {int(p): offset for p, offset in before.items()}
+        try:
+            bus.wait({(self._topic, p): offset for p, offset in after.items()}, _POLL_SECONDS, lives=lives)
+            states = bus.state(self._topic)
+        except BusUnavailable:
+            return dict(self._planned)
+        lives.check_all(self._topic, after, states)
+        planned = capped(before, [state.end for state in states], self._max_records)
+        if planned == before:
+            self._let_go_of_last()
+        else:
+            self._planned = planned | written_lives(lives)
+        return dict(self._planned)
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""
+        before, after = positions_of(start), positions_of(end)
+        check_start(self._topic, before, after, start, end)
+        self._planned = dict(end)
+        self._ran = end
+        remember_plan(self._connected(), self._reader, end)
+        wanted = [(p, before.get(p, 0), offset) for p, offset in after.items() if offset > before.get(p, 0)]
+        return [RangesPartition(((self._topic, int(p), first, last - 1, -1),)) for p, first, last in wanted]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesPartition)
+        return read_partition(self._url, partition)
+
+    def commit(self, end: Offsets) -> None:
+        self._connected().hold(self._topic, self._reader, {int(p): at for p, at in positions_of(end).items()})
+
+
+class BusRangesReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._url = options["url"]
+        self._ranges: list[Range] = [tuple(entry) for entry in json.loads(options["ranges"])]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        in_order = sorted(self._ranges, key=lambda entry: entry[-1])
+        return [RangesPartition(tuple(group)) for _, group in groupby(in_order, key=lambda entry: entry[-1])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesPartition)
+        return read_partition(self._url, partition)
+
+
+class BusSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "bus"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BusRangesReader(self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return BusStreamReader(self.options)
+
+
+def read_partition(url: str, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
+    yield from _arrow_batches(worker_bus(url), partition.ranges)
+
+
+@lru_cache(maxsize=4)
+def worker_bus(url: str) -> Bus:
+    """One connection a Python worker, which Spark uses for many tasks."""
+    return RedisBus(url)
+
+
+def remember_plan(bus: Bus, reader: str, end: Mapping[str, Any]) -> None:
+    """Call before a micro-batch runs."""
+    bus.put(TABLE_PLANNED, {reader: json.dumps(end).encode()})
+
+
+def remembered_plan(bus: Bus, reader: str) -> dict[str, Any] | None:
+    """The end of the last micro-batch that was planned; None for a reader that never planned one.
+
+    A source that goes on from a checkpoint is not told how far that is, and must plan nothing before it; what it holds
+    may lie one batch behind.
+    """
+    (found,) = bus.get(TABLE_PLANNED, [reader])
+    return None if found is None else dict(json.loads(found))
+
+
+def positions_of(offsets: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in offsets.items() if name != LIVES}
+
+
+def lives_of(offsets: Mapping[str, Any]) -> Lives:
+    known = {}
+    for name, history in offsets.get(LIVES, {}).items():
+        topic, _, partition = name.rpartition(":")
+        known[topic, int(partition)] = history
+    return Lives(known)
+
+
+def written_lives(lives: Lives) -> dict[str, dict[str, str]]:
+    """As a part of offsets."""
+    return {LIVES: {f"{topic}:{partition}": history for (topic, partition), history in sorted(lives.known.items())}}
+
+
+def check_start(
+    topic: str, first: Positions, past: Positions, start: Mapping[str, Any], end: Mapping[str, Any]
+) -> None:
+    """A source that goes on from a checkpoint plans from what it remembers on the bus, which may be older: raises
+    RecordsLost where the records before `first` are not those of the bus on which `end` was planned.
+    """
+    before, now = lives_of(start).known, lives_of(end).known
+    for partition, offset in first.items():
+        place, stop = (topic, int(partition)), past.get(partition, 0)
+        kept = agreed(before.get(place, ""), now[place], stop) if place in now else stop
+        if offset > kept:
+            raise RecordsLost(*place, offset, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoom:
+    """What a micro-batch takes at most of a topic."""
+
+    max_records: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], max_bytes: int) -> "BatchRoom":
+        """As the options say, or 100,000 records and `max_bytes`."""
+        return cls(int(options.get("max_records", "100000")), int(options.get("max_bytes", str(max_bytes))))
+
+    def records_of(self, states: Sequence[PartitionState]) -> int:
+        """How many of its records, by the mean size of what it holds; at least one."""
+        size = sum(state.size_bytes for state in states)
+        count = sum(state.end - state.first for state in states)
+        return min(self.max_records, max(1, self.max_bytes * count // max(1, size)))
+
+
+def capped(planned: Positions, ends: Sequence[int], max_records: int) -> Positions:
+    """From `planned` towards `ends` by at most `max_records` in all, partitions taking equal shares first."""
+    behind = {str(p): max(0, end - planned.get(str(p), 0)) for p, end in enumerate(ends)}
+    left = max_records
+    result = {p: planned.get(p, 0) for p in behind}
+    for remaining, (partition, count) in zip(
+        range(len(behind), 0, -1), sorted(behind.items(), key=lambda item: item[1]), strict=True
+    ):
+        step = min(count, -(-left // remaining))
+        result[partition] += step
+        left -= step
+    return result
+
+
+def pass_on(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """Rows as they come; that a Python worker runs it leaves the worker with this module loaded."""
+    yield from batches

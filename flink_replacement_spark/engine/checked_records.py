@@ -1,0 +1,147 @@
+"""Records of the live topics as their readers take them: what they cannot take is put aside, and the rest goes on."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from google.protobuf.message import DecodeError
+
+from bus import Bus, StoredRecord
+from bus import topics as bus_topics
+from bus.api import partition_of
+from bus.dead_letters import Letter, put_aside
+from candlewright.wire import tick_columns
+from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import BadFrame
+from protobuf import far_ahead
+from protobuf import records_pb2 as records
+from triggers.rows import ticker_of
+
+__all__ = ["PART", "CheckedRecords", "Place"]
+
+#: Topic, partition and offset.
+Place = tuple[str, int, int]
+
+#: The part that dead letters name: bars and triggers read the same records, and put the same ones aside.
+PART = "live"
+#: Of topics that triggers alone read.
+_TRIGGERS_PART = "triggers"
+_TRIGGER_TOPICS = frozenset({bus_topics.OHLC, bus_topics.TRIGGER_CONTROLS})
+_NS_PER_MS = 1_000_000
+#: OHLCV.from_client = true, on the wire.
+_FROM_CLIENT = b"\x78\x01"
+
+
+class CheckedRecords:
+    """`values` of what was read; `refuse` those that the reader says are bad; `put_aside` before the end of the
+    micro-batch. All of it is the same when it runs again: a record is judged by what it says, by the bus's clock when
+    it came, and by what its ingestor measured.
+
+    `partitions`: of the topics, 0 where records of any ticker may be in any of them. `excluded`: places of records that
+    give no values. `size`: bytes of the records that were looked at.
+    """
+
+    def __init__(self, max_ahead_ns: int, partitions: int = 0, excluded: Iterable[Place] = ()) -> None:
+        self._max_ahead_ns = max_ahead_ns
+        self._partitions = partitions
+        self._letters: dict[Place, Letter] = {}
+        self.excluded: set[Place] = set(excluded)
+        self.size = 0
+        self._given: dict[int, tuple[bytes, StoredRecord]] = {}
+
+    def values(self, found: Iterable[StoredRecord]) -> list[bytes]:
+        return [value for record in found if (value := self._value(record)) is not None]
+
+    def refuse(self, refused: Iterable[tuple[bytes, str]]) -> None:
+        """Of the values since the last call those that their reader cannot take, or not whole, with the reason."""
+        for value, reason in refused:
+            if (given := self._given.get(id(value))) is not None:
+                self._note(given[1], reason)
+        self._given.clear()
+
+    def exclude(self, bad: Sequence[tuple[StoredRecord, str]]) -> None:
+        """Give no values of these records from now on."""
+        for record, reason in bad:
+            self._note(record, reason)
+            self.excluded.add(_place(record))
+
+    def put_aside(self, bus: Bus) -> None:
+        """Raises BusUnavailable."""
+        for part in (PART, _TRIGGERS_PART):
+            letters = [each for each in self._letters.values() if (each.topic in _TRIGGER_TOPICS) == (part != PART)]
+            put_aside(bus, part, letters)
+        self._letters.clear()
+
+    def _note(self, record: StoredRecord, reason: str) -> None:
+        """A record has one letter, with the first reason."""
+        self._letters.setdefault(_place(record), Letter.of(record, reason))
+
+    def _value(self, record: StoredRecord) -> bytes | None:
+        self.size += len(record.value)
+        if _place(record) in self.excluded:
+            return None
+        published_ns = record.timestamp_ms * _NS_PER_MS
+        value: bytes | None = record.value
+        reason = ""
+        if record.topic == bus_topics.TICKS:
+            if reason := self._problem_with_place(_ticker_of_ticks(record.value), record.partition):
+                value = None
+            else:
+                value, reason = far_ahead.checked_ticks(record.value, published_ns, self._max_ahead_ns)
+        elif record.topic == bus_topics.OHLC:
+            reason = self._problem_with_bar(record, published_ns)
+        elif record.topic == bus_topics.TICK_MARKS:
+            reason = self._problem_with_mark(record, published_ns)
+        if reason and record.topic != bus_topics.TICKS:
+            value = None
+        if reason:
+            self._note(record, reason)
+        if value is not None:
+            self._given[id(value)] = (value, record)
+        return value
+
+    def _problem_with_bar(self, record: StoredRecord, published_ns: int) -> str:
+        """The platform's own bars are made of trades that were looked at."""
+        if _FROM_CLIENT not in record.value:
+            return ""
+        try:
+            bar = OHLCV.FromString(record.value)
+        except DecodeError:
+            # For the reader to refuse.
+            return ""
+        if not bar.from_client or bar.open_time <= published_ns + self._max_ahead_ns:
+            return ""
+        return far_ahead.reason_of(bar.ticker, bar.open_time, published_ns + self._max_ahead_ns, self._max_ahead_ns)
+
+    def _problem_with_mark(self, record: StoredRecord, published_ns: int) -> str:
+        try:
+            mark = records.TickMark.FromString(record.value)
+        except DecodeError:
+            # For the reader to refuse.
+            return ""
+        problem = self._problem_with_place(mark.ticker, record.partition)
+        return problem or far_ahead.checked_mark(mark, published_ns, self._max_ahead_ns)
+
+    def _problem_with_place(self, ticker: str, partition: int) -> str:
+        if not ticker or not self._partitions or _own(ticker, self._partitions) == partition:
+            return ""
+        return f"{ticker[:100]} belongs to another partition"
+
+
+def _place(record: StoredRecord) -> Place:
+    return record.topic, record.partition, record.offset
+
+
+@lru_cache(maxsize=100_000)
+def _own(ticker: str, partitions: int) -> int:
+    return partition_of(ticker.encode(), partitions)
+
+
+def _ticker_of_ticks(value: bytes) -> str:
+    """Empty where the record cannot be read, which its reader refuses."""
+    ticker = ticker_of(value)
+    if ticker is not None:
+        return ticker
+    try:
+        return tick_columns.decode(value).ticker
+    except BadFrame:
+        return ""

@@ -1,0 +1,145 @@
+"""The Spark session of the platform: catalog `lake`, Spark Connect in the same JVM, small and quiet."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from candlewright.wire.errors import ConfigurationError
+from core.settings import Settings
+from core.spark_connect import TOKEN
+from flink_replacement_spark.engine.class_archive import java_options
+from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.engine.worker_python import worker_python
+from flink_replacement_spark.jars import fetch_jars, packages_of
+from iceberg import SPARK_CATALOG, spark_catalog_conf
+
+_FOLDER = Path(__file__).parent
+#: A small heap that is given back when it is idle; and stacks for a regular expression by which Spark looks
+#: through errors that reach it from Python, and which goes several calls deep for each of their characters.
+JAVA_OPTIONS = (
+    "-XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:-ShrinkHeapInSteps -Xss32m "
+    "-Duser.timezone=UTC "
+    f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
+)
+#: The pool of the writing queries; Spark Connect's queries share the default one.
+STREAMS_POOL = "streams"
+
+
+def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSession:
+    """Start the JVM and the session, with Spark Connect listening on `spark.connect_bind`.
+
+    The JVM inherits `lock`, which must be held. Raises ConfigurationError for settings that cannot work.
+    """
+    conf = spark_conf(settings)
+    python = worker_python(settings.data_dir / "run", settings.spark.master)
+    java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    # The JVM and the context keep what they find; another session of this process may need another Python.
+    with _environment(JAVA_HOME=str(java_home(os.environ)), PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python):
+        if SparkContext._gateway is None:
+            inherited = () if lock is None else (lock.descriptor,)
+            SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})  # type: ignore[no-untyped-call]
+            SparkContext._jvm = SparkContext._gateway.jvm
+        context = SparkContext.getOrCreate(java_conf)
+    context.setLogLevel("ERROR")
+    return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """The whole configuration; `spark.conf` of the settings has the last word."""
+    host, port = connect_address(settings)
+    if not _is_loopback(host) and not settings.spark.conf.get(TOKEN):
+        raise ConfigurationError(
+            f"spark.connect_bind {settings.spark.connect_bind} is not loopback: Spark Connect runs any code, so set "
+            f"spark.conf {TOKEN}"
+        )
+    conf = {
+        "spark.app.name": "candlewright",
+        "spark.master": settings.spark.master,
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": host,
+        "spark.connect.grpc.binding.port": port,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (_FOLDER / "pools.xml").as_uri(),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.defaultCatalog": SPARK_CATALOG,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.daemon.module": "flink_replacement_spark.engine.worker_daemon",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
+        "spark.sql.streaming.stopTimeout": "5s",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.warehouse.dir": f"file://{settings.data_dir / 'run' / 'spark-warehouse'}",
+        "spark.local.dir": str(settings.data_dir / "run" / "spark-local"),
+        **spark_catalog_conf(settings),
+    }
+    jars = fetch_jars(packages_of(settings))
+    if settings.spark.master.startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Only what stands on the class path from the start can come out of the archive.
+        conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
+    else:
+        conf["spark.jars"] = ",".join(map(str, jars))
+    if checkpoint_of(settings, "").startswith("file:"):
+        # The default starts programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
+        # micro-batch; this one writes a file beside it and renames it as well.
+        manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = manager
+    return conf | dict(settings.spark.conf)
+
+
+def checkpoint_of(settings: Settings, query: str) -> str:
+    """Where a query keeps its offsets, as a URL: only the driver reads and writes them."""
+    folder = settings.spark.checkpoints or str(settings.data_dir / "checkpoints")
+    base = folder if "://" in folder else f"file://{Path(folder).absolute()}"
+    return f"{base.rstrip('/')}/{query}"
+
+
+def connect_address(settings: Settings) -> tuple[str, str]:
+    host, _, port = settings.spark.connect_bind.rpartition(":")
+    return host.strip("[]") or "127.0.0.1", port
+
+
+def is_listening(settings: Settings, timeout_seconds: float = 2.0) -> bool:
+    """Whether something accepts connections where Spark Connect should."""
+    host, port = connect_address(settings)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    try:
+        with socket.create_connection((host, int(port)), timeout_seconds):
+            return True
+    except OSError:
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

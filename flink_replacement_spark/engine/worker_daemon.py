@@ -1,0 +1,55 @@
+"""Spark's Python worker daemon, with PySpark taken from the environment instead of from archives, and loaded ahead.
+
+Spark puts `pyspark.zip`, `py4j-*.zip` and its core jar on the workers' path, and a worker drops its import caches
+before each task; Python then reads the directories of these archives again, for hundreds of milliseconds a task. Where
+PySpark is installed as a package the archives are not needed.
+
+Spark ends workers that were idle for a minute, which no setting changes, but not the daemon: what it has loaded a new
+worker need not load, so that the first batch after a quiet time is as quick as any.
+"""
+
+import gc
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import PathFinder
+
+_ARCHIVES = (".zip", ".jar")
+_SOURCES = tuple(
+    f"flink_replacement_spark.{source}" for source in ("engine.bus_source", "live.source", "triggers.source")
+)
+#: By the module that the daemon's workers run.
+_NEEDED = {
+    "pyspark.worker": ("flink_replacement_spark.live.rows", "flink_replacement_spark.triggers.rows", *_SOURCES),
+    "pyspark.sql.worker.create_data_source": _SOURCES,
+    "pyspark.sql.worker.plan_data_source_read": _SOURCES,
+}
+
+
+def leave_archives() -> None:
+    """Take archives off the import path, unless PySpark is nowhere else."""
+    folders = [entry for entry in sys.path if not entry.endswith(_ARCHIVES)]
+    if PathFinder.find_spec("pyspark", folders) is None:
+        return
+    sys.path[:] = folders
+    for entry in list(sys.path_importer_cache):
+        if any(kind in entry for kind in _ARCHIVES):
+            del sys.path_importer_cache[entry]
+
+
+def load_ahead(daemon_arguments: Sequence[str]) -> None:
+    """Import what the workers of a daemon with these arguments need; nothing where Spark has a module of its own."""
+    for worker in daemon_arguments[:1] or ("pyspark.worker",):
+        for module in _NEEDED.get(worker, ()):
+            import_module(module)
+    # Workers collect garbage after each task: this they need not look at.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    leave_archives()
+    from pyspark.daemon import manager
+
+    load_ahead(sys.argv[1:])
+    manager()  # type: ignore[no-untyped-call]

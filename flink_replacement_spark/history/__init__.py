@@ -1,0 +1,1 @@
+"""Requested candles into the table, and how requests end."""

@@ -1,0 +1,187 @@
+"""Answers the broker's question which parts of a request need not be fetched; the driver has the tables at hand.
+
+An answer may be lost, late or missing: the broker waits for a bounded time and then fetches everything, so that nothing
+here has to be remembered or repeated.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from bus import Bus, Lives, Record, StoredRecord
+from bus import topics as bus_topics
+from bus.dead_letters import Letter, put_aside
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import grid
+from candlewright.wire.errors import BusFull, OffsetOutOfRange, RecordsLost
+from core import metrics
+from core.log import get_logger
+from iceberg import COVERAGE, OHLC, Claims, Proven, claims_of, load_table, proven_parts, scan_claims, scan_stored
+from protobuf import records_pb2 as records
+from venues import sound
+
+__all__ = ["Prover"]
+
+log = get_logger()
+
+#: The part that dead letters name.
+PART = "prover"
+#: Questions that are answered from one look at the tables.
+MAX_QUESTIONS = 500
+#: The rows of so many open times are read at once where several questions are about them.
+MAX_AHEAD = 200_000
+_WAIT_SECONDS = 1.0
+#: The broker asks nothing more this long after the last round.
+BEACON_SECONDS = 10.0
+MAX_PAUSE_SECONDS = 5.0
+
+_QUESTIONS = metrics.Counter(
+    "candlewright_spark_proof_questions_total",
+    "Questions what the tables prove, by what became of them.",
+    ["outcome"],
+    registry=metrics.REGISTRY,
+)
+_SECONDS = metrics.Histogram(
+    "candlewright_spark_proof_seconds", "Time to answer the questions of one round.", registry=metrics.REGISTRY
+)
+Series = tuple[str, int]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Prover:
+    """`run` returns when `stopping` is set."""
+
+    def __init__(self, bus: Bus, catalog: Catalog, stopping: threading.Event) -> None:
+        self.problem = ""
+        self._bus = bus
+        self._catalog = catalog
+        self._stopping = stopping
+        bus.create_topic(bus_topics.PROOF_QUESTIONS, 1)
+        bus.create_topic(bus_topics.PROOFS, 1)
+        #: Where to read on; questions from before the start have been given up.
+        self._next: int | None = None
+        self._lives = Lives()
+
+    def run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                self.step()
+                self.problem, pause = "", 0.0
+            except Exception as error:  # The last resort of this thread: said, counted, tried again.
+                _QUESTIONS.labels("failed").inc()
+                self.problem = f"questions what is stored cannot be answered: {error}"
+                log.warning("proof_failed", error=str(error), kind=type(error).__name__)
+                pause = min(max(_WAIT_SECONDS, 2 * pause), MAX_PAUSE_SECONDS)
+
+    def step(self) -> None:
+        """Answer what is there, or wait a moment for questions."""
+        if self._next is None:
+            states = self._bus.state(bus_topics.PROOF_QUESTIONS)
+            self._lives.start(bus_topics.PROOF_QUESTIONS, states)
+            self._next = states[0].end
+        self._bus.put(bus_topics.TABLE_PROVER, {bus_topics.PROVER_KEY: b""}, keep_seconds=BEACON_SECONDS)
+        try:
+            if not self._bus.wait({(bus_topics.PROOF_QUESTIONS, 0): self._next}, _WAIT_SECONDS, lives=self._lives):
+                return
+            found = self._bus.read(
+                bus_topics.PROOF_QUESTIONS, 0, self._next, max_records=MAX_QUESTIONS, lives=self._lives
+            )
+        except RecordsLost as error:
+            self._next, self._lives = error.kept, Lives()
+            return
+        except OffsetOutOfRange as error:
+            # Trimmed unread: they are old, and nobody waits for an answer.
+            self._next = error.first
+            return
+        now = time.time_ns()
+        questions = list(filter(None, map(self._question, found)))
+        open_questions = [question for question in questions if question.deadline > now]
+        _QUESTIONS.labels("late").inc(len(questions) - len(open_questions))
+        if open_questions:
+            with _SECONDS.time():
+                self._publish(self.answers(open_questions))
+        if found:
+            self._next = found[-1].offset + 1
+
+    def _question(self, record: StoredRecord) -> records.ProofQuestion | None:
+        try:
+            question = records.ProofQuestion.FromString(record.value)
+            problem = sound.problem_with_question(question)
+        except DecodeError:
+            problem = "not a ProofQuestion"
+        if not problem:
+            return question
+        put_aside(self._bus, PART, [Letter.of(record, problem)])
+        return None
+
+    def _publish(self, proofs: Iterable[records.Proof]) -> None:
+        answers = [Record(proof.SerializeToString(), key=proof.request_id.encode(), partition=0) for proof in proofs]
+        try:
+            self._bus.publish(bus_topics.PROOFS, answers)
+        except BusFull as error:
+            _QUESTIONS.labels("refused").inc(len(answers))
+            log.warning("proofs_refused", proofs=len(answers), error=str(error))
+        else:
+            _QUESTIONS.labels("answered").inc(len(answers))
+
+    # ---- what is proven
+    def answers(self, questions: Sequence[records.ProofQuestion]) -> list[records.Proof]:
+        """One for each question. The claims are read first, so that the rows of each are there."""
+        coverage = scan_claims(load_table(self._catalog, COVERAGE), sorted({question.ticker for question in questions}))
+        table = load_table(self._catalog, OHLC)
+        by_series: dict[Series, list[records.ProofQuestion]] = defaultdict(list)
+        for question in questions:
+            by_series[question.ticker, question.period_seconds].append(question)
+        proofs = []
+        for (ticker, period_seconds), own in by_series.items():
+            claims = claims_of(coverage, ticker, period_seconds)
+            stored = _Rows(table, ticker, period_seconds)
+            if len(own) > 1 and len(claims.start):
+                stored.read_ahead(own)
+            proofs += [_proof(question, claims, stored) for question in own]
+        return proofs
+
+
+class _Rows:
+    """Open times of the stored candles of one series."""
+
+    def __init__(self, table: Table, ticker: str, period_seconds: int) -> None:
+        self._scan = partial(scan_stored, table, ticker, period_seconds)
+        self._most = MAX_AHEAD * period_seconds * grid.SECOND
+        self._ahead: tuple[int, int, Array] | None = None
+
+    def read_ahead(self, questions: Sequence[records.ProofQuestion]) -> None:
+        """Where many questions are about a short time, what is stored of it is read once."""
+        start = min(each.start_time for question in questions for each in question.ranges)
+        end = max(each.end_time for question in questions for each in question.ranges)
+        if end - start <= self._most:
+            self._ahead = start, end, self._scan(start, end)
+
+    def __call__(self, start: int, end: int) -> Array:
+        if self._ahead is None or not self._ahead[0] <= start < end <= self._ahead[1]:
+            return self._scan(start, end)
+        low, high = np.searchsorted(self._ahead[2], (start, end))
+        return self._ahead[2][low:high]
+
+
+def _proof(question: records.ProofQuestion, claims: Claims, stored: _Rows) -> records.Proof:
+    ranges = [(each.start_time, each.end_time) for each in question.ranges]
+    limit = question.limit if question.HasField("limit") else None
+    parts = proven_parts(claims, question.period_seconds, ranges, stored, limit)
+    return records.Proof(request_id=question.request_id, ranges=map(_range, parts))
+
+
+def _range(part: Proven) -> records.ProvenRange:
+    holes = [cw.TimeRange(start_time=start, end_time=end) for start, end in part.holes]
+    return records.ProvenRange(
+        start_time=part.start, end_time=part.end, rows=part.rows, expected=part.expected, holes=holes
+    )

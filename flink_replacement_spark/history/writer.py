@@ -1,0 +1,443 @@
+"""The history writer: outcomes on the bus in, exact candles, coverage rows and final notifications out.
+
+Exactly once: rows are compared with the table and only what is new or changed is written, each snapshot carries the
+query, the batch and the jobs that it holds, and is looked for before a commit and after one of unknown outcome; the
+final notification is decided by the bus's registry. So any micro-batch may run again, whole or from any point.
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_event_set, wait_exponential_jitter
+from tenacity.nap import sleep_using_event
+
+from bus import Bus, Record
+from bus import topics as bus_topics
+from bus.dead_letters import Letter, put_aside
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BadFrame, CandlewrightError, OffsetOutOfRange
+from core import metrics
+from core.log import get_logger
+from core.poison import is_poison, reason_of
+from flink_replacement_spark.engine.bus_source import read_range
+from flink_replacement_spark.history import pages as history_pages
+from flink_replacement_spark.history.state import (
+    OutcomeRecord,
+    Outcomes,
+    Tally,
+    final_notification,
+    misplaced,
+    runs,
+    waves,
+)
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.revisions import RevisionTable
+from iceberg import (
+    COVERAGE,
+    OHLC,
+    OHLC_REVISIONS,
+    append_or_find,
+    compare_candles,
+    is_committed,
+    load_table,
+    scan_range,
+    scan_stored,
+    written_requests,
+)
+from protobuf import records_pb2 as records
+
+log = get_logger()
+
+#: The part that dead letters name.
+PART = "history"
+#: Keyed table on the bus: request id -> Tally, from a request's first micro-batch to its last.
+TABLE_TALLIES = "history_tallies"
+_TALLY_KEEP_SECONDS = 7 * 86_400
+#: Rows that the driver decodes and commits at once, about 100 MB.
+DRIVER_ROWS = 400_000
+
+_BAD_RECORDS = metrics.Counter(
+    "candlewright_spark_bad_records_total", "Outcomes on the bus that are not valid.", registry=metrics.REGISTRY
+)
+_RETRIES = metrics.Counter(
+    "candlewright_spark_write_retries_total", "Micro-batches tried again.", registry=metrics.REGISTRY
+)
+_ROWS = metrics.Counter(
+    "candlewright_spark_candles_total", "Candles of accepted pieces.", ["effect"], registry=metrics.REGISTRY
+)
+_FINALS = metrics.Counter(
+    "candlewright_spark_finals_total", "Final notifications published.", ["status"], registry=metrics.REGISTRY
+)
+_BATCH_SECONDS = metrics.Histogram(
+    "candlewright_spark_batch_seconds", "Time to carry out one micro-batch.", registry=metrics.REGISTRY
+)
+
+
+class Merger(Protocol):
+    """What needs Spark: replacing rows, and writes too large for the driver. Both raise CommitConflict."""
+
+    def merge(self, rows: pa.Table, summary: dict[str, str]) -> None:
+        """Upsert rows of `market.ohlc` by (ticker, period_seconds, open_time)."""
+        ...
+
+    def write_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
+        """Read, check and upsert whole pieces on the executors; faults by index of the piece."""
+        ...
+
+    def revise_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> None:
+        """Append to `market.ohlc_revisions` what the rows of these pieces say that was not known."""
+        ...
+
+
+@dataclass
+class Health:
+    """What the status page says of the writer; a problem is gone with the next batch that works."""
+
+    problem: str = ""
+    batches: int = 0
+    candles: int = 0
+    finals: int = 0
+    bad_records: int = 0
+    last_bad_record: str = ""
+    last_batch_at: float = field(default_factory=time.time)
+
+
+class HistoryWriter:
+    """`locks`: the turns of this driver's writers; `stopping` ends retries.
+
+    `is_distributed`: more than `driver_rows` in one go are read and written by the executors. With a local master
+    these would share the driver's cores and only add the cost of moving rows.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        catalog: Catalog,
+        merger: Merger,
+        locks: TableLocks,
+        stopping: threading.Event,
+        keep_finals_seconds: float,
+        driver_rows: int = DRIVER_ROWS,
+        is_distributed: bool = False,
+    ) -> None:
+        self.health = Health()
+        self._bus = bus
+        self._catalog = catalog
+        self._merger = merger
+        self._locks = locks
+        self._revisions = RevisionTable(catalog, locks)
+        self._stopping = stopping
+        self._keep_finals_seconds = keep_finals_seconds
+        self._driver_rows = driver_rows
+        self._is_distributed = is_distributed
+        self._has_finished_batch = False
+
+    def write(self, query_id: str, batch_id: int, found: Sequence[OutcomeRecord]) -> None:
+        """Carry out one micro-batch; when this returns, all of it is visible and said.
+
+        What may pass (bus away, disk full, a lost commit) is tried again until it works or the driver stops. A record
+        that cannot be carried out is put aside, and its request ends as ERROR.
+        """
+        outcomes = Outcomes.of(found)
+        self._count_refused(outcomes)
+        summary = {"candlewright.query-id": query_id, "candlewright.batch-id": str(batch_id)}
+        retrying = Retrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.2),
+            stop=stop_when_event_set(self._stopping),
+            sleep=sleep_using_event(self._stopping),
+            before_sleep=self._note_retry,
+            reraise=True,
+        )
+        try:
+            with _BATCH_SECONDS.time():
+                retrying(self._carry_out, outcomes, summary)
+                retrying(self._say_written, found)
+        except BaseException:
+            self._has_finished_batch = False
+            raise
+        self._has_finished_batch = True
+        self.health.problem = ""
+        self.health.batches += 1
+        self.health.last_batch_at = time.time()
+
+    def _say_written(self, found: Sequence[OutcomeRecord]) -> None:
+        """Their pages need not be kept any more: a batch that runs again knows these pieces by the tallies."""
+        ends: dict[str, int] = {}
+        for record in found:
+            ends[str(record.partition)] = max(ends.get(str(record.partition), 0), record.offset + 1)
+        self._bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {p: b"%d" % end for p, end in ends.items()})
+
+    def _note_retry(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        self._has_finished_batch = False
+        self.health.problem = f"history cannot be written: {error}"
+        _RETRIES.inc()
+        log.warning("batch_retried", attempt=state.attempt_number, error=str(error), kind=type(error).__name__)
+
+    def _count_refused(self, outcomes: Outcomes) -> None:
+        for record, reason in outcomes.refused:
+            place = f"{bus_topics.HISTORY_OUTCOMES}/{record.partition} offset {record.offset}"
+            self.health.bad_records += 1
+            self.health.last_bad_record = f"{place}: {reason}"
+            _BAD_RECORDS.inc()
+
+    def _carry_out(self, outcomes: Outcomes, summary: dict[str, str]) -> None:
+        request_ids = outcomes.request_ids
+        stored = self._bus.get(TABLE_TALLIES, request_ids)
+        tallies = {name: Tally.from_bytes(content) for name, content in zip(request_ids, stored, strict=True)}
+        for name, own in outcomes.faults.items():
+            for number, text in own.items():
+                tallies[name] = tallies[name].with_fault(number, text)
+        refused = list(outcomes.refused)
+        said = self._bus.recall(bus_topics.REGISTRY_FINALS, request_ids)
+        over = {name for name, content in zip(request_ids, said, strict=True) if content is not None}
+        pieces = [piece for piece in outcomes.pieces if not _is_written(piece, tallies, over)]
+        most_rows = 8 * self._driver_rows if self._is_distributed else self._driver_rows
+        fetched = [piece for piece in pieces if not piece.is_proven]
+        proven = [piece for piece in pieces if piece.is_proven]
+        work = [(wave, self._write_wave) for wave in waves(fetched, most_rows)]
+        for wave, write in [*work, (proven, self._confirm)]:
+            faults = write(wave, summary)
+            for index, piece in enumerate(wave):
+                tally = tallies[piece.request_id]
+                fault = faults.get(index)
+                tallies[piece.request_id] = (
+                    tally.with_piece(piece.piece, piece.rows) if fault is None else tally.with_fault(piece.piece, fault)
+                )
+            refused += [(outcomes.places[wave[index].job_id], text) for index, text in faults.items()]
+        put_aside(self._bus, PART, [_letter(record, reason) for record, reason in refused])
+        ended = {done.request_id for done in outcomes.finished}
+        open_tallies = {name: tally.to_bytes() for name, tally in tallies.items() if name not in ended}
+        if open_tallies:
+            self._bus.put(TABLE_TALLIES, open_tallies, keep_seconds=_TALLY_KEEP_SECONDS)
+        if outcomes.finished:
+            self._finish(outcomes.finished, tallies, summary)
+
+    # ---- candles
+    def _confirm(self, proven: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
+        """Faults by index of the piece: what was proven may have been deleted since."""
+        faults = {}
+        table = load_table(self._catalog, OHLC) if proven else None
+        for index, piece in enumerate(proven):
+            assert table is not None
+            series = piece.ticker, piece.period_seconds
+            rows = len(scan_stored(table, *series, piece.start_time, piece.end_time))
+            if rows < piece.rows:
+                faults[index] = (
+                    f"Of the {piece.rows} candles from {_utc(piece.start_time)} to {_utc(piece.end_time)} that were "
+                    f"stored before, {piece.rows - rows} have been deleted meanwhile."
+                )
+            else:
+                _ROWS.labels("proven").inc(piece.rows)
+        return faults
+
+    def _write_wave(self, wave: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
+        """Faults by index of the piece; pieces without one are in the table when this returns."""
+        jobs = hashlib.sha256("\n".join(piece.job_id for piece in wave).encode()).hexdigest()[:32]
+        own = {**summary, "candlewright.jobs": jobs}
+        kept = self._bus.state(bus_topics.HISTORY) if self._bus.partitions(bus_topics.HISTORY) else []
+        faults = {index: text for index, piece in enumerate(wave) if (text := misplaced(piece, kept))}
+        placed = [index for index in range(len(wave)) if index not in faults]
+        if self._is_distributed and sum(piece.rows for piece in wave) > self._driver_rows:
+            with self._locks.writing(OHLC, "history"):
+                found = self._merger.write_pieces([wave[index] for index in placed], own)
+            sound = [wave[index] for place, index in enumerate(placed) if place not in found and wave[index].rows]
+            if sound:
+                with self._locks.writing(OHLC_REVISIONS, "history"):
+                    self._merger.revise_pieces(sound, own)
+            return faults | {placed[place]: text for place, text in found.items()}
+        tables: dict[str, pa.Table] = {}
+        now_us = time.time_ns() // 1_000
+        for index in placed:
+            piece = wave[index]
+            try:
+                tables[piece.job_id] = read_piece(self._bus, piece, now_us)
+            except PieceFault as fault:
+                faults[index] = str(fault)
+        sound = [piece for piece in wave if piece.job_id in tables and piece.rows]
+        if sound:
+            with self._locks.writing(OHLC, "history"):
+                written = self._upsert(sound, tables, own)
+            # Where this may be a repetition, the revisions may lack rows that the table has.
+            self._revisions.correct(written if self._has_finished_batch else pa.concat_tables(tables.values()), own)
+        return faults
+
+    def _upsert(
+        self, pieces: Sequence[records.PieceDone], rows: dict[str, pa.Table], summary: dict[str, str]
+    ) -> pa.Table:
+        """The rows that were new to the table or changed it."""
+        table = load_table(self._catalog, OHLC)
+        new, changed = [], []
+        for run in runs(pieces):
+            incoming = pa.concat_tables([rows[piece.job_id] for piece in run])
+            first = run[0]
+            known = scan_range(table, first.ticker, first.period_seconds, first.start_time, run[-1].end_time)
+            difference = compare_candles(incoming, known)
+            new.append(difference.new)
+            changed.append(difference.changed)
+            self._count(incoming.num_rows, difference.new.num_rows, difference.changed.num_rows)
+        inserts, updates = pa.concat_tables(new), pa.concat_tables(changed)
+        written = pa.concat_tables([inserts, updates])
+        if not written.num_rows or is_committed(table, summary):
+            return written
+        if updates.num_rows:
+            self._merger.merge(written, summary)
+        else:
+            append_or_find(table, inserts, summary)
+        return written
+
+    def _count(self, incoming: int, new: int, changed: int) -> None:
+        self.health.candles += incoming
+        for effect, rows in (("new", new), ("changed", changed), ("confirmed", incoming - new - changed)):
+            _ROWS.labels(effect).inc(rows)
+
+    # ---- the end of requests
+    def _finish(
+        self, finished: Sequence[records.RequestDone], tallies: dict[str, Tally], summary: dict[str, str]
+    ) -> None:
+        by_id = {done.request_id: done for done in reversed(finished)}
+        said = self._bus.recall(bus_topics.REGISTRY_FINALS, list(by_id))
+        open_requests = [done for done, content in zip(by_id.values(), said, strict=True) if content is None]
+        finals = [final_notification(done, tallies[done.request_id], time.time_ns()) for done in open_requests]
+        if finals:
+            with self._locks.writing(COVERAGE, "history"):
+                self._cover(open_requests, finals, summary)
+        for final in finals:
+            self._publish(final)
+        self._bus.delete(TABLE_TALLIES, list(by_id))
+
+    def _cover(
+        self,
+        requests: Sequence[records.RequestDone],
+        finals: Sequence[ing.HistoryReadyNotification],
+        summary: dict[str, str],
+    ) -> None:
+        table = load_table(self._catalog, COVERAGE)
+        known: set[str] = set()
+        if not self._has_finished_batch:
+            # This may be a repetition, and coverage is written before the final that would tell.
+            known = written_requests(table, [done.request_id for done in requests])
+        # An end that was not valid has no range.
+        pairs = [
+            (done, final)
+            for done, final in zip(requests, finals, strict=True)
+            if done.request_id not in known and done.end_time
+        ]
+        if pairs:
+            append_or_find(table, _coverage_rows(pairs), summary)
+
+    def _publish(self, final: ing.HistoryReadyNotification) -> None:
+        content = final.SerializeToString(deterministic=True)
+        name = final.request_id
+        once = self._bus.publish_once(
+            bus_topics.NOTIFICATIONS,
+            Record(value=content, key=name.encode()),
+            registry=bus_topics.REGISTRY_FINALS,
+            name=name,
+            content=content,
+            keep_seconds=self._keep_finals_seconds,
+        )
+        if once.is_first:
+            status = ing.HistoryReadyNotification.NotificationStatus.Name(final.status)
+            self.health.finals += 1
+            _FINALS.labels(status).inc()
+            log.info("request_finished", request_id=name, status=status, row_count=final.row_count)
+
+
+class PieceFault(CandlewrightError):
+    """A piece whose rows on the bus are not what was accepted; the text is a sentence for the client."""
+
+
+def read_piece(bus: Bus, piece: records.PieceDone, updated_at_us: int) -> pa.Table:
+    """The candles of exactly this piece as rows of `market.ohlc`; raises PieceFault."""
+    found: list[history_pages.Page] = []
+    with faults_of(piece):
+        for span in piece.spans:
+            for stored in read_range(bus, bus_topics.HISTORY, piece.partition, span.first_offset, span.last_offset):
+                found += pages_of_job((record.value for record in stored), piece)
+        return checked_candles(found, piece, updated_at_us)
+
+
+def pages_of_job(values: Iterator[bytes], piece: records.PieceDone) -> Iterator[history_pages.Page]:
+    for value in values:
+        page = history_pages.decode_page(value)
+        if page.job_id == piece.job_id:
+            yield page
+
+
+def checked_candles(found: Sequence[history_pages.Page], piece: records.PieceDone, updated_at_us: int) -> pa.Table:
+    """Rows of the piece; raises PieceFault unless they are of its ticker and period, and as many as were accepted."""
+    if any((page.ticker, page.period_seconds) != (piece.ticker, piece.period_seconds) for page in found):
+        raise PieceFault(f"Piece {piece.piece} holds candles of another ticker or period.")
+    if names := list(filter(None, map(history_pages.problem_with, found))):
+        raise PieceFault(f"Piece {piece.piece} holds a {names[0]} that is not a number for the table.")
+    rows = history_pages.candles(found, piece.start_time, piece.end_time, updated_at_us)
+    if rows.num_rows != piece.rows:
+        raise PieceFault(
+            f"Piece {piece.piece} ({_utc(piece.start_time)} to {_utc(piece.end_time)}) was reported with {piece.rows} "
+            f"candles, but {rows.num_rows} of that range are on the bus."
+        )
+    return rows
+
+
+@contextmanager
+def faults_of(piece: records.PieceDone) -> Iterator[None]:
+    """What the records of a piece bring about is its fault; a bad environment is not."""
+    try:
+        yield
+    except OffsetOutOfRange as error:
+        raise PieceFault(f"The pages of piece {piece.piece} are no longer on the bus: {error}.") from error
+    except BadFrame as error:
+        raise PieceFault(f"A page of piece {piece.piece} cannot be decoded: {error.text}.") from error
+    except Exception as error:
+        if not is_poison(error):
+            raise
+        raise PieceFault(f"The pages of piece {piece.piece} cannot be read: {reason_of(error)}.") from error
+
+
+def _letter(record: OutcomeRecord, reason: str) -> Letter:
+    return Letter(bus_topics.HISTORY_OUTCOMES, record.value, reason, partition=record.partition, offset=record.offset)
+
+
+def _coverage_rows(
+    pairs: Sequence[tuple[records.RequestDone, ing.HistoryReadyNotification]],
+) -> pa.Table:
+    rows = [
+        {
+            "request_id": done.request_id,
+            "ticker": done.ticker,
+            "period_seconds": done.period_seconds,
+            # Rounded up: open times are whole seconds, and the same of them are in the range.
+            "start": -(-done.start_time // 1_000),
+            "end": -(-done.end_time // 1_000),
+            "expected": done.expected,
+            "got": final.row_count,
+            "holes": [{"start": h.start_time // 1_000, "end": h.end_time // 1_000} for h in done.holes],
+            "status": ing.HistoryReadyNotification.NotificationStatus.Name(final.status),
+            "closed_until": done.closed_until // 1_000 if done.closed_until else None,
+        }
+        for done, final in pairs
+    ]
+    return pa.Table.from_pylist(rows, schema=COVERAGE.arrow_schema)
+
+
+def _utc(time_ns: int) -> str:
+    return f"{np.datetime64(time_ns // 1_000_000_000, 's')}Z"
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, OSError) or (isinstance(error, CandlewrightError) and error.retryable)
+
+
+def _is_written(piece: records.PieceDone, tallies: Mapping[str, Tally], over: Container[str]) -> bool:
+    """Whether an earlier run of this batch wrote it: its pages may be gone since."""
+    return piece.request_id in over or tallies[piece.request_id].pieces.get(piece.piece) == piece.rows

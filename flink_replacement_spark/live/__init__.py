@@ -1,0 +1,1 @@
+"""Live trades to bars, ticks and gaps."""

@@ -1,0 +1,140 @@
+"""The state of live bars between micro-batches: seldom whole, and in between a note of the records of each batch.
+
+What a batch makes of its records follows from them and the state before it alone. So a state is what the last whole one
+becomes with the records of the batches since, which stay on the bus: this reader holds them there. A batch writes a
+note of a hundred bytes, however many tickers there are and however much is known of each.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from bars.saved import OtherVersion
+from bus import Bus
+from bus import topics as bus_topics
+from core.poison import is_poison
+from flink_replacement_spark.engine.checked_records import CheckedRecords, Place
+from flink_replacement_spark.live.partition import LivePartition
+from flink_replacement_spark.live.source import TOPICS
+from flink_replacement_spark.live.state import StateStore
+
+__all__ = ["Journal", "Note"]
+
+#: Batches between two whole states: what a task that takes over a partition may have to run again.
+MAX_NOTES = 64
+#: Bytes of their records, which the bus keeps for that.
+MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a batch took: (place in TOPICS, first, last offset) each, without the records that are `excluded`.
+
+    Since the last whole state: `size`, bytes of records; `held`, places in TOPICS of which any were taken.
+    """
+
+    ranges: Sequence[tuple[int, int, int]]
+    max_ahead_ns: int
+    excluded: Sequence[Place] = ()
+    size: int = 0
+    held: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, ranges: Iterable[pa.RecordBatch], max_ahead_ns: int, checked: CheckedRecords) -> "Note":
+        rows = [(row["tag"], row["first"], row["last"]) for batch in ranges for row in batch.to_pylist()]
+        return cls(rows, max_ahead_ns, sorted(checked.excluded), checked.size, sorted({tag for tag, _, _ in rows}))
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> "Note":
+        ranges, max_ahead_ns, excluded, size, held = json.loads(content)
+        return cls([tuple(row) for row in ranges], max_ahead_ns, [tuple(place) for place in excluded], size, held)
+
+    def packed(self) -> bytes:
+        return json.dumps([self.ranges, self.max_ahead_ns, self.excluded, self.size, self.held]).encode()
+
+    def after(self, before: "Note") -> "Note":
+        return replace(self, size=self.size + before.size, held=sorted({*self.held, *before.held}))
+
+    def batches(self, partition: int) -> list[pa.RecordBatch]:
+        """The rows of source `live` that the batch got."""
+        rows = [{"tag": tag, "partition": partition, "first": a, "last": b} for tag, a, b in self.ranges]
+        return [pa.RecordBatch.from_pylist(rows)]
+
+
+#: Has a state take what a note names.
+Replay = Callable[[LivePartition, Note], None]
+
+
+class Journal:
+    """`resume` before a batch, `keep` after it; `max_bytes`: of records between two whole states."""
+
+    def __init__(self, bus: Bus, query_id: str, partition: int, max_bytes: int = MAX_BYTES) -> None:
+        self._bus = bus
+        self._store = StateStore(bus, query_id)
+        self._partition = partition
+        self._max_bytes = max_bytes
+
+    def resume(
+        self, batch_id: int, cached: tuple[int, LivePartition] | None, replay: Replay
+    ) -> tuple[int, LivePartition | None]:
+        """As `_resume`; -1 and None also where what is kept cannot be read, which is put aside."""
+        try:
+            return self._resume(batch_id, cached, replay)
+        except Exception as error:  # Whatever is in the state of one partition must not stop the others.
+            if isinstance(error, OtherVersion) or not is_poison(error):
+                raise
+            self._store.put_aside(self._partition, error)
+            return -1, None
+
+    def _resume(
+        self, batch_id: int, cached: tuple[int, LivePartition] | None, replay: Replay
+    ) -> tuple[int, LivePartition | None]:
+        """The batch that `batch_id` goes on from, with the state after it; -1 and None for a partition without one.
+        `cached`: a state and its batch, which is used where it helps, and changed.
+        """
+        pointer = self._store.pointer(self._partition)
+        base = pointer.base_of(batch_id)
+        if base < 0:
+            return base, None
+        if cached is not None and cached[0] in pointer.batches and cached[0] <= base:
+            live = cached[1]
+            missing = [batch for batch in pointer.batches if cached[0] < batch <= base]
+            notes = [batch for batch in missing if batch not in pointer.wholes]
+            if len(notes) == len(missing):
+                for note in self._notes(notes):
+                    replay(live, note)
+                return base, live
+        whole, *rest = pointer.to(base)
+        live = LivePartition.load(self._store.read(self._partition, [whole])[0])
+        for note in self._notes(rest):
+            replay(live, note)
+        return base, live
+
+    def keep(self, batch_id: int, live: LivePartition, note: Note) -> int:
+        """Make the state after `batch_id` durable, with the one before it; returns the bytes of what was written."""
+        pointer = self._store.pointer(self._partition)
+        base = pointer.to(pointer.base_of(batch_id))
+        since = base[1:]
+        last = self._notes(since[-1:])
+        total = note.after(last[0]) if last else note
+        if not base or len(since) >= MAX_NOTES or total.size > self._max_bytes:
+            content = live.save()
+            self._store.save(self._partition, batch_id, content)
+            return len(content)
+        self._hold(note, last[0].held if last else ())
+        content = total.packed()
+        self._store.append(self._partition, batch_id, content)
+        return len(content)
+
+    def _notes(self, batches: Sequence[int]) -> list[Note]:
+        return [Note.unpacked(content) for content in self._store.read(self._partition, batches)] if batches else []
+
+    def _hold(self, note: Note, held: Sequence[int]) -> None:
+        """With the first note after a whole state those before it are not needed any more."""
+        first: dict[int, int] = {}
+        for tag, start, _ in note.ranges:
+            first[tag] = min(start, first.get(tag, start))
+        for tag in first.keys() - set(held):
+            self._bus.hold(TOPICS[tag], bus_topics.READER_BAR_STATE, {self._partition: first[tag]})

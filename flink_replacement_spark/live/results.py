@@ -1,0 +1,94 @@
+"""What the tasks of the live query count, on its way to the driver; their results go to topics from the tasks."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+import pyarrow as pa
+
+from core import metrics
+from core.log import get_logger
+from flink_replacement_spark.live.partition import LiveOutput
+
+__all__ = ["RESULT_SCHEMA", "LiveCounts", "LiveHealth", "counts_of"]
+
+log = get_logger()
+
+_BARS = metrics.Counter("candlewright_spark_bars_total", "Bars published.", ["kind"], registry=metrics.REGISTRY)
+_TICKS = metrics.Counter("candlewright_spark_ticks_total", "New trades to store.", registry=metrics.REGISTRY)
+_GAPS = metrics.Counter("candlewright_spark_gaps_total", "Gaps reported.", registry=metrics.REGISTRY)
+_DUPLICATES = metrics.Counter(
+    "candlewright_spark_duplicate_trades_total", "Trades counted before.", registry=metrics.REGISTRY
+)
+_TOO_LATE = metrics.Counter(
+    "candlewright_spark_too_late_trades_total", "Trades of bars that were let go of.", registry=metrics.REGISTRY
+)
+_BAD = metrics.Counter(
+    "candlewright_spark_bad_ticks_total", "Records or trades that could not be read.", registry=metrics.REGISTRY
+)
+
+
+@dataclass(slots=True)
+class LiveCounts:
+    """Of one micro-batch."""
+
+    first_bars: int = 0
+    revisions: int = 0
+    ticks: int = 0
+    gaps: int = 0
+    duplicates: int = 0
+    too_late: int = 0
+    bad_records: int = 0
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "LiveCounts":
+        """Of the rows that all tasks gave."""
+        return cls(*(sum(rows[name].to_pylist()) for name in _NAMES))
+
+
+_NAMES = [part.name for part in fields(LiveCounts)]
+RESULT_SCHEMA = ", ".join(f"{name} long" for name in _NAMES)
+
+
+def counts_of(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.RecordBatch]:
+    """A task's rows of RESULT_SCHEMA: one, or none where nothing happened."""
+    published = sum(len(made.revision) for _, made in output.bars)
+    first = sum(int((made.revision == 0).sum()) for _, made in output.bars)
+    ticks = sum(map(len, output.ticks))
+    counted = [first, published - first, ticks, len(output.gaps), duplicates, too_late, output.bad_records]
+    if any(counted):
+        yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64()) for count in counted], names=_NAMES)
+
+
+@dataclass
+class LiveHealth:
+    """What the status page says of the live query."""
+
+    batches: int = 0
+    bars: int = 0
+    ticks: int = 0
+    gaps: int = 0
+    duplicates: int = 0
+    too_late: int = 0
+    bad_records: int = 0
+    last_batch_at: float = field(default_factory=time.time)
+
+    def add(self, counts: LiveCounts) -> None:
+        """One micro-batch, whose results are on the bus."""
+        self.batches += 1
+        self.last_batch_at = time.time()
+        self.bars += counts.first_bars
+        self.ticks += counts.ticks
+        self.gaps += counts.gaps
+        self.duplicates += counts.duplicates
+        self.too_late += counts.too_late
+        self.bad_records += counts.bad_records
+        _BARS.labels("first").inc(counts.first_bars)
+        _BARS.labels("revision").inc(counts.revisions)
+        _TICKS.inc(counts.ticks)
+        _GAPS.inc(counts.gaps)
+        _DUPLICATES.inc(counts.duplicates)
+        _TOO_LATE.inc(counts.too_late)
+        _BAD.inc(counts.bad_records)
+        if counts.too_late or counts.bad_records:
+            log.warning("trades_not_counted", too_late=counts.too_late, unreadable=counts.bad_records)

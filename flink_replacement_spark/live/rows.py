@@ -1,0 +1,251 @@
+"""The live query's work on the executors: records of one partition in, its results out.
+
+Bars go to the topic `ohlc` from here, and trades and gaps that are to be stored to `tick_rows`; the tables follow.
+The publish is named by query, partition and batch, so that a micro-batch which runs again publishes nothing twice.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain, islice, repeat
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from bars import exact
+from bars.aggregate import NO_QUOTE_VOLUME, NO_TRADE_COUNT
+from bars.maker import MadeBars
+from bus import Bus, Record, SequenceStamp, StoredRecord
+from bus import topics as bus_topics
+from bus.api import partition_of
+from candlewright.wire import bar_columns
+from candlewright.wire.candlewright_pb2 import OHLCV
+from core.poison import culprits, is_poison
+from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.checked_records import CheckedRecords
+from flink_replacement_spark.live.journal import MAX_BYTES, Journal, Note
+from flink_replacement_spark.live.partition import LiveOutput, LivePartition
+from flink_replacement_spark.live.results import counts_of
+from flink_replacement_spark.live.source import records_of
+from flink_replacement_spark.live.tick_rows import records_of_rows
+from protobuf import records_pb2 as records
+from venues import sound
+
+__all__ = ["process"]
+
+#: Field 13 of OHLCV, as a varint.
+_SEQUENCE_TAG = b"\x68"
+_PUBLISH_RECORDS = 5_000
+#: Of records that hold many trades.
+_PUBLISH_ROWS = 4
+#: Of bars made of trades alone, and of those in which an exchange's aggregates stand for some.
+_SOURCES = ("ticks", "derived")
+#: Where a checkpoint was lost, these batches may have trades that the query before them has stored.
+_FIRST_BATCHES = 8
+_MILLISECOND_NS = 1_000_000
+#: Trades that are decoded together.
+_PART_BYTES = 8 << 20
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def process(
+    url: str,
+    query_id: str,
+    batch_id: int,
+    lateness_ns: int,
+    horizon_ns: int,
+    max_ahead_ns: int,
+    journal_bytes: int = MAX_BYTES,
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A task's function for one micro-batch; a task gets the rows of source `live` of one partition. `journal_bytes`:
+    how much of its records the bus may have to keep for the state of a partition, twice.
+    """
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        ranges = [batch for batch in batches if batch.num_rows]
+        if ranges:
+            # A function of its own: with this one its module's names would come to a worker as copies, the states that
+            # it keeps too.
+            yield from _run(url, query_id, batch_id, lateness_ns, horizon_ns, max_ahead_ns, ranges, journal_bytes)
+            # Spark takes any worker for a task: each would keep what the largest of them took.
+            pa.default_memory_pool().release_unused()
+
+    return run
+
+
+def _run(
+    url: str,
+    query_id: str,
+    batch_id: int,
+    lateness_ns: int,
+    horizon_ns: int,
+    max_ahead_ns: int,
+    ranges: Sequence[pa.RecordBatch],
+    journal_bytes: int = MAX_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    partition = ranges[0].column("partition")[0].as_py()
+    bus = worker_bus(url)
+    journal = Journal(bus, query_id, partition, journal_bytes)
+    partitions = bus.partitions(bus_topics.TICKS)
+
+    def replay(live: LivePartition, note: Note) -> None:
+        """Its results are published."""
+        _output(live, url, note.batches(partition), CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
+
+    def state() -> LivePartition:
+        """As before the batch."""
+        # Taken out: a state that a failed batch has changed must not be met again.
+        _, found = journal.resume(batch_id, _CACHE.pop((query_id, partition), None), replay)
+        return found or _begin(bus, partition, ranges, lateness_ns, horizon_ns)
+
+    live = state()
+    before = live.duplicates, live.too_late
+    checked = CheckedRecords(max_ahead_ns, partitions)
+    try:
+        output = _output(live, url, ranges, checked)
+    except Exception as error:  # Whatever a record brings about must not stop the others.
+        if not is_poison(error):
+            raise
+        stored = state().save()
+        checked.exclude(_culprits(lambda: LivePartition.load(stored), url, ranges, checked))
+        live = LivePartition.load(stored)
+        output = _output(live, url, ranges, checked)
+    checked.put_aside(bus)
+    with ThreadPoolExecutor(1) as publisher:
+        # The bus takes longer over many bars than the rest does. A batch of which any of it is missing runs again, from
+        # the state before it, so that their order does not matter.
+        published = _publish(publisher, bus, f"{query_id}:{partition}", batch_id, output)
+        _publish_rows(bus, f"{query_id}:{partition}:rows", batch_id, partition, output)
+        results = list(counts_of(output, live.duplicates - before[0], live.too_late - before[1]))
+        journal.keep(batch_id, live, Note.of(ranges, max_ahead_ns, checked))
+        published.result()
+    _CACHE[query_id, partition] = (batch_id, live)
+    yield from results
+
+
+#: The states of this worker's partitions, with the batch that they stand after.
+_CACHE: dict[tuple[str, int], tuple[int, LivePartition]] = {}
+
+
+def _begin(
+    bus: Bus, partition: int, ranges: Sequence[pa.RecordBatch], lateness_ns: int, horizon_ns: int
+) -> LivePartition:
+    """Of a partition without a state. A query whose checkpoint was lost has read what is wanted of tickers since then:
+    the broker keeps it in a table.
+    """
+    live = LivePartition(lateness_ns, horizon_ns)
+    marks = [row["first"] for batch in ranges for row in batch.to_pylist() if row["tag"] == 1]
+    if 0 not in marks:
+        partitions = bus.partitions(bus_topics.TICKS)
+        for ticker, wanted in bus.items(bus_topics.TABLE_WANTED).items():
+            if partition_of(ticker.encode(), partitions) == partition and (wishes := _wishes(wanted)) is not None:
+                live.want(ticker, wishes)
+    return live
+
+
+def _wishes(value: bytes) -> records.Wanted | None:
+    """None for what cannot be read: the broker puts it anew whenever it changes."""
+    try:
+        wanted = records.Wanted.FromString(value)
+    except DecodeError:
+        return None
+    return None if sound.problem_with_wanted(wanted) else wanted
+
+
+def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords) -> LiveOutput:
+    """Trades are taken in part by part: what a task needs does not grow with how far behind its partition is."""
+    found_marks = list(chain.from_iterable(records_of(url, ranges, 1)))
+    marks = checked.values(found_marks)
+    newest_ms = found_marks[-1].timestamp_ms if found_marks else 0
+    values: list[bytes] = []
+    size = 0
+    for found in records_of(url, ranges, 0):
+        newest_ms = max(newest_ms, found[-1].timestamp_ms)
+        # By their sizes alone, however they were read: a batch that runs again is cut at the same places.
+        for record in found:
+            values += checked.values([record])
+            size += len(record.value)
+            if size >= _PART_BYTES:
+                live.add(values, marks)
+                checked.refuse(live.take_refused())
+                values, marks, size = [], [], 0
+    live.add(values, marks)
+    checked.refuse(live.take_refused())
+    return live.finish(newest_ms * _MILLISECOND_NS)
+
+
+def _culprits(
+    state: Callable[[], LivePartition], url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords
+) -> list[tuple[StoredRecord, str]]:
+    """The records without which the others can be counted; none where it works after all."""
+    found = [record for tag in (1, 0) for some in records_of(url, ranges, tag) for record in some]
+
+    def digest(some: Sequence[StoredRecord]) -> None:
+        ticks = [record for record in some if record.topic == bus_topics.TICKS]
+        marks = [record for record in some if record.topic != bus_topics.TICKS]
+        state().process(checked.values(ticks), checked.values(marks))
+
+    return culprits(found, digest)
+
+
+def _publish(publisher: Executor, bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> Future[None]:
+    """Of the last of the bars, which go in their order: what follows one that failed is not published."""
+    found = chain.from_iterable(_bar_records(tickers, made) for tickers, made in output.bars)
+    under_way: Future[None] = Future()
+    under_way.set_result(None)
+    chunk = 0
+    while part := list(islice(found, _PUBLISH_RECORDS)):
+        under_way.result()
+        under_way = publisher.submit(_publish_chunk, bus, part, f"{writer}:{chunk}", batch_id)
+        chunk += 1
+    return under_way
+
+
+def _publish_rows(bus: Bus, writer: str, batch_id: int, partition: int, output: LiveOutput) -> None:
+    perhaps_stored = batch_id < _FIRST_BATCHES
+    found = records_of_rows(output.ticks, output.gaps, partition, perhaps_stored=perhaps_stored)
+    chunk = 0
+    while part := list(islice(found, _PUBLISH_ROWS)):
+        bus.publish_as(bus_topics.TICK_ROWS, part, writer=f"{writer}:{chunk}", number=batch_id)
+        chunk += 1
+
+
+def _publish_chunk(bus: Bus, part: Sequence[Record], writer: str, batch_id: int) -> None:
+    bus.publish_as(bus_topics.OHLC, part, writer=writer, number=batch_id)
+
+
+def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
+    bars = made.bars
+    period = bars.period_seconds
+    values = _encoded(tickers, made, _SOURCES[0])
+    if (derived := np.flatnonzero(bars.is_derived)).size:
+        own = MadeBars(bars.take(derived), made.revision[derived], made.complete[derived])
+        for row, value in zip(derived.tolist(), _encoded(tickers, own, _SOURCES[1]), strict=True):
+            values[row] = value
+    for row in np.flatnonzero(bars.unknown).tolist():
+        values[row] = _without_unknown(values[row], int(bars.unknown[row]))
+    keys = [ticker.encode() for ticker in tickers]
+    stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
+    groups = bars.group.tolist()
+    own_keys, own_stamps = map(keys.__getitem__, groups), map(stamps.__getitem__, groups)
+    # In the order of Record's fields, which takes half as long as by their names.
+    return map(Record._make, zip(values, own_keys, repeat({}), repeat(None), repeat(None), own_stamps))
+
+
+def _without_unknown(value: bytes, unknown: int) -> bytes:
+    bar = OHLCV.FromString(value)
+    if unknown & NO_QUOTE_VOLUME:
+        bar.ClearField("quote_volume")
+    if unknown & NO_TRADE_COUNT:
+        bar.ClearField("trade_count")
+    return bar.SerializeToString()
+
+
+def _encoded(tickers: list[str], made: MadeBars, source: str) -> list[bytes]:
+    bars = made.bars
+    return bar_columns.encode(
+        tickers, bars.group, bars.period_seconds, bars.open_time, (bars.open, bars.high, bars.low, bars.close),
+        exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete,
+        made.revision, source,
+    )  # fmt: skip

@@ -1,0 +1,135 @@
+"""Spark data source `live`: which records of the topics of the live query a micro-batch takes.
+
+Trades and the marks that belong to them lie in the same partition of two topics, so one input partition names both.
+Options: `url`, `reader` (holds what is not committed), `max_records` and `max_bytes` (of each topic, a micro-batch).
+A row is a range of offsets, both ends included; `tag` is the place of the topic in `TOPICS`. The task that needs the
+records reads them itself (`records_of`): they would cross the JVM twice on the way from a reader to it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from bus import Lives, StoredRecord
+from bus import topics as bus_topics
+from candlewright.wire.errors import BusUnavailable
+from flink_replacement_spark.engine.bus_source import (
+    BatchRoom,
+    HoldingReader,
+    RangesPartition,
+    capped,
+    check_start,
+    lives_of,
+    positions_of,
+    read_range,
+    remember_plan,
+    remembered_plan,
+    worker_bus,
+    written_lives,
+)
+
+TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
+_POLL_SECONDS = 0.5
+
+SCHEMA = "tag int, partition int, first bigint, last bigint"
+_ARROW_SCHEMA = pa.schema([("tag", pa.int32()), ("partition", pa.int32()), ("first", pa.int64()), ("last", pa.int64())])
+
+Offsets = dict[str, Any]
+
+
+class LiveStreamReader(HoldingReader):
+    """Offsets are maps from topic and partition to the next offset to read; and LIVES."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._room = BatchRoom.of(options, 96 << 20)
+        self._planned: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        lives = Lives()
+        self._planned = {topic: self._hold_start(topic, lives) for topic in TOPICS} | written_lives(lives)
+        return dict(self._planned)
+
+    def latestOffset(self) -> Offsets:  # noqa: N802
+        """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news.
+
+        Raises RecordsLost.
+        """
+        bus = self._connected()
+        if self._planned is None:
+            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
+        planned, lives = positions_of(self._planned), lives_of(self._planned)
+        after = {(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}
+        try:
+            bus.wait(after, _POLL_SECONDS, lives=lives)
+            # Trades first: what an ingestor said before it published them must not come after them. A mark that is
+            # read too early waits for its trades.
+            states = {topic: bus.state(topic) for topic in TOPICS}
+        except BusUnavailable:
+            return dict(self._planned)
+        for topic, own in states.items():
+            lives.check_all(topic, {int(p): offset for p, offset in planned[topic].items()}, own)
+        ends = {
+            topic: capped(planned[topic], [state.end for state in own], self._room.records_of(own))
+            for topic, own in states.items()
+        }
+        trades, marks = (ends[topic] for topic in TOPICS)
+        for partition, state in enumerate(states[bus_topics.TICK_MARKS]):
+            if marks[str(partition)] < state.end:
+                # Trades wait until all marks that were published before them can be read with them.
+                trades[str(partition)] = planned[bus_topics.TICKS].get(str(partition), 0)
+        if ends == planned:
+            self._let_go_of_last()
+        else:
+            self._planned = ends | written_lives(lives)
+        return dict(self._planned)
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""
+        for topic in TOPICS:
+            check_start(topic, start.get(topic, {}), end[topic], start, end)
+        self._planned = dict(end)
+        self._ran = end
+        remember_plan(self._connected(), self._reader, end)
+        ranges: dict[int, list[tuple[str, int, int, int, int]]] = {}
+        for tag, topic in enumerate(TOPICS):
+            for partition, stop in end[topic].items():
+                first = start.get(topic, {}).get(partition, 0)
+                if stop > first:
+                    ranges.setdefault(int(partition), []).append((topic, int(partition), first, stop - 1, tag))
+        return [RangesPartition(tuple(own)) for own in ranges.values()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesPartition)
+        rows = [
+            {"tag": tag, "partition": number, "first": first, "last": last}
+            for _, number, first, last, tag in partition.ranges
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
+
+    def commit(self, end: Offsets) -> None:
+        for topic, own in positions_of(end).items():
+            self._connected().hold(topic, self._reader, {int(p): offset for p, offset in own.items()})
+
+
+class LiveSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "live"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return LiveStreamReader(self.options)
+
+
+def records_of(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator[list[StoredRecord]]:
+    """The records of one topic that the rows of a task name, in order, in lists. Raises OffsetOutOfRange, BusError."""
+    for batch in ranges:
+        for row in batch.to_pylist():
+            if row["tag"] == tag:
+                yield from read_range(worker_bus(url), TOPICS[tag], row["partition"], row["first"], row["last"])

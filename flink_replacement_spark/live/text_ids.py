@@ -1,0 +1,50 @@
+"""Trade ids of one ticker that are not numbers: known ones, and the order of the others, which is that of arrival."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["TextIds"]
+
+#: The ids of the newest trades that are remembered one by one, and how many more before the oldest are let go of.
+_KEPT, _SLACK = 20_000, 2_000
+
+
+@dataclass(slots=True)
+class TextIds:
+    """`known`: id to time. Of the oldest trades only the time is remembered, as `floor`: a trade that is not newer is
+    neither new nor known, and not counted. The oldest are so by their own times: a trade dated far ahead stays.
+
+    `since`: the largest number that was an id before the first that is none; `next_order`: of the next new trade.
+    """
+
+    known: dict[bytes, int] = field(default_factory=dict)
+    floor: int = 0
+    since: int = 0
+    next_order: int = 1
+    is_begun: bool = False
+
+    def begin(self, newest: int) -> None:
+        """The first id that is not a number has come, after numbers up to `newest`."""
+        self.is_begun = True
+        self.since = newest
+        self.next_order = max(self.next_order, newest + 1)
+
+    def add(self, ids: Sequence[bytes], times: Sequence[int]) -> None:
+        """New trades, none of which is known."""
+        self.known.update(zip(ids, times, strict=True))
+        self.next_order += len(ids)
+        excess = len(self.known) - _KEPT
+        if excess <= _SLACK:
+            return
+        names = list(self.known)
+        oldest = np.argsort(np.fromiter(self.known.values(), np.int64, len(names)), kind="stable")[:excess]
+        for place in oldest.tolist():
+            self.floor = max(self.floor, self.known.pop(names[place]))
+
+    def forget(self) -> None:
+        """Remember the time of the newest trade alone."""
+        self.floor = max([self.floor, *self.known.values()])
+        self.known = {}
+        self.is_begun = False

@@ -1,0 +1,1 @@
+"""Spark SQL for the operator, with MATCH_RECOGNIZE."""

@@ -1,0 +1,71 @@
+"""One Spark SQL text on the tables, for the operator: through Spark Connect of the running platform."""
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from candlewright.wire.errors import CandlewrightError, InvalidRequest, TriggerRejected
+from core.settings import Settings
+from core.spark_connect import connect_session
+from flink_replacement_spark.sql.recognize_text import Statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_REFUSED = re.compile(r"INVALID_SQL (\d+):(\d+): ([^\n]*)")
+_FAILED_SKIP = re.compile(r"SkipFailed: ([^\n]*)")
+_SHOWN_LINES = 12
+
+
+class SparkUnreachable(CandlewrightError):
+    retryable = True
+
+
+def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table:
+    """The result of `text` (Spark SQL with MATCH_RECOGNIZE, default catalog `lake`), at most `limit` rows of it.
+
+    Raises what `answer` raises, and SparkUnreachable when no platform answers.
+    """
+    from flink_replacement_spark.engine.session import is_listening
+
+    # The Connect client itself would try for a while.
+    if not is_listening(settings):
+        raise SparkUnreachable(f"no Spark Connect at {settings.spark.connect_bind}: is the platform up?")
+    with connect_session(settings.spark.connect_url) as session:
+        return answer(session, text, limit)
+
+
+def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.Table:
+    """The result of `text` in a session of its own, at most `limit` rows of it.
+
+    Raises TriggerRejected for a MATCH_RECOGNIZE that cannot be, InvalidRequest for a text that Spark refuses.
+    """
+    try:
+        frame = _frame(session, text)
+        return (frame if limit is None else frame.limit(limit)).toArrow()
+    except PySparkException as error:
+        raise _said(str(error)) from error
+
+
+def _frame(session: "SparkSession", text: str) -> "DataFrame":
+    # Loading the matcher takes as long as a small query does: only a text with a clause pays for it.
+    if Statement(text).clause() is None:
+        return session.sql(text)
+    from flink_replacement_spark.sql.recognize import frame_of
+
+    return frame_of(session, text)
+
+
+def _said(text: str) -> CandlewrightError:
+    """Spark's message without its JVM stack; of a matcher that stopped on an executor, what the matcher said."""
+    refused = _REFUSED.search(text)
+    if refused is not None:
+        return TriggerRejected(refused[3], int(refused[1]), int(refused[2]))
+    skip = _FAILED_SKIP.search(text)
+    if skip is not None:
+        return InvalidRequest(skip[1])
+    kept = text.partition("\nJVM stacktrace")[0].strip()
+    return InvalidRequest("\n".join(kept.splitlines()[:_SHOWN_LINES]))

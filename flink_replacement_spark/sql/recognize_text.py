@@ -1,0 +1,288 @@
+"""Where MATCH_RECOGNIZE stands in a Spark SQL text: what it reads, and what it sees of the query around it.
+
+Only words, quotes and parentheses are read here: Spark parses what is around a clause, `candlewright_cep` the clause.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from candlewright.wire.errors import TriggerRejected
+
+__all__ = ["Clause", "Statement"]
+
+_WORD = re.compile(
+    r"""
+      (?P<space>\s+|--[^\n]*|/\*.*?\*/)
+    | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    | (?P<quoted>`(?:[^`]|``)*`)
+    | (?P<name>[^\W\d]\w*)
+    | (?P<number>\d[\w.]*)
+    | (?P<symbol><>|!=|<=|>=|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_KEYWORD = "MATCH_RECOGNIZE"
+#: After these a relation begins.
+_BEFORE_RELATION = frozenset({"FROM", "JOIN", "LATERAL", ","})
+#: What ends a WHERE.
+_AFTER_WHERE = frozenset(
+    """
+    GROUP HAVING ORDER LIMIT OFFSET WINDOW UNION INTERSECT EXCEPT MINUS QUALIFY SORT CLUSTER DISTRIBUTE LATERAL
+    """.split()  # noqa: SIM905
+)
+_SPLITTING = frozenset({"OR", "CASE", "SELECT", "EXISTS"})
+_PLAIN_WORDS = frozenset({"AND", "BETWEEN", "IN", "LIKE", "NOT", "IS", "NULL", "DATE", "TIMESTAMP", "TRUE", "FALSE"})
+_PLAIN_SYMBOLS = frozenset({"=", "<", ">", "<=", ">=", "<>", "!=", "(", ")", ",", "-", "."})
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """`upper`: the text, folded where it is a name; `depth`: of parentheses around it (they count as outside)."""
+
+    kind: str
+    text: str
+    upper: str
+    start: int
+    end: int
+    depth: int
+
+    @property
+    def name(self) -> str | None:
+        """What an identifier names."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace("``", "`")
+        return self.text if self.kind == "name" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """`relation`: what is matched, as Spark reads it; `scopes`: the WITH definitions that it sees, outer ones first;
+    `alias`: how the clause may call the relation; `text`: the clause, which stands at `line` and `column` of the whole
+    text; `conditions`: conjuncts of a WHERE over nothing but this clause, each with the names in it; `start` and `end`:
+    the place of relation and clause.
+    """
+
+    relation: str
+    scopes: tuple[str, ...]
+    alias: str
+    text: str
+    line: int
+    column: int
+    conditions: tuple[tuple[str, frozenset[str]], ...]
+    start: int
+    end: int
+
+    def query(self) -> str:
+        """The rows that are matched, as a query of their own."""
+        found = f"SELECT * FROM {self.relation}"
+        for level, scope in enumerate(reversed(self.scopes)):
+            found = f"{scope} SELECT * FROM ({found})" if level else f"{scope} {found}"
+        return found
+
+    def for_matcher(self) -> str:
+        """A text for `candlewright_cep` over the input `alias`, its clause where it is in the whole text."""
+        found = f"SELECT*FROM`{self.alias}`"
+        if self.line > 1:
+            return found + "\n" * (self.line - 1) + " " * (self.column - 1) + self.text
+        return found.ljust(self.column - 1) + self.text
+
+    def names(self) -> frozenset[str]:
+        """All names in the clause, folded to lower case."""
+        words = _words(self.text)
+        quoted = [word.text[1:-1] for word in words if word.kind == "string"]
+        return frozenset(name.lower() for name in [*quoted, *(word.name for word in words)] if name is not None)
+
+
+class Statement:
+    """A text whose clauses are replaced one after another, while places are those of the text that was given."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._given = text
+        self._places = list(range(len(text) + 1))
+
+    def clause(self) -> Clause | None:
+        """The first clause; it holds no other. Raises TriggerRejected for parentheses that do not end."""
+        words = _words(self.text)
+        for place, word in enumerate(words):
+            following = words[place + 1] if place + 1 < len(words) else None
+            if word.upper == _KEYWORD and following is not None and following.text == "(":
+                return self._clause(words, place)
+        return None
+
+    def replace(self, clause: Clause, name: str) -> None:
+        self.text = self.text[: clause.start] + name + self.text[clause.end :]
+        self._places[clause.start : clause.end] = [self._places[clause.start]] * len(name)
+
+    def _clause(self, words: Sequence[_Word], place: int) -> Clause:
+        word = words[place]
+        line, column = self._line_and_column(word.start)
+        close = _closing(words, place + 1)
+        if close is None:
+            raise TriggerRejected("the parenthesis of MATCH_RECOGNIZE has no end", line, column)
+        first = place
+        while first > 0 and not _begins_relation(words[first - 1], word.depth):
+            first -= 1
+        if first == place:
+            raise TriggerRejected("MATCH_RECOGNIZE needs a table before it", line, column)
+        start, end = words[first].start, words[close].end
+        return Clause(
+            relation=self.text[start : word.start].rstrip(),
+            scopes=tuple(_scopes(self.text, words, place)),
+            alias=_alias(words[first:place]),
+            text=self.text[word.start : end],
+            line=line,
+            column=column,
+            conditions=tuple(_conditions(words, first, close)),
+            start=start,
+            end=end,
+        )
+
+    def _line_and_column(self, place: int) -> tuple[int, int]:
+        before = self._given[: self._places[place]]
+        return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _words(text: str) -> list[_Word]:
+    found: list[_Word] = []
+    depth = 0
+    for match in _WORD.finditer(text):
+        kind = match.lastgroup or ""
+        if kind == "space":
+            continue
+        raw = match.group()
+        depth -= raw == ")"
+        upper = raw.upper() if kind == "name" else raw
+        found.append(_Word(kind, raw, upper, match.start(), match.end(), depth))
+        depth += raw == "("
+    return found
+
+
+def _closing(words: Sequence[_Word], opening: int) -> int | None:
+    depth = words[opening].depth
+    return next((i for i in range(opening + 1, len(words)) if words[i].text == ")" and words[i].depth == depth), None)
+
+
+def _begins_relation(word: _Word, depth: int) -> bool:
+    if word.depth < depth:
+        return True  # the parenthesis around
+    return word.depth == depth and word.upper in _BEFORE_RELATION
+
+
+def _alias(relation: Sequence[_Word]) -> str:
+    """The last name: an alias, or the table's own."""
+    name = relation[-1].name
+    return "input" if name is None or "`" in name else name
+
+
+# -- WITH -------------------------------------------------------------------------------------------------------------
+
+
+def _scopes(text: str, words: Sequence[_Word], place: int) -> Iterator[str]:
+    """`WITH …` of each level around the word, as far as it ends before it."""
+    levels = [0]
+    for index in range(place):
+        if words[index].text == "(":
+            levels.append(index + 1)
+        elif words[index].text == ")":
+            levels.pop()
+    for level in levels:
+        scope = _scope(text, words, level, place)
+        if scope:
+            yield scope
+
+
+def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
+    depth = words[level].depth
+    begin = next((i for i in range(level, place) if _begins_definitions(words, i, depth)), None)
+    if begin is None:
+        return ""
+    end, index = None, begin + 1
+    while index < place:
+        if words[index].upper != "AS" or words[index].depth != depth or words[index + 1].text != "(":
+            index += 1
+            continue
+        close = _closing(words, index + 1)
+        if close is None or close > place:
+            break
+        end, index = close, close + 1
+        if index >= place or words[index].text != ",":
+            break
+    return "" if end is None else text[words[begin].start : words[end].end]
+
+
+def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
+    """WITH, and not that of GROUP BY ... WITH ROLLUP."""
+    word = words[index]
+    return word.upper == "WITH" and word.depth == depth and words[index + 1].upper not in ("ROLLUP", "CUBE")
+
+
+# -- WHERE ------------------------------------------------------------------------------------------------------------
+
+
+def _conditions(words: Sequence[_Word], first: int, close: int) -> Iterator[tuple[str, frozenset[str]]]:
+    """Conjuncts that hold plain comparisons of columns of the match only, where nothing else is in FROM."""
+    depth = words[close].depth
+    if first == 0 or words[first - 1].upper != "FROM":
+        return
+    alias, index = "", close + 1
+    if index < len(words) and words[index].upper == "AS":
+        index += 1
+    if index < len(words) and words[index].name is not None and words[index].upper != "WHERE":
+        alias, index = (words[index].name or "").lower(), index + 1
+    if index >= len(words) or words[index].upper != "WHERE" or words[index].depth != depth:
+        return
+    body: list[_Word] = []
+    for word in words[index + 1 :]:
+        if word.depth < depth or (word.depth == depth and (word.upper in _AFTER_WHERE or word.text == ";")):
+            break
+        body.append(word)
+    if any(word.upper in _SPLITTING for word in body):
+        return
+    for part in _conjuncts(body, depth):
+        found = _plain(part, alias)
+        if found is not None:
+            yield found
+
+
+def _conjuncts(body: Sequence[_Word], depth: int) -> Iterator[list[_Word]]:
+    part: list[_Word] = []
+    is_between = False
+    for word in body:
+        if word.depth == depth and word.upper == "AND" and not is_between:
+            yield part
+            part = []
+            continue
+        if word.depth == depth and word.upper in ("AND", "BETWEEN"):
+            is_between = word.upper == "BETWEEN"
+        part.append(word)
+    yield part
+
+
+def _plain(part: Sequence[_Word], alias: str) -> tuple[str, frozenset[str]] | None:
+    """The condition without its table's name, and its columns; None where anything else is in it."""
+    kept: list[str] = []
+    names: set[str] = set()
+    index = 0
+    while index < len(part):
+        word = part[index]
+        name = word.name
+        if word.kind == "name" and word.upper in _PLAIN_WORDS:
+            kept.append(word.text)
+        elif name is not None:
+            if index + 1 < len(part) and part[index + 1].text == ".":
+                if name.lower() != alias or index + 2 >= len(part) or part[index + 2].name is None:
+                    return None
+                index += 2
+                word = part[index]
+            if index + 1 < len(part) and part[index + 1].text in ("(", "."):
+                return None
+            names.add((word.name or "").lower())
+            kept.append(word.text)
+        elif word.kind in ("string", "number") or word.text in _PLAIN_SYMBOLS:
+            kept.append(word.text)
+        else:
+            return None
+        index += 1
+    return (" ".join(kept), frozenset(names)) if names else None

@@ -1,0 +1,1 @@
+"""Tables that follow topics, and their upkeep."""

@@ -1,0 +1,360 @@
+"""Tables follow topics: a thread of the driver that brings the records of a topic into a table, each once.
+
+The producer publishes a record and continues; a table that is slow, busy or locked delays only this thread. What has
+not reached the table is held on the bus, and its age is the lag that `/status` shows. Records are gathered, since each
+commit is a file and a snapshot.
+
+Exactly once: which records a commit takes is on the bus before it, its snapshot has its name, and that it is done is on
+the bus after it. A follower that finds an unfinished commit looks for what it wrote. Where the bus has lost records
+that were taken, the follower continues at the first record that replaced a lost one.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bus import Bus, Lives, PartitionState, StoredRecord
+from bus.dead_letters import Letter, put_aside
+from bus.lost import report
+from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
+from core import metrics
+from core.log import get_logger
+from core.poison import is_poison, refused
+from flink_replacement_spark.engine.bus_source import lives_of, read_range, written_lives
+
+__all__ = ["Followed", "Follower", "Taken"]
+
+log = get_logger()
+
+INTERVAL_SECONDS = 1.0
+#: A table that is further behind its topic is a problem.
+LAG_WARNING_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 5.0
+#: Of one commit at most.
+_BYTES = 64 << 20
+
+_STORED = metrics.Counter(
+    "candlewright_spark_followed_records_total",
+    "Records whose rows are in their table.",
+    ["table"],
+    registry=metrics.REGISTRY,
+)
+_FAILURES = metrics.Counter(
+    "candlewright_spark_follow_failures_total",
+    "Commits of followed records that failed and were tried again.",
+    ["table"],
+    registry=metrics.REGISTRY,
+)
+_BACKLOG = metrics.Gauge(
+    "candlewright_spark_followed_backlog_records",
+    "Records that have not reached their table.",
+    ["table"],
+    registry=metrics.REGISTRY,
+)
+_LAG = metrics.Gauge(
+    "candlewright_spark_followed_lag_seconds",
+    "Age of the oldest record that a commit has taken and not brought into its table.",
+    ["table"],
+    registry=metrics.REGISTRY,
+)
+_DELAYS = metrics.Histogram(
+    "candlewright_spark_followed_delay_seconds",
+    "From the publication of a record to its row in the table; of the oldest of each commit.",
+    ["table"],
+    buckets=(0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300),
+    registry=metrics.REGISTRY,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A topic and how it is followed. `state`: table of the bus that remembers how far. `many_records` are worth a
+    commit at once; fewer wait until the last one was a second ago. `digest`: the pure part of storing records, which
+    fails for a record that cannot be stored, and for no other reason.
+    """
+
+    topic: str
+    reader: str
+    state: str
+    max_records: int
+    many_records: int
+    digest: Callable[[Sequence[StoredRecord]], object] = len
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one commit takes. `start`, `end`: by partition the first offset and the one after the last. `name` is
+    unique, also where a new bus begins anew with its offsets. `is_repeat`: its rows may be in the table already.
+    `moments`: by partition the bus's millisecond of the record before `start`, and where that millisecond began.
+    """
+
+    number: int
+    name: str
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+    records: Sequence[StoredRecord]
+    is_repeat: bool
+    moments: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    def moments_after(self) -> dict[int, tuple[int, int]]:
+        """`moments` of the commit after this one."""
+        found = dict(self.moments)
+        for record in self.records:
+            if found.get(record.partition, (-1, 0))[0] != record.timestamp_ms:
+                found[record.partition] = record.timestamp_ms, record.offset
+        return found
+
+
+class Follower:
+    """`store` writes the rows of what was taken, and must be harmless when it runs again (`Taken.is_repeat`).
+
+    `run` returns when `stopping` is set; `flush` then commits what is left. `published` is set by whoever has published
+    records and will be quiet for a moment, as at the end of a micro-batch; without it they are looked for each second.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        followed: Followed,
+        store: Callable[[Taken], None],
+        stopping: threading.Event,
+        published: threading.Event | None = None,
+    ) -> None:
+        self.topic = followed.topic
+        self._label = followed.reader
+        #: Why the last commit failed.
+        self.problem = ""
+        self.stored_records = 0
+        self.backlog_records = 0
+        self._bus = bus
+        self._followed = followed
+        self._store = store
+        self._stopping = stopping
+        self._published = published or threading.Event()
+        self._committed_at = -INTERVAL_SECONDS
+        #: What the bus says of the newest commit; None before it was asked.
+        self._newest: dict[str, Any] | None = None
+        self._open: Taken | None = None
+        self._lives: Lives | None = None
+        #: Records that were taken, and that the bus has lost since.
+        self.lost_records = 0
+        _LAG.labels(self._label).set_function(lambda: self.lag_seconds)
+
+    @property
+    def warning(self) -> str:
+        """Of a table that is far behind, as while others write it."""
+        lag = self.lag_seconds
+        return f"{self._label} is {lag:.0f} s behind the topic {self.topic}" if lag > LAG_WARNING_SECONDS else ""
+
+    @property
+    def lag_seconds(self) -> float:
+        """Age of the oldest record that a commit has taken and not brought into the table yet."""
+        return 0.0 if self._open is None else _age_seconds(self._open)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "stored_records": self.stored_records,
+            "backlog_records": self.backlog_records,
+            "lost_records": self.lost_records,
+            "lag_seconds": round(self.lag_seconds, 1),
+        }
+
+    def run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                self._round()
+                self.problem, pause = "", 0.0
+            except Exception as error:  # The last resort of this thread: said, counted, tried again.
+                _FAILURES.labels(self._label).inc()
+                self.problem = f"rows of {self.topic} cannot be written: {error}"
+                log.warning(
+                    "follow_retried", topic=self.topic, table=self._label, error=str(error), kind=type(error).__name__
+                )
+                pause = min(max(INTERVAL_SECONDS, 2 * pause), MAX_PAUSE_SECONDS)
+
+    def flush(self) -> None:
+        """Commit what is there, unless commits fail. Call after `run` has returned."""
+        while not self.problem and self.step():
+            pass
+
+    def _round(self) -> None:
+        since = time.monotonic() - self._committed_at
+        self._look()
+        if self.backlog_records >= self._followed.many_records or (self.backlog_records and since >= INTERVAL_SECONDS):
+            self.step()
+            return
+        self._published.wait(INTERVAL_SECONDS - since if self.backlog_records else INTERVAL_SECONDS)
+        self._published.clear()
+
+    def _look(self) -> None:
+        states = self._states()
+        waiting = self._open or self._resume()
+        start = waiting.start if waiting is not None else self._start(states)
+        self.backlog_records = sum(max(0, state.end - start.get(p, 0)) for p, state in enumerate(states))
+        _BACKLOG.labels(self._label).set(self.backlog_records)
+
+    def step(self) -> bool:
+        """Commit records that are there; False when there are none."""
+        taken = self._open or self._resume() or self._take()
+        if taken is None:
+            return False
+        self._open = replace(taken, is_repeat=True)
+        try:
+            self._store(taken)
+        except Exception as error:  # A record that cannot be stored must not stop those after it.
+            if not is_poison(error) or not (bad := refused(taken.records, self._followed.digest)):
+                raise
+            put_aside(self._bus, f"table of {self.topic}", [Letter.of(record, reason) for record, reason in bad])
+            places = {(record.partition, record.offset) for record, _ in bad}
+            kept = [record for record in taken.records if (record.partition, record.offset) not in places]
+            self._store(replace(taken, records=kept))
+        self._remember(taken, is_done=True)
+        self._open = None
+        self._bus.hold(self.topic, self._followed.reader, taken.end)
+        self._committed_at = time.monotonic()
+        self.stored_records += len(taken.records)
+        _STORED.labels(self._label).inc(len(taken.records))
+        _DELAYS.labels(self._label).observe(_age_seconds(taken))
+        return True
+
+    # ---- which records
+    def _resume(self) -> Taken | None:
+        """Records that a commit was begun for and not known to be done."""
+        newest = self._known()
+        if newest is None or newest["done"]:
+            return None
+        # The bus may have lost the records since, and have others in their places.
+        self._states()
+        newest = self._known()
+        if newest is None or newest["done"]:
+            return None
+        start, end = _offsets(newest["start"]), _offsets(newest["end"])
+        try:
+            name = newest.get("name") or f"{self._identity()}:{newest['number']}"
+            return self._taken(newest["number"], name, start, end, _moments(newest), is_repeat=True)
+        except OffsetOutOfRange as error:
+            # They are held, so the bus has lost them.
+            log.error("followed_records_lost", topic=self.topic, error=str(error))
+            self._remember(Taken(newest["number"], "", start, end, (), is_repeat=True), is_done=True)
+            return None
+
+    def _states(self) -> list[PartitionState]:
+        """Of the bus, after a look whether it still has what was taken."""
+        states, newest = self._bus.state(self.topic), self._known()
+        if newest is not None:
+            if self._lives is None:
+                self._lives = lives_of(newest)
+            try:
+                self._lives.check_all(self.topic, _offsets(newest["end"]), states)
+            except RecordsLost as error:
+                report(self._bus, error)
+                self._rewind(self._lives, newest, states)
+        return states
+
+    def _rewind(self, lives: Lives, newest: Mapping[str, Any], states: Sequence[PartitionState]) -> None:
+        end, kept = _offsets(newest["end"]), {}
+        for partition, state in enumerate(states):
+            place, offset = (self.topic, partition), end.get(partition, 0)
+            kept[partition] = lives.rewound(place, offset, state.lives, state.end)
+            self.lost_records += offset - kept[partition]
+        moments = {p: (time_ms, at) for p, (time_ms, at) in _moments(newest).items() if at < kept.get(p, 0)}
+        self._open = None
+        self._remember(Taken(newest["number"], "", kept, kept, (), is_repeat=True, moments=moments), is_done=True)
+        self._bus.hold(self.topic, self._followed.reader, kept)
+        log.error("followed_records_lost", topic=self.topic, read_to=end, kept_to=kept)
+
+    def _take(self) -> Taken | None:
+        """What the next commit takes, which is on the bus before it; None without any record."""
+        states = self._states()
+        kept = sum(state.end - state.first for state in states)
+        size = sum(state.size_bytes for state in states)
+        left = min(self._followed.max_records, max(1, _BYTES * kept // max(1, size)))
+        before, start, end = self._start(states), {}, {}
+        for partition, state in enumerate(states):
+            first = start[partition] = min(state.end, max(state.first, before.get(partition, 0)))
+            end[partition] = min(state.end, first + left)
+            left -= end[partition] - first
+        if start == end:
+            return None
+        newest = self._known()
+        number = 0 if newest is None else newest["number"] + 1
+        # A bus that has lost records gives their numbers again.
+        name = f"{self._identity()}:{number}:{secrets.token_hex(4)}"
+        taken = self._taken(number, name, start, end, _moments(newest or {}), is_repeat=False)
+        self._remember(taken, is_done=False)
+        return taken
+
+    def _taken(
+        self,
+        number: int,
+        name: str,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        moments: Mapping[int, tuple[int, int]],
+        *,
+        is_repeat: bool,
+    ) -> Taken:
+        records = [
+            record
+            for partition, stop in end.items()
+            if stop > start[partition]
+            for part in read_range(self._bus, self.topic, partition, start[partition], stop - 1)
+            for record in part
+        ]
+        return Taken(number, name, start, end, records, is_repeat, moments)
+
+    def _start(self, states: Sequence[PartitionState]) -> Mapping[int, int]:
+        newest = self._known()
+        if newest is not None:
+            return _offsets(newest["end"])
+        first = {partition: state.first for partition, state in enumerate(states)}
+        self._lives = Lives()
+        self._lives.start(self.topic, states)
+        self._bus.hold(self.topic, self._followed.reader, first)
+        return first
+
+    # ---- what the bus remembers
+    def _identity(self) -> str:
+        (found,) = self._bus.get(self._followed.state, ["identity"])
+        if found is None:
+            found = f"{time.time_ns():x}".encode()
+            self._bus.put(self._followed.state, {"identity": found})
+        return found.decode()
+
+    def _known(self) -> dict[str, Any] | None:
+        if self._newest is None:
+            (found,) = self._bus.get(self._followed.state, ["taken"])
+            self._newest = None if found is None else dict(json.loads(found))
+        return self._newest
+
+    def _remember(self, taken: Taken, *, is_done: bool) -> None:
+        record = {
+            "number": taken.number,
+            "start": dict(taken.start),
+            "end": dict(taken.end),
+            "moments": taken.moments_after() if is_done else dict(taken.moments),
+            "done": is_done,
+            "name": taken.name,
+            **written_lives(self._lives or Lives()),
+        }
+        self._newest = None
+        self._bus.put(self._followed.state, {"taken": json.dumps(record).encode()})
+
+
+def _age_seconds(taken: Taken) -> float:
+    now_ms = time.time_ns() // 1_000_000
+    return max(0, now_ms - min((record.timestamp_ms for record in taken.records), default=now_ms)) / 1_000
+
+
+def _offsets(written: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in written.items()}
+
+
+def _moments(remembered: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
+    found = remembered.get("moments", {})
+    return {int(partition): (time_ms, offset) for partition, (time_ms, offset) in found.items()}

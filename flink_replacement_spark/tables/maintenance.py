@@ -1,0 +1,204 @@
+"""Keeps the tables quick: retention of ticks, compaction, snapshot expiry, orphan files. The only owner of these tasks.
+
+Each step works without a lock and holds a table for its commit alone, when no writer holds or waits for it. The parts
+of a compaction are bounded by rows; one whose files a writer has changed meanwhile is dropped.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+
+from core import metrics
+from core.log import get_logger
+from flink_replacement_spark.engine.watched import gist_of
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.replacement import Replacement
+from iceberg import (
+    MAINTENANCE_NAME,
+    SPARK_CATALOG,
+    TABLES,
+    TICKS,
+    Piece,
+    TableDefinition,
+    delete_files_of,
+    discard,
+    drop_old_snapshots,
+    load_table,
+    plan_pieces,
+    rewrite,
+)
+from iceberg.append import catalog_errors
+from iceberg.compaction import PIECE_ROWS
+from iceberg.filters import below
+
+log = get_logger()
+
+#: A table with more snapshots is trimmed at the next look: each makes the next commit slower. Files of forgotten ones
+#: stay, so that only who is about to ask for one by its number needs it for a while.
+MANY_SNAPSHOTS = 150
+KEPT_SNAPSHOTS = 20
+TRIMMED_AGE_SECONDS = 60.0
+#: Expiry deletes files: a scan that began this long ago may still need those of its snapshot.
+MIN_SNAPSHOT_AGE_SECONDS = 600.0
+#: How long a commit of maintenance waits for a moment without writers, before it is left to the next round.
+PATIENCE_SECONDS = 10.0
+#: Dropped snapshots of a table whose files are still to be deleted; beyond that they are orphans.
+_FORGOTTEN = 10_000
+_LOOK_SECONDS = 5.0
+
+_STEPS = metrics.Counter(
+    "candlewright_spark_maintenance_total",
+    "Maintenance steps.",
+    ["table", "step", "result"],
+    registry=metrics.REGISTRY,
+)
+_PIECES = metrics.Counter(
+    "candlewright_spark_compaction_pieces_total",
+    "Groups of small files: merged, changed by a writer meanwhile, or left because writers kept the table busy.",
+    ["table", "result"],
+    registry=metrics.REGISTRY,
+)
+
+
+@dataclass
+class Maintenance:
+    """`minutes` 0 switches all but the trimming of snapshots off; `ticks_retention_days` 0 keeps all ticks."""
+
+    session: SparkSession
+    catalog: Catalog
+    locks: TableLocks
+    minutes: float
+    min_snapshot_age_seconds: float = MIN_SNAPSHOT_AGE_SECONDS
+    ticks_retention_days: int = 0
+    piece_rows: int = PIECE_ROWS
+    spark_catalog: str = SPARK_CATALOG
+    stopping: threading.Event = field(default_factory=threading.Event)
+    last_run_at: float = field(default_factory=time.monotonic)
+    #: Snapshots that were dropped, and when (monotonic), by table.
+    _forgotten: dict[str, list[tuple[float, Snapshot]]] = field(default_factory=lambda: defaultdict(list))
+    #: Of steps whose last attempt failed, by step and table.
+    problems: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def last_problem(self) -> str:
+        """Of the steps that fail the one that did so last. From any thread."""
+        return next(reversed(list(self.problems.values())), "")
+
+    def run_until(self, stopping: threading.Event) -> None:
+        """The maintenance thread's loop."""
+        self.stopping = stopping
+        while not stopping.wait(_LOOK_SECONDS):
+            self._guarded("trim", self.trim_snapshots)
+            if self.minutes and time.monotonic() - self.last_run_at > self.minutes * 60:
+                self.run_all(stopping)
+
+    def run_all(self, stopping: threading.Event) -> None:
+        """Every step on every table; a step that fails is counted and told, the others go on."""
+        self.stopping = stopping
+        if self.ticks_retention_days:
+            self._guarded("drop_old_ticks", self.drop_old_ticks, TICKS.name)
+        for definition in TABLES:
+            for step in (self.compact, self.expire, self.remove_orphans):
+                if stopping.is_set():
+                    return
+                self._guarded(step.__name__, partial(step, definition), definition.name)
+        self._guarded("give_memory_back", self.give_memory_back)
+        self.last_run_at = time.monotonic()
+
+    def _guarded(self, name: str, step: Callable[[], None], table: str = "") -> None:
+        try:
+            step()
+        except Exception as error:  # The outermost loop of this thread: other steps and later attempts may work.
+            self.problems.pop((name, table), None)
+            self.problems[name, table] = f"maintenance ({name} {table}): {gist_of(str(error))}"
+            _STEPS.labels(table, name, "failed").inc()
+            log.warning(
+                "maintenance_failed", table=table, step=name, error=gist_of(str(error)), kind=type(error).__name__
+            )
+        else:
+            self.problems.pop((name, table), None)
+            _STEPS.labels(table, name, "done").inc()
+
+    def trim_snapshots(self) -> None:
+        """Forget snapshots of tables that have very many, between the full runs."""
+        for definition in TABLES:
+            if len(load_table(self.catalog, definition).metadata.snapshots) > MANY_SNAPSHOTS:
+                self._forget(definition, KEPT_SNAPSHOTS, TRIMMED_AGE_SECONDS)
+
+    def drop_old_ticks(self) -> None:
+        """Delete the days (UTC) of `market.ticks` whose last trade is older than the retention.
+
+        A day is a partition, so that this drops files and rewrites none. They go with the snapshots that name them.
+        """
+        first_kept = datetime.now(UTC).date() - timedelta(days=self.ticks_retention_days)
+        old = below("ts", f"{first_kept}T00:00:00+00:00")
+        table = load_table(self.catalog, TICKS)
+        if not any(True for _ in table.scan(row_filter=old).plan_files()):
+            return
+        with self.locks.maintaining(TICKS, PATIENCE_SECONDS) as is_held, catalog_errors(TICKS.name):
+            if is_held:
+                load_table(self.catalog, TICKS).delete(old, snapshot_properties={MAINTENANCE_NAME: "retention"})
+
+    def compact(self, definition: TableDefinition) -> None:
+        """Merge small files into few sorted ones. Pieces that writers changed meanwhile are left to the next round."""
+        table = load_table(self.catalog, definition)
+        for piece in plan_pieces(table, self.piece_rows) if table.current_snapshot() else ():
+            if self.stopping.is_set():
+                return
+            result = self._compact_piece(definition, table, piece)
+            _PIECES.labels(definition.name, result).inc()
+
+    def _compact_piece(self, definition: TableDefinition, table: Table, piece: Piece) -> str:
+        try:
+            written = rewrite(table, definition, piece)
+        except FileNotFoundError:
+            return "changed"
+        replacement = Replacement(self.session, self.spark_catalog, definition, table, piece, written)
+        with self.locks.maintaining(definition, PATIENCE_SECONDS) as is_held:
+            if is_held and replacement.commit():
+                return "merged"
+        discard(table, written)
+        return "changed" if is_held else "gave_way"
+
+    def expire(self, definition: TableDefinition) -> None:
+        """Drop old snapshots, and delete the files that only those name which were dropped a while ago."""
+        self._forget(definition, KEPT_SNAPSHOTS, self.min_snapshot_age_seconds)
+        now, known = time.monotonic(), self._forgotten[definition.name]
+        due = [snapshot for since, snapshot in known if now - since >= self.min_snapshot_age_seconds]
+        if due:
+            delete_files_of(load_table(self.catalog, definition), due)
+            self._forgotten[definition.name] = known[len(due) :]
+
+    def _forget(self, definition: TableDefinition, keep: int, min_age_seconds: float) -> None:
+        if len(load_table(self.catalog, definition).metadata.snapshots) <= keep:
+            return
+        with self.locks.maintaining(definition, PATIENCE_SECONDS) as is_held:
+            if is_held:
+                table = load_table(self.catalog, definition)
+                dropped = drop_old_snapshots(table, keep=keep, min_age_seconds=min_age_seconds)
+                known = self._forgotten[definition.name]
+                known += [(time.monotonic(), snapshot) for snapshot in dropped]
+                del known[:-_FORGOTTEN]
+
+    def remove_orphans(self, definition: TableDefinition) -> None:
+        """Delete files that no snapshot names and that are over three days old: an unknown commit is long decided."""
+        in_object_store = load_table(self.catalog, definition).location().startswith("s3")
+        # Hadoop, by which files are found otherwise, has no such file system: the table's own reader lists them.
+        self._call("remove_orphan_files", definition, "prefix_listing => true" if in_object_store else "")
+
+    def give_memory_back(self) -> None:
+        """Sorting a table takes all the heap there may be, and small requests make too little garbage to return it."""
+        self.session.sparkContext._jvm.System.gc()  # type: ignore[union-attr]
+
+    def _call(self, procedure: str, definition: TableDefinition, arguments: str = "") -> None:
+        table = f"table => '{'.'.join(definition.identifier)}'"
+        self.session.sql(f"CALL {self.spark_catalog}.system.{procedure}({', '.join(filter(None, (table, arguments)))})")

@@ -1,0 +1,87 @@
+"""What the driver appends to `lake.market.ohlc_revisions`: published bars, and what history corrects.
+
+Exactly once without a journal of its own: whatever is to be appended is compared with the table first, so that any step
+may run again. `market.ohlc` is written before; the compaction of snapshots is maintenance's, as for every table.
+"""
+
+import time
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+
+from bus import topics as bus_topics
+from core import metrics
+from core.log import get_logger
+from flink_replacement_spark.tables.follower import Followed, Taken
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.published_bars import published_bars
+from iceberg import (
+    OHLC,
+    OHLC_REVISIONS,
+    SPARK_CATALOG,
+    append_or_find,
+    corrections,
+    load_table,
+    new_revisions,
+    scan_revisions,
+)
+
+__all__ = ["FOLLOWED_REVISIONS", "RevisionTable", "fill_once"]
+
+log = get_logger()
+
+FOLLOWED_REVISIONS = Followed(
+    bus_topics.OHLC,
+    bus_topics.READER_REVISION_TABLE,
+    "revision_table",
+    max_records=200_000,
+    many_records=5_000,
+    digest=published_bars,
+)
+
+_ROWS = metrics.Counter(
+    "candlewright_spark_revisions_total", "Rows of ohlc_revisions.", ["origin"], registry=metrics.REGISTRY
+)
+
+
+class RevisionTable:
+    def __init__(self, catalog: Catalog, locks: TableLocks) -> None:
+        self._catalog = catalog
+        self._locks = locks
+
+    def store(self, taken: Taken) -> None:
+        """Append published bars; see `Follower`."""
+        bars = published_bars(taken.records, taken.moments)
+        if not bars.num_rows:
+            return
+        with self._locks.writing(OHLC_REVISIONS, "live bars"):
+            table = load_table(self._catalog, OHLC_REVISIONS)
+            rows = new_revisions(bars, scan_revisions(table, bars, numbers_only=True))
+            if rows.num_rows:
+                append_or_find(table, rows, {"candlewright.bars": taken.name})
+        _ROWS.labels("live").inc(rows.num_rows)
+
+    def correct(self, candles: pa.Table, summary: dict[str, str]) -> None:
+        """Append what candles of `market.ohlc`, committed by history, say that was not known."""
+        if not candles.num_rows:
+            return
+        with self._locks.writing(OHLC_REVISIONS, "history"):
+            table = load_table(self._catalog, OHLC_REVISIONS)
+            rows = corrections(candles, scan_revisions(table, candles), time.time_ns() // 1_000_000)
+            if rows.num_rows:
+                append_or_find(table, rows, summary)
+        _ROWS.labels("history").inc(rows.num_rows)
+
+
+def fill_once(session: SparkSession, catalog: Catalog) -> None:
+    """Of a directory from before this table: each stored bar counts as known since it was written last.
+
+    One commit, so that a driver that is killed meanwhile begins again.
+    """
+    if load_table(catalog, OHLC_REVISIONS).current_snapshot() or not load_table(catalog, OHLC).current_snapshot():
+        return
+    bars, revisions = (f"{SPARK_CATALOG}.{'.'.join(table.identifier)}" for table in (OHLC, OHLC_REVISIONS))
+    columns = ", ".join(name for name in OHLC_REVISIONS.arrow_schema.names if name in OHLC.arrow_schema.names)
+    log.info("revisions_filled", table=revisions)
+    session.sql(f"INSERT INTO {revisions} ({columns}, revision, known_at) SELECT {columns}, 0, updated_at FROM {bars}")

@@ -1,0 +1,56 @@
+"""Events of triggers from their topic into `lake.market.trigger_events`."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from bus import StoredRecord
+from bus import topics as bus_topics
+from candlewright.wire.errors import BadFrame
+from core import metrics
+from flink_replacement_spark.tables.follower import Followed, Taken
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.trigger_event_rows import event_rows
+from iceberg import TRIGGER_EVENTS, append_or_find, is_committed, load_table
+
+__all__ = ["FOLLOWED_EVENTS", "EventTable"]
+
+
+def _rows(records: Sequence[StoredRecord]) -> pa.Table:
+    """Raises BadFrame for a record that is no event, or has values that cannot be read."""
+    rows = event_rows([record.value for record in records])
+    if rows.num_rows < len(records):
+        raise BadFrame("BAD_RECORD", "not a CEPTriggerEvent whose values can be read")
+    return rows
+
+
+FOLLOWED_EVENTS = Followed(
+    bus_topics.TRIGGER_EVENTS,
+    bus_topics.READER_TRIGGER_TABLE,
+    "trigger_table",
+    max_records=50_000,
+    many_records=1_000,
+    digest=_rows,
+)
+_STORED = metrics.Counter(
+    "candlewright_spark_trigger_events_stored_total", "Events of triggers in the table.", registry=metrics.REGISTRY
+)
+
+
+class EventTable:
+    """What a `Follower` of the topic stores."""
+
+    def __init__(self, catalog: Catalog, locks: TableLocks) -> None:
+        self._catalog = catalog
+        self._locks = locks
+
+    def store(self, taken: Taken) -> None:
+        rows = _rows(taken.records)
+        summary = {"candlewright.trigger-events": taken.name}
+        if rows.num_rows:
+            with self._locks.writing(TRIGGER_EVENTS, "trigger events"):
+                table = load_table(self._catalog, TRIGGER_EVENTS)
+                if not (taken.is_repeat and is_committed(table, summary)):
+                    append_or_find(table, rows, summary)
+        _STORED.inc(rows.num_rows)

@@ -1,0 +1,285 @@
+"""The trigger query's work on the executors: for one partition of the bus, records in, events out.
+
+Events go to their topic from here, named by query, partition and batch, so that a micro-batch which runs again
+publishes nothing twice; so does what the relay must know. What is left for the driver are counters and failures.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from bus import Bus, Record, SequenceStamp, StoredRecord
+from bus import topics as bus_topics
+from candlewright.wire.grid import SECOND
+from core.poison import culprits, is_poison
+from core.settings import Settings, TicksSettings
+from flink_replacement_spark.engine.bus_source import read_range, worker_bus
+from flink_replacement_spark.engine.checked_records import CheckedRecords
+from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
+from flink_replacement_spark.triggers.state import PartStore, Stored
+from protobuf import records_pb2 as records
+from triggers.check import TriggerRules
+from triggers.events import Fired
+from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
+
+__all__ = ["RESULT", "RESULT_SCHEMA", "process", "publish_events", "publish_progress"]
+
+#: `name`: of a counter, with its `value`; with `reason`, the id of a suspended trigger; with `content`, that of one of
+#: version `value` whose rows go through a function in the driver (`FunctionInput.content`).
+RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string()), ("content", pa.binary())])
+RESULT_SCHEMA = "name string, value bigint, reason string, content binary"
+
+#: Field 5 of CEPTriggerEvent, a map.
+_CONTEXT_TAG = b"\x2a"
+_PUBLISH_RECORDS = 5_000
+_PUBLISH_BYTES = 8 << 20
+#: Records a partition that a trigger's start looks back at, to know trades that come again.
+_TAIL_RECORDS = 1_000
+_COST_NS = 10 * SECOND
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def process(
+    url: str, query_id: str, batch_id: int, rules: TriggerRules, settings: Settings | None = None
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A task's function for one micro-batch; a task gets the rows of source `triggers` of its owners.
+
+    `settings`: of the tables that triggers look back at; without them a trigger that wants to is suspended.
+    """
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                plan = TriggerPlan.from_json(row["owner"], row["plan"])
+                yield _run(worker_bus(url), query_id, batch_id, rules, plan, settings)
+
+    return run
+
+
+#: The states of this worker's partitions, and what is stored of them.
+_CACHE: dict[tuple[str, int], tuple[Stored, TriggerPartition]] = {}
+
+
+def _run(
+    bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan, settings: Settings | None
+) -> pa.RecordBatch:
+    store = PartStore(bus, query_id)
+    base = store.base_of(plan.owner, batch_id)
+    max_ahead_ns = (settings.ticks if settings else TicksSettings()).max_ahead_ns
+    checked = CheckedRecords(max_ahead_ns, bus.partitions(bus_topics.TICKS))
+    reports: list[TriggerReport] = []
+
+    def state() -> tuple[Stored, TriggerPartition]:
+        """As before the batch."""
+        reports.clear()
+        resumed = _resume(store, query_id, plan.owner, base, rules) if base >= 0 else None
+        return resumed or (Stored(), _first(bus, rules, plan, reports, checked))
+
+    stored, live = state()
+    is_new = stored.base < 0
+    before = live.duplicates, live.bad_records
+    was_active = live.is_active
+    read = _records(bus, plan.spans if was_active else [plan.controls])
+    try:
+        output = _process(live, read, checked, plan.now_ns)
+    except Exception as error:  # Whatever a record brings about must not stop the others.
+        if not is_poison(error):
+            raise
+        checked.exclude(culprits(read, lambda some: _process(state()[1], some, checked, plan.now_ns)))
+        stored, live = state()
+        output = _process(live, read, checked, plan.now_ns)
+    if live.is_active and not was_active:
+        live.prime(_tail(bus, plan, checked, ends=True), plan.now_ns)
+    checked.refuse(live.take_refused())
+    if output.lookbacks:
+        # Only here: tables take long to import, and most workers never read one.
+        from flink_replacement_spark.triggers.lookback import look_back
+
+        look_back(bus, settings, plan, live, output)
+    checked.put_aside(bus)
+    reports += output.reports
+    writer = f"{query_id}:{plan.owner}"
+    publish_events(bus, writer, batch_id, output.fired)
+    _publish_progress(bus, writer, batch_id, plan, reports, is_new=is_new)
+    rows_read = sum(span.end - span.first for span in plan.spans if span.topic in ROWS) if was_active else 0
+    result = _result(output, reports, live, before, rows_read)
+    if output.is_changed or is_new:
+        if not live.triggers:
+            live = TriggerPartition(rules, plan.owner)
+        stored = store.save(plan.owner, batch_id, stored, live.segments())
+        _note_costs(bus, query_id, plan, live)
+    _CACHE[query_id, plan.owner] = (stored, live)
+    return result
+
+
+#: Per query and owner when its costs were noted (ns), and what was.
+_NOTED: dict[tuple[str, int], tuple[int, bytes]] = {}
+
+
+def _note_costs(bus: Bus, query_id: str, plan: TriggerPlan, live: TriggerPartition) -> None:
+    """For people: whoever asks about a trigger sees what it costs. Every `_COST_NS` at most."""
+    at, known = _NOTED.get((query_id, plan.owner), (-_COST_NS, None))
+    if plan.now_ns - at < _COST_NS:
+        return
+    costs = live.costs().SerializeToString(deterministic=True)
+    if costs != known:
+        bus.put(bus_topics.TABLE_TRIGGER_COSTS, {str(plan.owner): costs})
+    _NOTED[query_id, plan.owner] = plan.now_ns, costs
+
+
+def _process(
+    live: TriggerPartition, read: Sequence[StoredRecord], checked: CheckedRecords, now_ns: int
+) -> TriggerOutput:
+    by_topic: dict[str, list[StoredRecord]] = {}
+    for record in read:
+        by_topic.setdefault(record.topic, []).append(record)
+    ticks, bars, marks, controls = (
+        checked.values(by_topic.get(topic, []))
+        for topic in (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
+    )
+    return live.process(ticks, bars, marks, controls, now_ns)
+
+
+def _first(
+    bus: Bus, rules: TriggerRules, plan: TriggerPlan, reports: list[TriggerReport], checked: CheckedRecords
+) -> TriggerPartition:
+    """Without any state: a checkpoint was lost, or there never was a trigger here.
+
+    What was registered before the first control of this micro-batch runs from its first record on.
+    """
+    live = TriggerPartition(rules, plan.owner)
+    known = _registered(bus, plan.controls.first)
+    if known:
+        reports += live.process([], controls=known, now_ns=plan.now_ns).reports
+        if live.is_active:
+            live.prime(_tail(bus, plan, checked, ends=False), plan.now_ns)
+    return live
+
+
+def _registered(bus: Bus, before: int) -> list[bytes]:
+    """Registrations whose controls lie before offset `before`, as controls."""
+    if not before:
+        return []
+    found = []
+    for _, value in sorted(bus.items(bus_topics.TABLE_TRIGGERS).items()):
+        try:
+            entry = records.TriggerEntry.FromString(value)
+        except DecodeError:
+            # The relay, whose table this is, counts and reports it.
+            continue
+        is_due = entry.HasField("control_offset") and entry.control_offset < before
+        if is_due and not entry.is_leaving and not entry.suspended_reason:
+            found.append(records.TriggerControl(register=entry.registration).SerializeToString())
+    return found
+
+
+def _resume(
+    store: PartStore, query_id: str, owner: int, base: int, rules: TriggerRules
+) -> tuple[Stored, TriggerPartition] | None:
+    """None where the state cannot be read: its triggers begin anew."""
+    # Taken out: a state that a failed batch has changed must not be met again.
+    cached = _CACHE.pop((query_id, owner), None)
+    if cached is not None and cached[0].base == base:
+        return cached
+    try:
+        stored = store.load(owner, base)
+        return stored, TriggerPartition.of(stored.parts, rules, owner)
+    except Exception as error:  # Whatever is in the state of one partition must not stop the others.
+        if not is_poison(error):
+            raise
+        store.put_aside(owner, error)
+        return None
+
+
+def _records(bus: Bus, spans: Sequence[Span]) -> list[StoredRecord]:
+    return [
+        record
+        for span in spans
+        for found in read_range(bus, span.topic, span.partition, span.first, span.end - 1)
+        for record in found
+    ]
+
+
+def _tail(bus: Bus, plan: TriggerPlan, checked: CheckedRecords, *, ends: bool) -> list[bytes]:
+    """The newest trades before what this micro-batch reads, or before its end."""
+    states = bus.state(bus_topics.TICKS)
+    spans = []
+    for span in plan.of(bus_topics.TICKS):
+        end = span.end if ends else span.first
+        first = max(states[span.partition].first, end - _TAIL_RECORDS)
+        spans.append(Span(span.topic, span.partition, first, end))
+    return checked.values(_records(bus, spans))
+
+
+def publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
+    """Each once, however often micro-batch `batch_id` of `writer` runs."""
+    for chunk, part in enumerate(_chunks(events)):
+        bus.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
+
+
+def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
+    part: list[Record] = []
+    stamps: dict[str, SequenceStamp] = {}
+    size = 0
+    for event in events:
+        value = event.value
+        if part and (len(part) >= _PUBLISH_RECORDS or size + len(value) > _PUBLISH_BYTES):
+            yield part
+            part, size = [], 0
+        key = event.trigger_id.encode()
+        place = event.ticker.encode() or key
+        stamp = stamps.get(event.trigger_id)
+        if stamp is None:
+            stamp = stamps[event.trigger_id] = SequenceStamp(f"TRIGGER:{event.trigger_id}", context_tag=_CONTEXT_TAG)
+        part.append(Record(value, key=key, partition_key=place, sequence=stamp))
+        size += len(value)
+    if part:
+        yield part
+
+
+def _publish_progress(
+    bus: Bus, writer: str, batch_id: int, plan: TriggerPlan, reports: Sequence[TriggerReport], *, is_new: bool
+) -> None:
+    controls = plan.controls
+    if controls.end != (0 if is_new else controls.first) or _suspended(reports):
+        publish_progress(bus, writer, batch_id, plan.owner, controls.end, reports)
+
+
+def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspended]:
+    return [
+        records.TriggerSuspended(trigger_id=report.trigger_id, version=report.version, reason=report.reason)
+        for report in reports
+        if report.state == "suspended"
+    ]
+
+
+def publish_progress(
+    bus: Bus, writer: str, batch_id: int, owner: int, controls_end: int, reports: Sequence[TriggerReport]
+) -> None:
+    """What the relay must know of `owner`; once, as with events."""
+    progress = records.TriggerProgress(partition=owner, controls_end=controls_end, suspended=_suspended(reports))
+    record = Record(progress.SerializeToString(), partition=0)
+    bus.publish_as(bus_topics.TRIGGER_PROGRESS, [record], writer=f"{writer}:progress", number=batch_id)
+
+
+def _result(
+    output: TriggerOutput,
+    reports: Sequence[TriggerReport],
+    live: TriggerPartition,
+    before: tuple[int, int],
+    records_read: int,
+) -> pa.RecordBatch:
+    counts = {
+        "records": records_read,
+        "events": len(output.fired),
+        "late_rows": sum(output.late_rows.values()),
+        "duplicates": live.duplicates - before[0],
+        "bad_records": live.bad_records - before[1],
+    }
+    rows: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in counts.items() if value]
+    rows += [{"name": r.trigger_id, "reason": r.reason} for r in reports if r.state == "suspended"]
+    rows += [{"name": f.trigger_id, "value": f.version, "content": f.content()} for f in output.functions]
+    return pa.RecordBatch.from_pylist(rows, schema=RESULT)

@@ -1,0 +1,18 @@
+"""What a shared catalog holds: data of real exchanges or of the sandbox. Every platform on it must agree."""
+
+from pyiceberg.catalog import Catalog
+
+from core.origin import Origin, check_same
+from iceberg.append import catalog_errors
+from iceberg.catalog import NAMESPACE
+
+_PROPERTY = "candlewright.origin"
+
+
+def settle_origin(catalog: Catalog, origin: Origin) -> None:
+    """Write `origin` to a namespace without one; raises ConfigurationError where the namespace has the other one."""
+    with catalog_errors(f"{NAMESPACE} (namespace)"):
+        if _PROPERTY not in catalog.load_namespace_properties(NAMESPACE):
+            catalog.update_namespace_properties(NAMESPACE, updates={_PROPERTY: origin.value})
+        known = catalog.load_namespace_properties(NAMESPACE)[_PROPERTY]
+    check_same(f"namespace {NAMESPACE} of the catalog", known, origin, "use another iceberg.uri")

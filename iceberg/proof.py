@@ -1,0 +1,180 @@
+"""What the tables prove: ranges of which every candle that the exchange has is stored, so that nothing need be fetched.
+
+An open time is proven where finished requests covered it, and the table still says what they found: a row where one of
+them got a candle, no row where all of them found a hole. A row that was deleted since is therefore not proven, nor is
+anything of a request that ended badly or stopped at a limit.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from candlewright.wire import grid
+from iceberg.filters import one_of
+from iceberg.read import range_filter
+
+#: Open times that are looked at together; the memory of one look is some 20 MB.
+WINDOW = 1_000_000
+#: Of one range that is asked about; what follows is not proven.
+MAX_OPENS = 8_000_000
+#: Parts, and holes in them, of one answer; what follows is not proven.
+MAX_PARTS = 1_000
+MAX_HOLES = 20_000
+_MICRO = 1_000
+_FINISHED = ("OK", "NOT_FOUND")
+
+Range = tuple[int, int]
+Array = np.ndarray[Any, np.dtype[Any]]
+Stored = Callable[[int, int], Array]
+
+
+class Proven(NamedTuple):
+    """`rows` candles are stored of [start, end) (ns); the others of the `expected` ones are in `holes`."""
+
+    start: int
+    end: int
+    rows: int
+    expected: int
+    holes: tuple[Range, ...]
+
+
+class Claims(NamedTuple):
+    """What finished requests of one ticker and period say, in nanoseconds: what each covered, and all holes.
+
+    A hole that ends with what its request covered is not `is_settled`: no later candle was seen then, and the exchange
+    may have been late.
+    """
+
+    start: Array
+    end: Array
+    hole_start: Array
+    hole_end: Array
+    is_settled: Array
+
+
+def scan_claims(table: Table, tickers: Sequence[str]) -> pa.Table:
+    """The rows of `market.coverage` of these tickers."""
+    return table.scan(row_filter=one_of("ticker", tickers)).to_arrow()
+
+
+def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:
+    """Of the requests that ended well, those whose counts show that all of their range was covered: not where a limit
+    ended it, for one.
+    """
+    is_own = pc.and_(pc.equal(coverage["ticker"], ticker), pc.equal(coverage["period_seconds"], period_seconds))
+    ended_well = pc.is_in(coverage["status"], pa.array(_FINISHED))
+    own = coverage.filter(pc.and_(is_own, ended_well)).combine_chunks()
+    start = _nanoseconds(own["start"])
+    end = _nanoseconds(pc.coalesce(own["closed_until"], own["end"]))
+    holes = own["holes"].combine_chunks()
+    flat = holes.flatten()
+    parent = pc.list_parent_indices(holes).to_numpy(zero_copy_only=False).astype(np.int64)
+    hole_start, hole_end = _nanoseconds(flat.field("start")), _nanoseconds(flat.field("end"))
+    missing = np.bincount(parent, _opens(hole_start, hole_end, period_seconds), minlength=own.num_rows)
+    expected, got = own["expected"].to_numpy(), own["got"].to_numpy()
+    is_whole = (expected == _opens(start, end, period_seconds)) & (got + missing == expected)
+    is_settled = _index(hole_end, period_seconds) < _index(end[parent], period_seconds)
+    kept = is_whole[parent]
+    return Claims(start[is_whole], end[is_whole], hole_start[kept], hole_end[kept], is_settled[kept])
+
+
+def scan_stored(table: Table, ticker: str, period_seconds: int, start: int, end: int) -> Array:
+    """Ascending open times (ns) of the stored candles that a fetch can have brought: whole ones, and not bars that the
+    platform made of live trades where the exchange has none of its own.
+    """
+    columns = ("open_time", "source", "complete")
+    rows = table.scan(row_filter=range_filter(ticker, period_seconds, start, end), selected_fields=columns).to_arrow()
+    fetched = rows.filter(pc.and_(rows["complete"], pc.not_equal(rows["source"], "ticks")))
+    return np.unique(_nanoseconds(fetched["open_time"]))
+
+
+def proven_parts(
+    claims: Claims, period_seconds: int, ranges: Sequence[Range], stored: Stored, limit: int | None = None
+) -> list[Proven]:
+    """The proven parts of ascending `ranges`. `stored`: what `scan_stored` finds in a range of this series.
+
+    With `limit` only what the first `limit` candles need, from the beginning of the first range on without a gap.
+    """
+    found: list[Proven] = []
+    if limit == 0:
+        return found
+    opens, holes = MAX_OPENS, MAX_HOLES
+    for start, end in ranges:
+        for low, high in grid.split(start, end, period_seconds, WINDOW):
+            at = low
+            for part in _parts(claims, period_seconds, low, high, stored, limit):
+                holes -= len(part.holes)
+                if holes < 0 or len(found) == MAX_PARTS:
+                    return found
+                found.append(part)
+                at = part.end
+                limit = None if limit is None else limit - part.rows
+            opens -= WINDOW
+            if opens <= 0 or (limit is not None and (limit == 0 or at < high)):
+                return found
+        if limit is not None:
+            # What lies between two ranges may have candles.
+            return found
+    return found
+
+
+def _parts(
+    claims: Claims, period_seconds: int, start: int, end: int, stored: Stored, limit: int | None
+) -> list[Proven]:
+    period = period_seconds * grid.SECOND
+    first = grid.first_open_from(start, period_seconds)
+    opens = grid.count_opens(start, end, period_seconds)
+    is_near = (claims.start < end) & (claims.end > start)
+    if not opens or not is_near.any():
+        return []
+
+    def cover(starts: Array, ends: Array) -> Array:
+        """How many of these ranges hold each open time."""
+        low = np.clip(-((first - starts) // period), 0, opens)
+        high = np.clip(-((first - ends) // period), 0, opens)
+        return np.cumsum(np.bincount(low, minlength=opens + 1) - np.bincount(high, minlength=opens + 1))[:opens]
+
+    holes = cover(claims.hole_start, claims.hole_end)
+    settled = cover(claims.hole_start[claims.is_settled], claims.hole_end[claims.is_settled])
+    candles = cover(claims.start, claims.end) - holes
+    is_stored = np.zeros(opens, dtype=bool)
+    is_stored[(stored(start, end) - first) // period] = True
+    is_proven = np.where(is_stored, candles > 0, (candles == 0) & (settled > 0))
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], is_proven, [False]]).astype(np.int8)))
+    parts = []
+    for low, high in borders.reshape(-1, 2).tolist():
+        if limit is not None and low > 0:
+            break
+        part_start = start if low == 0 else first + low * period
+        part_end = end if high == opens else first + high * period
+        own = is_stored[low:high]
+        if limit is not None and own.sum() >= limit:
+            own = own[: int(np.flatnonzero(own)[limit - 1]) + 1]
+            part_end = first + (low + len(own)) * period
+        parts.append(Proven(part_start, part_end, int(own.sum()), len(own), _holes(own, first, low, period)))
+    return parts
+
+
+def _holes(stored: Array, first: int, low: int, period: int) -> tuple[Range, ...]:
+    borders = np.flatnonzero(np.diff(np.concatenate([[True], stored, [True]]).astype(np.int8)))
+    times = first + (low + borders.astype(np.int64)) * period
+    return tuple((start, end) for start, end in times.reshape(-1, 2).tolist())
+
+
+def _opens(start: Array, end: Array, period_seconds: int) -> Array:
+    opens: Array = np.maximum(_index(end, period_seconds) - _index(start, period_seconds), 0)
+    return opens
+
+
+def _index(time: Array, period_seconds: int) -> Array:
+    """The number of the first open time that is not before `time`."""
+    origin, period = grid.origin_of(period_seconds), period_seconds * grid.SECOND
+    return -((origin - time) // period)
+
+
+def _nanoseconds(times: pa.ChunkedArray | pa.Array) -> Array:
+    return np.asarray(pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64) * _MICRO

@@ -1,0 +1,214 @@
+"""`market.ohlc_revisions`: which bars were known at which time.
+
+`market.ohlc` has the newest revision of each bar; here each one stays, with the time of its publication. A candle of
+the exchange outranks all bars that are made of trades, also those that are published after it, as in `market.ohlc`.
+
+`known_at` is exact to the millisecond. Its microseconds order what became known within one: published bars have their
+place there (`PUBLISHED_LAST` at most), what history commits comes after them (`COMMITTED`).
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.table import Table
+
+from core.settings import Settings
+from iceberg.append import candle_keys, compare_candles, load_table
+from iceberg.catalog import open_catalog
+from iceberg.filters import any_of, at_least, below, equal
+from iceberg.read import iso, range_filter
+from iceberg.tables import OHLC_REVISIONS
+
+__all__ = [
+    "COMMITTED",
+    "PUBLISHED_LAST",
+    "corrections",
+    "effective",
+    "new_revisions",
+    "newest_of_each",
+    "read_as_of",
+    "read_published",
+    "scan_revisions",
+]
+
+_SCHEMA = OHLC_REVISIONS.arrow_schema
+_NUMBERED = ("ticker", "period_seconds", "open_time", "revision", "known_at")
+_MICRO = 1_000
+PUBLISHED_LAST, COMMITTED = 998, 999
+#: With more series a filter that names each of them costs more than it leaves out.
+_MAX_SERIES = 50
+#: More than any revision.
+_GROUP = 1 << 32
+
+
+# ---- what to append
+def new_revisions(published: pa.Table, known: pa.Table) -> pa.Table:
+    """Rows of the table for bars in the order of their publication. `published` has its columns, `known` the stored
+    `_NUMBERED` of the same bars.
+
+    None where they are stored already: rows that are published together are stored together. A revision keeps its
+    number, unless that is taken.
+    """
+    keys, known_keys = candle_keys(published, known)
+    if _are_stored(keys, _times(published), known_keys, _times(known)):
+        return _SCHEMA.empty_table()
+    wanted = published["revision"].to_numpy().astype(np.int64)
+    numbers = _numbers(keys, wanted, known_keys, known["revision"].to_numpy().astype(np.int64))
+    place = _SCHEMA.get_field_index("revision")
+    return published.set_column(place, "revision", pa.array(numbers, pa.int32())).select(_SCHEMA.names).cast(_SCHEMA)
+
+
+def corrections(candles: pa.Table, known: pa.Table, now_ms: int) -> pa.Table:
+    """Rows of the table for those of `candles` (of `market.ohlc`, committed by history) that say something new.
+    `known`: what is stored of them, all columns.
+    """
+    difference = compare_candles(candles, effective(known))
+    rows = pa.concat_tables([difference.new, difference.changed])
+    count = rows.num_rows
+    columns = {name: rows[name] for name in _SCHEMA.names if name in rows.column_names} | {
+        "revision": pa.array(np.zeros(count, np.int32)),
+        "known_at": pa.array(np.full(count, now_ms * 1_000 + COMMITTED)).cast(pa.timestamp("us", "UTC")),
+    }
+    return new_revisions(pa.table([columns[name] for name in _SCHEMA.names], schema=_SCHEMA), known)
+
+
+def newest_of_each(published: pa.Table) -> pa.Table:
+    """The last row of each bar, of `published` in the order of publication; that order is kept."""
+    keys, _ = candle_keys(published, published.slice(0, 0))
+    _, from_the_end = np.unique(keys[::-1], return_index=True)
+    return published.take(pa.array(np.sort(len(keys) - 1 - from_the_end)))
+
+
+def effective(revisions: pa.Table) -> pa.Table:
+    """The revision of each bar that counts, once all of these are known."""
+    if revisions.num_rows == 0:
+        return revisions
+    keys, _ = candle_keys(revisions, revisions.slice(0, 0))
+    is_exchange = pc.equal(revisions["source"], "exchange").to_numpy()
+    order = np.lexsort((revisions["revision"].to_numpy(), _times(revisions), is_exchange, keys))
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = keys[order][1:] != keys[order][:-1]
+    return revisions.take(pa.array(order[is_last]))
+
+
+def _times(rows: pa.Table) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = rows["known_at"].cast(pa.int64()).to_numpy()
+    return found
+
+
+def _are_stored(
+    keys: NDArray[Any], times: NDArray[np.int64], known_keys: NDArray[Any], known_times: NDArray[np.int64]
+) -> bool:
+    _, key = np.unique(np.concatenate((keys, known_keys)), return_inverse=True)
+    moments, moment = np.unique(np.concatenate((times, known_times)), return_inverse=True)
+    pairs = key * len(moments) + moment
+    return bool(np.isin(pairs[: len(keys)], pairs[len(keys) :]).all())
+
+
+def _numbers(
+    keys: NDArray[Any], wanted: NDArray[np.int64], known_keys: NDArray[Any], known: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Ascending numbers for the rows of each key in their order, each at least the wanted one and above all known."""
+    order = np.argsort(keys, kind="stable")
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = keys[order][1:] != keys[order][:-1]
+    group = np.cumsum(is_first) - 1
+    within = np.arange(len(order)) - np.flatnonzero(is_first)[group]
+    distinct = keys[order][is_first]
+    least = np.zeros(len(distinct), np.int64)
+    if len(distinct):
+        place = np.minimum(np.searchsorted(distinct, known_keys), len(distinct) - 1)
+        is_known = distinct[place] == known_keys
+        np.maximum.at(least, place[is_known], known[is_known] + 1)
+    start = np.maximum(wanted[order] - within, least[group]) + group * _GROUP
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.maximum.accumulate(start) - group * _GROUP + within
+    return numbers
+
+
+# ---- reading
+def scan_revisions(table: Table, candles: pa.Table, *, numbers_only: bool = False) -> pa.Table:
+    """What is stored of these bars (and of some others beside them), in no order."""
+    names = _NUMBERED if numbers_only else tuple(_SCHEMA.names)
+    found = table.scan(row_filter=_near(candles), selected_fields=names).to_arrow()
+    return found.select(names).cast(pa.schema([_SCHEMA.field(name) for name in names]))
+
+
+def _near(candles: pa.Table) -> BooleanExpression:
+    groups = candles.group_by(["ticker", "period_seconds"]).aggregate([("open_time", "min"), ("open_time", "max")])
+    if groups.num_rows > _MAX_SERIES:
+        groups = candles.group_by(["period_seconds"]).aggregate([("open_time", "min"), ("open_time", "max")])
+    columns = [
+        groups[name].cast(pa.int64()).to_pylist() for name in ("period_seconds", "open_time_min", "open_time_max")
+    ]
+    found: list[BooleanExpression] = [
+        And(equal("period_seconds", period), at_least("open_time", iso(first)), below("open_time", iso(last + 1)))
+        for period, first, last in zip(*columns, strict=True)
+    ]
+    if "ticker" in groups.column_names:
+        tickers = groups["ticker"].to_pylist()
+        found = [And(equal("ticker", ticker), own) for ticker, own in zip(tickers, found, strict=True)]
+    return any_of(found)
+
+
+def read_as_of(
+    settings: Settings,
+    ticker: str,
+    period_seconds: int,
+    start_ns: int,
+    end_ns: int,
+    as_of_ns: int,
+    limit: int | None = None,
+) -> pa.Table:
+    """The bars of the range as they were known at a time (that moment included), ordered by open_time; `limit` = the
+    first N. Columns as in `market.ohlc_revisions`.
+    """
+    table = load_table(open_catalog(settings), OHLC_REVISIONS)
+    wanted = And(range_filter(ticker, period_seconds, start_ns, end_ns), below("known_at", iso(as_of_ns // _MICRO + 1)))
+    rows = effective(table.scan(row_filter=wanted).to_arrow().select(_SCHEMA.names).cast(_SCHEMA))
+    found = rows.take(pc.sort_indices(rows["open_time"]))
+    return found if limit is None else found.slice(0, limit)
+
+
+def read_published(settings: Settings, ticker: str, period_seconds: int, since_ns: int) -> tuple[pa.Table, pa.Table]:
+    """The ticker's bars as they were published, in that order: those of a time and earlier that are not older than the
+    others, and those after it. `revision` counts the publications of a bar from 0, whatever history stored of it.
+
+    `period_seconds` = 0: of every period.
+    """
+    table = load_table(open_catalog(settings), OHLC_REVISIONS)
+    wanted: BooleanExpression = equal("ticker", ticker)
+    if period_seconds:
+        wanted = And(equal("period_seconds", period_seconds), wanted)
+    boundary = iso(since_ns // _MICRO + 1)
+    after = _published(table, And(wanted, at_least("known_at", boundary)))
+    before = after.slice(0, 0)
+    if after.num_rows:
+        oldest = pc.min(after["open_time"]).cast(pa.int64()).as_py()
+        before = _published(table, And(And(wanted, below("known_at", boundary)), at_least("open_time", iso(oldest))))
+    found = pa.concat_tables([before, after])
+    found = found.set_column(_SCHEMA.get_field_index("revision"), "revision", _publications(found))
+    return found.slice(0, before.num_rows), found.slice(before.num_rows)
+
+
+def _published(table: Table, wanted: BooleanExpression) -> pa.Table:
+    found = table.scan(row_filter=wanted).to_arrow().select(_SCHEMA.names).cast(_SCHEMA)
+    is_committed = pc.equal(found["source"], "exchange").to_numpy() | (_times(found) % _MICRO == COMMITTED)
+    found = found.filter(pa.array(~is_committed))
+    keys = [(name, "ascending") for name in ("known_at", "period_seconds", "open_time", "revision")]
+    return found.take(pc.sort_indices(found, sort_keys=keys))
+
+
+def _publications(rows: pa.Table) -> pa.Array:
+    """How often the bar of each row was published before."""
+    keys, _ = candle_keys(rows, rows.slice(0, 0))
+    order = np.argsort(keys, kind="stable")
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = keys[order][1:] != keys[order][:-1]
+    counts = np.empty(len(order), np.int32)
+    counts[order] = np.arange(len(order)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    return pa.array(counts)

@@ -1,0 +1,1 @@
+"""One exchange as jobs see it: stock ccxt, limits, errors, pages."""

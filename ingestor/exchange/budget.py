@@ -1,0 +1,130 @@
+"""The rate budget of one exchange, shared through the bus by all ingestors that leave by the same address."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bus import Bus
+from candlewright.wire.errors import RateLimited
+from ingestor import metrics
+from ingestor.exchange.errors import Reply
+from ingestor.exchange.limits import Allowance, Call, allowance_of, cost_of
+from ingestor.progress import Progress
+from ingestor.threads import BusThreads
+
+#: A wait of this length means that the exchange itself told somebody to stop: no more slots meanwhile.
+BLOCK_SECONDS = 2.0
+
+
+class Budget:
+    """`on_blocked(until)` is told, in wall-clock seconds, when the exchange must not be asked."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        threads: BusThreads,
+        *,
+        venue: str,
+        ccxt_id: str,
+        exchange: Any,
+        egress: str,
+        share: float,
+        is_limited: bool,
+        patience: float,
+        on_blocked: Callable[[float], None],
+    ) -> None:
+        self._bus = bus
+        self._threads = threads
+        self._venue = venue
+        self._ccxt_id = ccxt_id
+        self._exchange = exchange
+        self._egress = egress
+        self._share = share
+        self._is_limited = is_limited
+        self._patience = patience
+        self._on_blocked = on_blocked
+        #: By the monotonic clock: one that is set back would keep everybody waiting.
+        self._blocked_until = 0.0
+        self._pauses = 0
+
+    async def take(self, call: Call, progress: Progress) -> None:
+        """Wait until `call` may be made; raises RateLimited when that takes longer than a job's patience."""
+        waited = await self._until_unblocked(progress)
+        if not self._is_limited:
+            return
+        allowance = allowance_of(self._ccxt_id, call, self._exchange)
+        cost = cost_of(self._ccxt_id, call)
+        capacity, per_second = allowance.shared(self._share, cost)
+        name = self._name(allowance)
+        while True:
+            wait = await self._threads.run(
+                lambda: self._bus.take(name, cost, capacity=capacity, per_second=per_second), progress
+            )
+            if wait <= 0:
+                break
+            self._refuse_long(wait)
+            # Of a crowd of waiters one wins each time; short naps keep the others from oversleeping.
+            nap = min(wait, 1.0)
+            await progress.sleep(nap)
+            waited += nap
+        metrics.BUDGET_WAIT.labels(self._venue).observe(waited)
+
+    async def _until_unblocked(self, progress: Progress) -> float:
+        wait = self._blocked_until - time.monotonic()
+        if wait <= 0:
+            return 0.0
+        self._refuse_long(wait)
+        await progress.sleep(wait)
+        return wait
+
+    def _refuse_long(self, wait: float) -> None:
+        if wait >= BLOCK_SECONDS:
+            self._on_blocked(time.time() + wait)
+        if wait > self._patience:
+            until = time.time() + wait
+            raise RateLimited(f"{self._venue} is not to be asked until {_clock(until)}", until)
+
+    async def block(self, error: RateLimited, progress: Progress, *, has_said_when: bool) -> RateLimited:
+        """The exchange said stop: nobody asks before `error.retry_at`, or later where it keeps saying so without a
+        time; returns the error with the time that holds.
+        """
+        metrics.RATE_LIMITS.labels(self._venue).inc()
+        seconds = max(error.retry_at - time.time(), 0.1)
+        if not has_said_when:
+            seconds = min(seconds * 2**self._pauses, max(seconds, 60.0))
+            self._pauses += 1
+        until = time.time() + seconds
+        self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
+        self._on_blocked(until)
+        if self._is_limited:
+            for allowance in self._allowances():
+                name = self._name(allowance)
+                await self._threads.run(lambda name=name: self._bus.block_budget(name, seconds), progress)  # type: ignore[misc]
+        return RateLimited(f"{error} (not to be asked until {_clock(until)})", until)
+
+    async def learn(self, reply: Reply | None, progress: Progress) -> None:
+        """A reply came: take over the exchange's own count where it tells it."""
+        self._pauses = 0
+        if reply is None or not self._is_limited or self._ccxt_id != "binance":
+            return
+        used = reply.headers.get("x-mbx-used-weight-1m", "")
+        if not used.isdigit():
+            return
+        allowance = allowance_of(self._ccxt_id, Call.CANDLES, self._exchange)
+        left = allowance.limit * self._share - int(used)
+        capacity, _ = allowance.shared(self._share, cost_of(self._ccxt_id, Call.CANDLES))
+        if left < capacity:
+            name = self._name(allowance)
+            await self._threads.run(
+                lambda: self._bus.correct_budget(name, capacity - left, capacity=capacity), progress
+            )
+
+    def _allowances(self) -> set[Allowance]:
+        return {allowance_of(self._ccxt_id, call, self._exchange) for call in Call}
+
+    def _name(self, allowance: Allowance) -> str:
+        return f"{self._venue}:{allowance.bucket}@{self._egress}"
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,80 @@
+"""Stock ccxt exchanges, configured: no limiter of their own, spot markets only, and each reply's headers at hand."""
+
+import importlib
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlsplit
+
+import ccxt.async_support
+
+from candlewright.wire.errors import ConfigurationError, ExchangeError
+from ingestor.exchange import addresses
+from ingestor.exchange.errors import Reply
+
+#: Exchanges whose market list must be told to leave derivatives out.
+_SPOT_ONLY = ("binance", "okx", "bybit")
+#: Exchanges whose markets are complete without their list of currencies, which costs further requests.
+_WITHOUT_CURRENCIES = (*_SPOT_ONLY, "kraken", "coinbase", "coinbaseexchange")
+
+#: The newest HTTP reply of the running task, so that concurrent calls on one instance do not mix theirs.
+_reply: ContextVar[Reply | None] = ContextVar("exchange_reply", default=None)
+
+
+def known_exchanges() -> list[str]:
+    """ccxt's exchange ids."""
+    return list(ccxt.async_support.exchanges)
+
+
+def last_reply() -> Reply | None:
+    return _reply.get()
+
+
+def build(
+    ccxt_id: str, *, url: str, timeout_seconds: float, streaming: bool = False, hooks: type[Any] | None = None
+) -> Any:
+    """A ccxt exchange (of ccxt.pro with `streaming`); with `url` all its traffic goes to that server alone.
+
+    `hooks`: a class whose methods go before the exchange's own. Numbers stay text until they are parsed once.
+    Raises ConfigurationError for an id that ccxt does not have.
+    """
+    # ccxt.pro costs tens of MiB, which only a streaming process should pay.
+    module = importlib.import_module("ccxt.pro") if streaming else ccxt.async_support
+    if ccxt_id not in module.exchanges:
+        raise ConfigurationError(f"ccxt has no exchange {ccxt_id!r}{' that streams' if streaming else ''}")
+    stock: type[Any] = getattr(module, ccxt_id)
+    if hooks is not None:
+        stock = type(stock.__name__, (hooks, stock), {})
+    exchange = _observed(stock)({"enableRateLimit": False, "timeout": int(timeout_seconds * 1_000)})
+    exchange.number = str
+    if ccxt_id in _SPOT_ONLY:
+        exchange.options["fetchMarkets"] = {**(exchange.options.get("fetchMarkets") or {}), "types": ["spot"]}
+    if ccxt_id in _WITHOUT_CURRENCIES:
+        exchange.has["fetchCurrencies"] = False
+    exchange.allowed_host = ""
+    if url:
+        exchange.urls["api"] = addresses.redirected(exchange.urls["api"], url)
+        exchange.allowed_host = urlsplit(url).netloc
+    return exchange
+
+
+def _observed(stock: type[Any]) -> type[Any]:
+    class Observed(stock):  # type: ignore[misc]
+        allowed_host: str
+
+        async def fetch(self, url: str, method: str = "GET", headers: Any = None, body: Any = None) -> Any:
+            if self.allowed_host and urlsplit(url).netloc != self.allowed_host:
+                raise ExchangeError(f"{url} is not on {self.allowed_host}, the only server that is allowed")
+            _reply.set(None)
+            try:
+                return await super().fetch(url, method, headers, body)
+            except Exception as error:
+                # Calls that ccxt gathers run in tasks of their own, whose context nobody sees.
+                error.reply = _reply.get()  # type: ignore[attr-defined]
+                raise
+
+        def handle_errors(self, code: int, reason: str, url: str, method: str, headers: Any, *rest: Any) -> Any:
+            _reply.set(Reply(code, {name.lower(): value for name, value in headers.items()}))
+            return super().handle_errors(code, reason, url, method, headers, *rest)
+
+    Observed.__name__ = Observed.__qualname__ = stock.__name__
+    return Observed

@@ -1,0 +1,114 @@
+"""Loads a venue's markets, keeps its record on the bus fresh, and tries again for as long as it takes."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+from tenacity.wait import wait_random_exponential
+
+from bus import Bus
+from bus.topics import TABLE_VENUES
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import BusError, ExchangeError
+from core.log import get_logger
+from ingestor import metrics
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import source_of
+from ingestor.exchange.stock import known_exchanges
+from ingestor.progress import Progress
+from ingestor.settings import IngestorConfig
+from ingestor.threads import BusThreads
+
+log = get_logger()
+
+#: The record that lists every exchange that ccxt knows, as markets whose symbol is ccxt's id.
+ALL_VENUES = "*"
+
+
+class VenueKeeper:
+    """`problem` is a sentence for the status page while the venue cannot be served."""
+
+    def __init__(
+        self,
+        client: VenueClient,
+        bus: Bus,
+        threads: BusThreads,
+        config: IngestorConfig,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.client = client
+        self.problem = f"{client.venue}: markets are not loaded yet"
+        self._bus = bus
+        self._threads = threads
+        self._config = config
+        self._on_ready = on_ready
+        self._progress = Progress()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._until_done(self._load)
+        self.problem = ""
+        self._on_ready()
+        loaded_at = time.monotonic()
+        while True:
+            await self._until_done(self._publish)
+            await asyncio.sleep(self._config.venue_refresh)
+            if time.monotonic() - loaded_at >= self._config.markets_refresh:
+                await self._until_done(self._load)
+                loaded_at = time.monotonic()
+
+    async def _load(self) -> None:
+        await self.client.load_markets(self._progress)
+        log.info("markets_loaded", venue=self.client.venue, markets=len(self.client.markets))
+
+    async def _publish(self) -> None:
+        record = venue_record(self.client)
+        values = {self.client.venue: record.SerializeToString(), ALL_VENUES: all_venues().SerializeToString()}
+        await self._threads.run(
+            lambda: self._bus.put(TABLE_VENUES, values, keep_seconds=self._config.venue_keep), self._progress
+        )
+
+    async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
+        attempts = AsyncRetrying(
+            # Whatever an exchange answers, it may answer otherwise later: a venue is never given up.
+            retry=retry_if_exception_type((ExchangeError, BusError)),
+            wait=wait_random_exponential(multiplier=1, max=60),
+            before_sleep=self._count_failure,
+        )
+        await attempts(step)
+
+    def _count_failure(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        metrics.MARKET_LOAD_FAILURES.labels(self.client.venue).inc()
+        if not self.client.markets:
+            self.problem = f"{self.client.venue}: its markets cannot be loaded: {error}"
+        log.warning("venue_step_failed", venue=self.client.venue, attempt=state.attempt_number, error=str(error))
+
+
+def venue_record(client: VenueClient) -> cw.Venue:
+    source = source_of(client)
+    return cw.Venue(
+        venue=client.venue,
+        period_seconds=sorted(client.periods),
+        markets=[
+            cw.Market(
+                symbol=market.symbol,
+                market_id=market.market_id,
+                active=market.is_active,
+                base_id=market.base_id,
+                quote_id=market.quote_id,
+            )
+            for market in client.markets.values()
+        ],
+        updated_at=time.time_ns(),
+        max_candles_per_request=source.max_candles,
+        depth_candles=source.depth,
+        market_count=len(client.markets),
+        is_live=True,
+    )
+
+
+def all_venues() -> cw.Venue:
+    names = [cw.Market(symbol=name) for name in known_exchanges()]
+    return cw.Venue(venue=ALL_VENUES, markets=names, market_count=len(names), updated_at=time.time_ns())

@@ -1,0 +1,1 @@
+"""Exactly the candles of a range."""

@@ -1,0 +1,158 @@
+"""The notifications socket: one thread that owns the XPUB, takes subscriptions and sends what the others hand over.
+
+XPUB_VERBOSE shows every subscription, and the unsubscription or disconnect of the last subscriber of a topic: libzmq
+itself keeps the set of connections for each topic, so that no counting here can go wrong. A subscription holds before
+it is shown, so that a kept final is either sent live after it or found by the replay. (In XPUB_MANUAL mode a frame that
+is no subscription makes libzmq take the next ones for those of another connection, and one that subscribes twice cannot
+be told from two.) With keys on it is XPUB_MANUAL all the same, and `relay.doors.gate` stands in front.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from candlewright.wire.frames import VERSION
+from core.log import get_logger
+from relay import metrics
+from relay.doors.envelope import address_of
+from relay.doors.gate import Gate, OnSubscribed, OnTopic, subscriber_of
+from relay.doors.inbox import Inbox
+from relay.settings import RelayLimits
+
+#: (topic, body) pairs that are sent in order.
+Batch = Sequence[tuple[bytes, bytes]]
+
+_MAX_SUBSCRIPTION_FRAME = 4_096
+_SUBSCRIBE, _UNSUBSCRIBE = 1, 0
+_PER_ROUND = 1_000
+#: With keys on, the folder of keys and connections that have ended are looked at in between.
+_GATE_MILLISECONDS = 250
+_REBIND_SECONDS = 0.02
+#: A small hand-over keeps reader and sender in step, so that subscribers work while the rest is read.
+_BATCHES = 4
+#: Plain numbers and single sends: pyzmq's send_multipart takes three times as long for small frames.
+_MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
+log = get_logger()
+
+
+class Notifier:
+    """`gate`: with keys on, who may subscribe to what."""
+
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", limits: RelayLimits, gate: Gate | None = None
+    ) -> None:
+        self._context = context
+        self._limits = limits
+        self._gate = gate
+        self._address = ""
+        self._inbox: Inbox[Batch] = Inbox(_BATCHES)
+        self._topics: set[bytes] = set()
+        self._socket = self._open()
+
+    def _open(self) -> "zmq.Socket[bytes]":
+        socket = self._context.socket(zmq.XPUB)
+        if self._gate is not None:
+            self._gate.prepare(socket)
+        else:
+            socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        # Not dropping makes a full queue visible: the send is then repeated with dropping, and counted.
+        socket.setsockopt(zmq.XPUB_NODROP, 1)
+        socket.setsockopt(zmq.SNDHWM, self._limits.subscriber_queue)
+        socket.setsockopt(zmq.MAXMSGSIZE, _MAX_SUBSCRIPTION_FRAME)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+        return socket
+
+    def bind(self, address: str) -> str:
+        """Raises ZMQError; returns the address with the port that was chosen."""
+        self._socket.bind(address)
+        self._address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        return self._address
+
+    def publish(self, batch: Batch, timeout_seconds: float) -> bool:
+        """From any thread. False when the socket's thread did not keep up in time: nothing was taken over then."""
+        return self._inbox.put(batch, timeout_seconds)
+
+    def run(self, stop: threading.Event, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
+        """Both are told of a topic or prefix, in the order of things; neither may block."""
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)
+        while not stop.is_set():
+            poller.poll(1_000 if self._gate is None else _GATE_MILLISECONDS)
+            if self._gate is None:
+                self._take_subscriptions(on_subscribed, on_last_left)
+            else:
+                self._gate.take(self._socket, _PER_ROUND, on_subscribed, on_last_left)
+                if not self._gate.look(on_last_left):
+                    poller.unregister(self._socket)
+                    self._start_anew(stop)
+                    self._gate.start_anew(on_last_left)
+                    poller.register(self._socket, zmq.POLLIN)
+                metrics.SUBSCRIPTIONS.set(len(self._gate))
+            for batch in self._inbox.take():
+                self._send(batch)
+
+    def _start_anew(self, stop: threading.Event) -> None:
+        """End all connections; those who may come back do so by themselves, and subscribe again."""
+        log.warning("subscribers_disconnected", reason="a key was taken away")
+        self._socket.close()
+        self._socket = self._open()
+        while not stop.is_set():
+            try:
+                self._socket.bind(self._address)
+                return
+            except zmq.ZMQError as error:
+                # The old socket is closed by libzmq's own thread.
+                if error.errno != zmq.EADDRINUSE:
+                    raise
+                time.sleep(_REBIND_SECONDS)
+
+    def wake(self) -> None:
+        """Let `run` look at its stop event."""
+        self._inbox.wakeup.set()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._inbox.close()
+
+    def _take_subscriptions(self, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
+        for _ in range(_PER_ROUND):
+            try:
+                message = self._socket.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            frame = message.bytes
+            is_part = bool(self._socket.getsockopt(zmq.RCVMORE))
+            topic = frame[1:]
+            if is_part or not frame or frame[0] > _SUBSCRIBE or len(topic) > self._limits.max_topic_bytes:
+                metrics.REFUSED_SUBSCRIPTIONS.inc()
+            elif frame[0] == _UNSUBSCRIBE:
+                self._topics.discard(topic)
+                on_last_left(topic)
+            else:
+                metrics.SUBSCRIBED.inc()
+                self._topics.add(topic)
+                on_subscribed(topic, subscriber_of(address_of(message), message))
+            metrics.SUBSCRIPTIONS.set(len(self._topics))
+
+    def _send(self, batch: Batch) -> None:
+        send = self._socket.send
+        for topic, body in batch:
+            try:
+                send(topic, _MORE)
+            except zmq.Again:
+                self._send_to_those_with_room(topic, body)
+                continue
+            # Room is counted in whole messages: what the first part found is still there.
+            send(VERSION, _MORE)
+            send(body, _LAST)
+
+    def _send_to_those_with_room(self, topic: bytes, body: bytes) -> None:
+        metrics.OVERFLOWS.inc()
+        self._socket.setsockopt(zmq.XPUB_NODROP, 0)
+        self._socket.send_multipart((topic, VERSION, body), zmq.NOBLOCK)
+        self._socket.setsockopt(zmq.XPUB_NODROP, 1)

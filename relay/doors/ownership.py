@@ -1,0 +1,59 @@
+"""Who may see what when keys are on: an id belongs to the client whose name it begins with. Pure.
+
+No name is a prefix of another, so an id has one owner at most, and every topic that begins with an owned one is owned
+by the same client: matching by prefix, which is ZeroMQ's, leads to nothing else. An empty name means that keys are off:
+then everything belongs to everybody.
+"""
+
+from collections.abc import Iterable
+
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.keys import RESERVED
+from protobuf import records_pb2 as rec
+
+_PUBLIC = ("TICKS:", "OHLC:", "SNAPSHOT:")
+_PRIVATE = ("RESPONSE:", "HISTORY_READY:", "TRIGGER:")
+
+
+def is_own(name: str, identity: str) -> bool:
+    return identity.startswith(name)
+
+
+def may_subscribe(name: str, subscription: bytes) -> bool:
+    """Whether every topic that this prefix matches is public, or private and owned."""
+    try:
+        topic = subscription.decode()
+    except UnicodeDecodeError:
+        return False
+    if not name:
+        return True
+    if any(topic.startswith(prefix + name) for prefix in _PRIVATE):
+        return True
+    if any(prefix.startswith(topic) or topic.startswith(prefix) for prefix in _PRIVATE):
+        return False
+    return any(topic.startswith(prefix) or prefix.startswith(topic) for prefix in _PUBLIC)
+
+
+def may_publish(owner: str, identity: str) -> bool:
+    """Whether news about what `owner` asked for may go to the topic of this id: whoever the id belongs to hears it."""
+    return identity.startswith(owner)
+
+
+def owns_request(name: str, request_id: str, request: rec.Request | None) -> bool:
+    """A request is its sender's, whatever its id; one that was sent before keys were on is the owner's of its id."""
+    owner = request.owner if request is not None else ""
+    return not name or (owner == name if owner else is_own(name, request_id))
+
+
+def check_own(name: str, field: str, identity: str) -> None:
+    """Raises InvalidRequest."""
+    if not is_own(name, identity):
+        raise InvalidRequest(f"With keys on, the {field} begins with the name of its client's key, {name!r}.")
+
+
+def check_foreign(name: str, field: str, identity: str, names: Iterable[str]) -> None:
+    """Raises InvalidRequest for an id that is another client's, or the platform's."""
+    if name and not is_own(name, identity):
+        for other in (*RESERVED, *names):
+            if identity.startswith(other):
+                raise InvalidRequest(f"The {field} belongs to another client: it begins with {other!r}.")

@@ -1,0 +1,1 @@
+"""Final notifications, for subscribers now and later."""

@@ -1,0 +1,1 @@
+"""Live topics: who wants them, the jobs they need, and their records."""

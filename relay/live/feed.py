@@ -1,0 +1,89 @@
+"""The thread that reads ticks and bars from the bus for those who subscribe to them.
+
+Only new records are streamed: after a restart it goes on at the end of the bus, and subscribers see a gap in the
+numbers, which TopicReplay fills. So no number is ever sent twice by this thread.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from bus.api import Bus, StoredRecord, TopicPartition
+from relay import metrics
+from relay.doors.interest import Interest
+from relay.doors.notifier import Batch
+from relay.live.follower import Follower
+from relay.live.numbered import numbered, unreadable
+from relay.register import Register
+from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
+
+_WAIT_SECONDS = 0.1
+_IDLE_SECONDS = 0.05
+#: Where a topic ends is looked up so often while nobody wants it.
+_PARKED_SECONDS = 1.0
+_KINDS = ((TICKS, LIVE_TICKS), (OHLC, LIVE_BARS))
+
+
+class LiveFeed(Follower):
+    """A topic of the bus is not even read while nobody wants anything of it.
+
+    It is then followed from a place that was its end at most about a second ago, so that whoever subscribed misses
+    nothing of what is published from then on.
+    """
+
+    def __init__(
+        self, bus: Bus, register: Register, interest: Interest, publish: Callable[[Batch, float], bool]
+    ) -> None:
+        super().__init__("live", bus, register, publish)
+        self._interest = interest
+        self._streams = {stream.bus_topic: stream for _, stream in _KINDS}
+        self._next: dict[str, dict[int, int]] = {}
+        self._parked_at: dict[str, float] = {}
+
+    def _resume(self, stop: threading.Event) -> None:
+        """At the start: begin at the end."""
+        for topic in self._streams:
+            self._next[topic] = self._kept(topic, self._next.get(topic, {}), lambda state: state.end)
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        states = self._bus.state(topic)
+        self._lives.start(topic, states)
+        return {partition: state.end for partition, state in enumerate(states)}
+
+    def _round(self, stop: threading.Event) -> None:
+        after: dict[TopicPartition, int] = {}
+        for kind, stream in _KINDS:
+            topic = stream.bus_topic
+            if self._interest.follows(kind):
+                self._parked_at.pop(topic, None)
+                after.update({(topic, partition): offset for partition, offset in self._next[topic].items()})
+            elif time.monotonic() - self._parked_at.get(topic, 0.0) >= _PARKED_SECONDS:
+                self._next[topic] = self._ends(topic)
+                self._parked_at[topic] = time.monotonic()
+        if not after:
+            stop.wait(_IDLE_SECONDS)
+            return
+        for topic, partition in self._wait(after, _WAIT_SECONDS):
+            records = self._read(topic, partition, after[topic, partition])
+            self._hand_over(list(self._wanted(self._streams[topic], records)), topic, stop)
+            if records:
+                self._next[topic][partition] = records[-1].offset + 1
+
+    def _wanted(self, stream: Stream, records: Iterable[StoredRecord]) -> Iterable[tuple[bytes, bytes]]:
+        """The key is the ticker: what nobody wants is passed over unparsed."""
+        interest = self._interest
+        passed_over = 0
+        wanted = []
+        for record in records:
+            key = record.key or b""
+            is_wanted = interest.wants(TICKS + key) if stream is LIVE_TICKS else interest.wants_bars_of(key)
+            if is_wanted:
+                wanted.append(record)
+            else:
+                passed_over += 1
+        metrics.PASSED_OVER.labels(stream.bus_topic).inc(passed_over)
+        for part in self._readable(wanted, partial(numbered, stream), unreadable(stream)):
+            if interest.wants(topic := part.topic.encode()):
+                yield from self._lost_before(part.topic, part.first)
+                yield topic, part.body

@@ -1,0 +1,140 @@
+"""What the threads have in common that read the bus and hand what they find to the notifications socket."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from bus.api import Bus, Lives, PartitionState, StoredRecord, TopicPartition
+from bus.dead_letters import Letter, put_aside
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import BusError, OffsetOutOfRange
+from candlewright.wire.frames import encode_body
+from core.log import get_logger
+from core.poison import is_poison, reason_of
+from relay import metrics
+from relay.doors.notifier import Batch
+from relay.register import Register
+
+_READ_RECORDS = 1_000
+_RETRY_SECONDS = 0.2
+_HAND_OVER_SECONDS = 0.1
+_TELL_SECONDS = 60.0
+RECORDS_LOST = "RECORDS_LOST"
+#: The part that dead letters name.
+PART = "relay"
+log = get_logger()
+Read = TypeVar("Read")
+
+
+class Follower(ABC):
+    """Rounds for as long as the bus answers; at the start, and after each outage, a `_resume` before them.
+
+    `problem`: why nothing is read now, empty when all is well. `seen_at`: when the last round began; a round takes as
+    long as the notifications socket lets it.
+    """
+
+    def __init__(self, name: str, bus: Bus, register: Register, publish: Callable[[Batch, float], bool]) -> None:
+        self._name = name
+        self._bus = bus
+        self._register = register
+        self._publish = publish
+        self.problem = "the bus has not been read yet"
+        self.seen_at = time.monotonic()
+        #: Of all positions that this thread has.
+        self._lives = Lives()
+        #: Since the store lost records: the topics whose subscribers were told, and until when others are.
+        self._told: set[str] = set()
+        self._tell_until = 0.0
+
+    @abstractmethod
+    def _resume(self, stop: threading.Event) -> None:
+        """After an outage the store may have lost records: `_kept` says from where on to read."""
+
+    @abstractmethod
+    def _round(self, stop: threading.Event) -> None:
+        """Read what is new, waiting for it a moment."""
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self.seen_at = time.monotonic()
+            try:
+                if self.problem:
+                    self._register.prepare()
+                    self._resume(stop)
+                self._round(stop)
+                self.problem = ""
+            except BusError as error:
+                if not self.problem:
+                    log.warning("bus_unavailable", error=str(error))
+                self.problem = f"the bus cannot be read: {error}"
+                metrics.BUS_FAILURES.labels(self._name).inc()
+                self._register.forget_preparation()
+                stop.wait(_RETRY_SECONDS)
+
+    def _kept(self, topic: str, known: Mapping[int, int], default: Callable[[PartitionState], int]) -> dict[int, int]:
+        """Of each partition the position in `known`, or that of the first record which is not the one that was read;
+        `default` where no position is known.
+        """
+        found = {}
+        for partition, state in enumerate(self._bus.state(topic)):
+            offset = known.get(partition, default(state))
+            found[partition] = self._lives.rewound((topic, partition), offset, state.lives, state.end)
+            if found[partition] < offset:
+                self._told, self._tell_until = set(), time.monotonic() + _TELL_SECONDS
+        return found
+
+    def _lost_before(self, topic: str, first: int) -> Batch:
+        """Ahead of number `first` of `topic`, the first one after records were lost: that numbers from it on are given
+        again. Subscribers of quieter topics learn it when they ask for news.
+        """
+        if time.monotonic() >= self._tell_until or topic in self._told:
+            return []
+        self._told.add(topic)
+        text = f"The platform has lost records; numbers from {first} on are given again."
+        error = cw.Error(code=RECORDS_LOST, text=text, topic=topic, newest_sequence=first - 1)
+        return [(topic.encode(), encode_body(error))]
+
+    def _wait(self, after: Mapping[TopicPartition, int], seconds: float) -> set[TopicPartition]:
+        """As the bus does. Raises RecordsLost when the store has lost what was read of it: what took its place would
+        not be seen.
+        """
+        return self._bus.wait(after, seconds, lives=self._lives)
+
+    def _read(self, topic: str, partition: int, offset: int, max_records: int = _READ_RECORDS) -> list[StoredRecord]:
+        """From the first record that is kept where this one is not: subscribers see a gap."""
+        try:
+            return self._bus.read(topic, partition, offset, max_records=max_records, lives=self._lives)
+        except OffsetOutOfRange as error:
+            log.warning("records_trimmed_unread", topic=topic, partition=partition, offset=offset, first=error.first)
+            metrics.UNREAD_RECORDS.labels(topic).inc(max(0, error.first - offset))
+            return self._bus.read(topic, partition, error.first, max_records=max_records, lives=self._lives)
+
+    def _readable(
+        self, records: Iterable[StoredRecord], read: Callable[[StoredRecord], Read | None], reason: str
+    ) -> list[Read]:
+        """What `read` makes of each record. Those that it makes nothing of are put aside, and the others go on."""
+        found: list[Read] = []
+        letters: list[Letter] = []
+        for record in records:
+            try:
+                part, why = read(record), reason
+            except Exception as error:  # No record may stop those after it.
+                if not is_poison(error):
+                    raise
+                part, why = None, reason_of(error)
+            if part is None:
+                letters.append(Letter.of(record, why))
+            else:
+                found.append(part)
+        put_aside(self._bus, PART, letters)
+        return found
+
+    def _hand_over(self, batch: Batch, kind: str, stop: threading.Event) -> bool:
+        """Wait until the notifications socket has taken it; False when it is to stop before."""
+        while batch and not self._publish(batch, _HAND_OVER_SECONDS):
+            if stop.is_set():
+                return False
+        metrics.PUBLISHED.labels(kind).inc(len(batch))
+        return True

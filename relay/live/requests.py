@@ -1,0 +1,246 @@
+"""The thread that asks for realtime jobs for subscribers and triggers, and cancels them when nobody is left. It also
+says on topics that their ticker is wrong.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import BusError, InvalidRequest
+from candlewright.wire.frames import encode_body
+from core.log import get_logger
+from relay import metrics
+from relay.doors.gate import inode_of
+from relay.doors.notifier import Batch
+from relay.doors.shares import TRIGGERS, Holder, Shares
+from relay.live.subscriptions import Reader, Start, Subscriptions
+from relay.register import Register
+from relay.settings import RelayConfig
+from relay.topics import LiveTopic, live_topic, named_topic
+from relay.venues.ticker_judge import TickerJudge
+from relay.venues.topic_checks import TopicChecks
+
+#: The state is looked at this often without news, for what has become due.
+_IDLE_SECONDS = 0.25
+_RETRY_SECONDS = 0.5
+_TOGETHER = 500
+_PUBLISH_SECONDS = 0.25
+#: Of the Error on a topic whose ticker no venue lists.
+WRONG_TICKER = "UNKNOWN_TICKER"
+#: Of the Error on a topic that its subscribers may not have in addition to those that they have.
+TOO_MANY = "TOO_MANY_TOPICS"
+_SWEEP_SECONDS = 1.0
+_SUBSCRIBERS = Holder("")
+log = get_logger()
+
+
+class LiveRequests:
+    """`subscribed`, `last_left` and `follow` never block; they are carried out in their order."""
+
+    def __init__(self, register: Register, config: RelayConfig, publish: Callable[[Batch, float], bool]) -> None:
+        self._register = register
+        self._publish = publish
+        self._state = Subscriptions(config.limits)
+        self._judge = TickerJudge(register, config.limits.venue_refresh_seconds)
+        self._checks = TopicChecks(config.limits)
+        self._shares = Shares(config.limits)
+        self._max_refused = config.limits.max_live_topics
+        #: Who would have a topic, and may not have one more: tried again when there is room.
+        self._refused: dict[str, set[Holder]] = {}
+        self._sweep_at = 0.0
+        self._news: deque[tuple[bool, bytes, Holder]] = deque()
+        self._changed = threading.Event()
+        self._is_adopted = False
+        self.seen_at = time.monotonic()
+
+    def subscribed(self, topic: bytes, subscriber: Holder) -> None:
+        self._note(True, topic, subscriber)
+
+    def last_left(self, topic: bytes) -> None:
+        self._note(False, topic, _SUBSCRIBERS)
+
+    def follow(self, topic: str, is_wanted: bool) -> None:
+        """Registered triggers read this topic, or do no more."""
+        self._note(is_wanted, topic.encode(), TRIGGERS)
+
+    def _note(self, is_wanted: bool, topic: bytes, holder: Holder) -> None:
+        if named_topic(topic) is not None:
+            self._news.append((is_wanted, topic, holder))
+            self._changed.set()
+
+    def wake(self) -> None:
+        """Let `run` look at its stop event."""
+        self._changed.set()
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self._changed.wait(_IDLE_SECONDS)
+            self._changed.clear()
+            self.seen_at = time.monotonic()
+            try:
+                self._take_news()
+                if not self._is_adopted:
+                    self._state.adopt(self._register.live_requests(), time.monotonic())
+                    self._is_adopted = True
+                self._cancel()
+                self._start(self._state.to_start(time.monotonic())[:_TOGETHER])
+                self._tell_of_wrong_tickers()
+            except BusError as error:
+                log.warning("live_requests_delayed", error=str(error))
+                metrics.BUS_FAILURES.labels("live_requests").inc()
+                self._register.forget_preparation()
+                # How far it came is not known: the table tells.
+                self._is_adopted = False
+                stop.wait(_RETRY_SECONDS)
+                self._changed.set()
+            metrics.LIVE_TOPICS.set(len(self._state))
+
+    def _take_news(self) -> None:
+        has_room = self._sweep()
+        refusals: dict[str, str] = {}
+        while self._news:
+            is_wanted, subscription, holder = self._news.popleft()
+            name = subscription.decode()
+            if holder is not TRIGGERS:
+                self._note_check(name, is_wanted)
+            topic = live_topic(subscription)
+            if topic is None:
+                continue
+            if is_wanted:
+                if refusal := self._take(topic, holder):
+                    refusals[name] = refusal
+            else:
+                self._give_back(name, holder)
+                has_room = True
+        if has_room:
+            for name, holders in list(self._refused.items()):
+                topic = live_topic(name.encode())
+                if topic is not None:
+                    for each in list(holders):
+                        self._take(topic, each)
+        if refusals:
+            self._tell_of_refusals(refusals)
+
+    def _take(self, topic: LiveTopic, holder: Holder) -> str:
+        """Why the holder may not have the topic; it is remembered then, and tried again when there is room."""
+        refusal = self._shares.take(topic.name, holder)
+        if not refusal and not self._state.subscribed(topic, _reader(holder)):
+            self._shares.give_back(topic.name, [holder])
+            refusal = f"the platform follows {self._max_refused} live topics, and can follow no more"
+        if not refusal:
+            self._withdraw(topic.name, holder)
+        elif len(self._refused) < self._max_refused:
+            self._refused.setdefault(topic.name, set()).add(holder)
+        # What others have already comes anyway.
+        return "" if self._shares.is_held(topic.name) else refusal
+
+    def _give_back(self, name: str, holder: Holder) -> None:
+        """The last one of this kind has left: the triggers, or the subscribers."""
+        is_trigger = holder is TRIGGERS
+        self._shares.give_back(name, [TRIGGERS] if is_trigger else self._shares.others(name))
+        for each in [each for each in self._refused.get(name, ()) if (each is TRIGGERS) == is_trigger]:
+            self._withdraw(name, each)
+        self._state.last_left(name, time.monotonic(), _reader(holder))
+
+    def _withdraw(self, name: str, holder: Holder) -> None:
+        holders = self._refused.get(name, set())
+        holders.discard(holder)
+        if not holders:
+            self._refused.pop(name, None)
+
+    def _sweep(self) -> bool:
+        """Now and then, give back what connections that have ended had. Whether there is more room."""
+        if time.monotonic() < self._sweep_at:
+            return False
+        self._sweep_at = time.monotonic() + _SWEEP_SECONDS
+        holders = {*self._shares.connections(), *(each for group in self._refused.values() for each in group)}
+        ended = {each for each in holders - {TRIGGERS} if not each.inode or inode_of(each.descriptor) != each.inode}
+        for holder in ended:
+            for name in self._shares.ended(holder):
+                self._state.last_left(name, time.monotonic(), Reader.SUBSCRIBERS)
+        for name in [name for name, group in self._refused.items() if group & ended]:
+            for holder in self._refused[name] & ended:
+                self._withdraw(name, holder)
+        return bool(ended)
+
+    def _tell_of_refusals(self, refusals: Mapping[str, str]) -> None:
+        metrics.UNSERVED_TOPICS.labels("too_many").inc(len(refusals))
+        log.warning("too_many_live_topics", topics=len(refusals), reason=next(iter(refusals.values())))
+        batch = [
+            (
+                name.encode(),
+                encode_body(cw.Error(code=TOO_MANY, text=f"{text}; it starts once there is room", topic=name)),
+            )
+            for name, text in refusals.items()
+        ]
+        if not self._publish(batch, _PUBLISH_SECONDS):
+            metrics.DROPPED_REPLAYS.inc(len(batch))
+
+    def _note_check(self, name: str, is_wanted: bool) -> None:
+        if not is_wanted:
+            self._checks.left(name)
+        elif not self._checks.subscribed(name, time.monotonic()):
+            metrics.UNSERVED_TOPICS.labels("unchecked").inc()
+
+    def _tell_of_wrong_tickers(self) -> None:
+        """On the very topics, which stay subscribed: a market may be listed later."""
+        due = self._checks.due(time.monotonic(), _TOGETHER)
+        if not due:
+            return
+        named = [named for name in due if (named := named_topic(name.encode())) is not None]
+        wrong = {
+            name: found.text
+            for name, found in self._judge.judge(named).items()
+            if self._checks.judged(name, found.verdict, time.monotonic())
+        }
+        if wrong:
+            metrics.UNSERVED_TOPICS.labels("wrong_ticker").inc(len(wrong))
+            log.info("wrong_tickers", topics=len(wrong), first=next(iter(wrong.values())))
+            batch = [(name.encode(), wrong_ticker(name, text)) for name, text in wrong.items()]
+            if not self._publish(batch, _PUBLISH_SECONDS):
+                for name in wrong:
+                    self._checks.subscribed(name, time.monotonic())
+        if len(due) == _TOGETHER or self._checks.due(time.monotonic(), 1):
+            self._changed.set()
+
+    def _start(self, starts: list[Start]) -> None:
+        if not starts:
+            return
+        self._judge.refresh(start.topic.ticker.venue for start in starts)
+        valid = []
+        for start in starts:
+            try:
+                self._judge.book.check_venue(start.topic.ticker.venue)
+            except InvalidRequest as error:
+                metrics.UNSERVED_TOPICS.labels("invalid").inc()
+                if self._state.refused(start.topic, time.monotonic()):
+                    log.info("live_topic_starts_nothing", topic=start.topic.name, reason=str(error))
+            else:
+                valid.append(start)
+        if not valid:
+            return
+        self._register.start_live({start.topic.name: start.request for start in valid}, time.time_ns())
+        self._state.started(valid)
+        for start in valid:
+            log.info("live_topic_started", topic=start.topic.name, request_id=start.request_id)
+        self._changed.set()
+
+    def _cancel(self) -> None:
+        due = self._state.to_cancel(time.monotonic())
+        if due:
+            self._register.cancel_live(due, time.time_ns())
+            self._state.cancelled(due)
+            log.info("live_topics_cancelled", topics=len(due))
+
+
+def _reader(holder: Holder) -> Reader:
+    return Reader.TRIGGERS if holder is TRIGGERS else Reader.SUBSCRIBERS
+
+
+def wrong_ticker(topic: str, reason: str) -> bytes:
+    """Type id and message of the Error that the subscribers of a topic get; no client takes it for data."""
+    end = "" if reason.endswith("?") else "."
+    text = f"{reason}{end} The subscription stays, in case the ticker is listed later."
+    return encode_body(cw.Error(code=WRONG_TICKER, text=text, topic=topic))

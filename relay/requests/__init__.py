@@ -1,0 +1,1 @@
+"""Requests for history: validation, and long answers."""

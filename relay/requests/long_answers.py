@@ -1,0 +1,109 @@
+"""Answers that may be long, made in threads of their own: TopicReplay, and legacy reads of the table."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from google.protobuf.message import Message
+
+from bus.api import Bus
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest
+from core.log import get_logger
+from relay import events as ev
+from relay import metrics
+from relay.doors.envelope import seal
+from relay.doors.outbox import Outbox, PeerStalled
+from relay.live import topic_replay
+from relay.requests.pages import ReadRows, pages
+from relay.settings import RelayLimits
+
+#: How long a thread waits for a client that does not read.
+_STREAM_SECONDS = 30.0
+log = get_logger()
+LongCommand = ev.ReplayTopic | ev.ReadRows
+
+
+class LongAnswers:
+    """`fail` and `reply` are called from these threads; `limits.max_running_tasks` at most are under way or wait."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        read_rows: ReadRows,
+        outbox: Outbox,
+        limits: RelayLimits,
+        fail: Callable[[ev.CommandFailed], None],
+        reply: Callable[[ev.Reply], None],
+    ) -> None:
+        self._bus = bus
+        self._read_rows = read_rows
+        self._outbox = outbox
+        self._limits = limits
+        self._fail = fail
+        self._reply = reply
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="relay-task")
+        self._running = threading.BoundedSemaphore(limits.max_running_tasks)
+
+    def start(self, command: LongCommand) -> list[ev.Event]:
+        """Nothing where it has begun; its failure where too many are under way."""
+        if not self._running.acquire(blocking=False):
+            return [ev.CommandFailed(command, "BUSY", "Too many long answers are under way; try again later.")]
+        self._threads.submit(self._run, command)
+        return []
+
+    def close(self) -> None:
+        """Wait for those that have begun; the others are forgotten."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, command: LongCommand) -> None:
+        try:
+            if isinstance(command, ev.ReplayTopic):
+                self._replay_topic(command)
+            else:
+                self._answer_from_table(command)
+        except PeerStalled:
+            log.info("client_stalled")
+        except topic_replay.NotKept as error:
+            self._failed(command, "NOT_KEPT", str(error), error.newest_sequence)
+        except InvalidRequest as error:
+            self._failed(command, "INVALID", str(error))
+        except BusError:
+            metrics.BUS_FAILURES.labels("task").inc()
+            self._failed(command, "UNAVAILABLE", ev.UNAVAILABLE)
+        except Exception as error:
+            reason = str(error) if isinstance(error, CandlewrightError) else type(error).__name__
+            log.exception("task_failed")
+            metrics.FAILURES.labels("task").inc()
+            self._failed(command, "FAILED", f"The stored data cannot be read now ({reason}); try again later.")
+        finally:
+            self._running.release()
+
+    def _failed(self, command: LongCommand, code: str, text: str, newest_sequence: int | None = None) -> None:
+        self._fail(ev.CommandFailed(command, code, text, newest_sequence, time.time_ns()))
+
+    def _replay_topic(self, command: ev.ReplayTopic) -> None:
+        records = topic_replay.replay(self._bus, command.query, self._limits)
+        self._stream(command.peer, records)
+
+    def _answer_from_table(self, command: ev.ReadRows) -> None:
+        request = command.request
+        limit = request.limit if request.HasField("limit") else None
+        table = self._read_rows(request.ticker, request.period_seconds, request.start_time, request.end_time, limit)
+        if table.num_rows > self._limits.page_rows and command.peer.is_req:
+            self._refuse_several(command.peer, request.request_id)
+            return
+        for page in pages(request.request_id, table, self._limits.page_rows):
+            self._outbox.stream(command.peer, seal(command.peer, page), _STREAM_SECONDS)
+
+    def _stream(self, peer: ev.Peer, messages: Sequence[Message]) -> None:
+        if len(messages) > 1 and peer.is_req:
+            self._refuse_several(peer, "")
+            return
+        for message in messages:
+            self._outbox.stream(peer, seal(peer, message), _STREAM_SECONDS)
+
+    def _refuse_several(self, peer: ev.Peer, request_id: str) -> None:
+        text = "This answer has several frames and a REQ socket takes only one: use DEALER."
+        self._reply(ev.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))

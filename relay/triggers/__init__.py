@@ -1,0 +1,1 @@
+"""Registered triggers: their changes, checks, events and suspensions."""

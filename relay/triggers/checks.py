@@ -1,0 +1,116 @@
+"""The thread that checks the texts of triggers, so that nothing else waits for a long one."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import InvalidRequest, TriggerRejected
+from candlewright.wire.grid import WEEK_SECONDS
+from core.log import get_logger
+from core.settings import TriggersSettings
+from core.settings_gateways import KapacitorFunctionSettings
+from relay import metrics
+from relay.topics import Named, live_name, named_topic
+from relay.triggers.events import Ack, Checked, Refused, RegisterAsked, Sound
+from triggers.check import TriggerRules, check_trigger, compile_trigger
+from triggers.udf.known import KnownFunctions
+from triggers.udf.options import UdfRefused
+from triggers.udf.use import UdfFailed
+
+_IDLE_SECONDS = 1.0
+#: Of a trigger on bars that does not say which.
+_DEFAULT_BAR_SECONDS = 60
+_FAILED = "The text of this trigger cannot be checked; the platform's log says why."
+log = get_logger()
+
+
+class TriggerChecks:
+    """Clients take turns: one that sends thousands of texts does not keep another one waiting. Whoever submits bounds
+    the number of texts that wait.
+    """
+
+    def __init__(
+        self,
+        settings: TriggersSettings,
+        on_checked: Callable[[Checked], object],
+        functions: Mapping[str, KapacitorFunctionSettings] | None = None,
+        warnings: Callable[[Sequence[Named]], Sequence[str]] = lambda topics: (),
+    ) -> None:
+        """`functions`: those that triggers may name. `warnings`: what is to be said of the topics that one reads."""
+        self._settings = settings
+        self._functions = KnownFunctions(functions or {})
+        self._rules = TriggerRules.of(settings)
+        self._on_checked = on_checked
+        self._warnings = warnings
+        self._queues: dict[bytes, deque[RegisterAsked]] = {}
+        self._changed = threading.Condition()
+        self.seen_at = time.monotonic()
+
+    def set_partitions(self, partitions: int) -> None:
+        """How many the topics `ticks` and `ohlc` have; said before the first text comes."""
+        self._rules = TriggerRules.of(self._settings, partitions)
+
+    def submit(self, asked: RegisterAsked) -> None:
+        with self._changed:
+            self._queues.setdefault(asked.peer.identity, deque()).append(asked)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Let `run` look at its stop event."""
+        with self._changed:
+            self._changed.notify()
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self.seen_at = time.monotonic()
+            asked = self._take()
+            if asked is not None:
+                with metrics.TRIGGER_CHECK_SECONDS.time():
+                    outcome = check(asked.request, self._rules, self._functions)
+                    if isinstance(outcome, Sound):
+                        outcome = self._with_warnings(outcome, asked.request.tickers)
+                self._on_checked(Checked(asked, outcome))
+
+    def _with_warnings(self, sound: Sound, tickers: Sequence[str]) -> Sound:
+        read = (named_topic(live_name(ticker, sound.bar_seconds).encode()) for ticker in tickers)
+        warnings = self._warnings([named for named in read if named is not None])
+        return replace(sound, warnings=(*sound.warnings, *warnings)) if warnings else sound
+
+    def _take(self) -> RegisterAsked | None:
+        with self._changed:
+            if not self._queues:
+                self._changed.wait(_IDLE_SECONDS)
+            for client, queue in self._queues.items():
+                asked = queue.popleft()
+                # To the end of the line, or out of it.
+                del self._queues[client]
+                if queue:
+                    self._queues[client] = queue
+                return asked
+        return None
+
+
+def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownFunctions) -> Sound | Refused:
+    try:
+        checked = check_trigger(request, rules)
+        compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
+        period = compiled.options.period_seconds or _DEFAULT_BAR_SECONDS if compiled.is_on_bars else 0
+        if period > WEEK_SECONDS:
+            raise InvalidRequest(f"bars of {period} seconds are not made; a bar lasts from 1 second to one week")
+        if checked.function is not None:
+            functions.check(checked.function)
+    except TriggerRejected as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return Refused(Ack.INVALID_SQL, f"{error.line}:{error.column}: {error.message}{hint}")
+    except (InvalidRequest, UdfRefused, UdfFailed) as error:
+        text = str(error)
+        return Refused(Ack.ERROR, text[:1].upper() + text[1:].removesuffix(".") + ".")
+    except Exception:
+        # A text that the language fails on must not end the thread that all others need.
+        log.exception("trigger_check_failed", trigger_id=request.trigger_id)
+        metrics.FAILURES.labels("trigger_check").inc()
+        return Refused(Ack.ERROR, _FAILED)
+    return Sound(checked.warnings, checked.is_joint, period)

@@ -1,0 +1,139 @@
+"""The thread that reads trigger events from the bus and publishes each on its topic, and on that of its callback.
+
+An event is an alert: after a restart this thread goes on where it stopped. Its place is a hold on the bus that follows
+a second behind, so that what was on its way to subscribers when the relay died is sent again, under the same number and
+id. Subscribers need a moment to come back: what is published in the first time after a start is kept for them.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from bus import topics as bus_topics
+from bus.api import Bus, StoredRecord
+from relay import metrics, topics
+from relay.doors.notifier import Batch
+from relay.live.follower import Follower
+from relay.live.numbered import Numbered, numbered, unreadable
+from relay.live.recent_events import RecentEvents
+from relay.register import Register
+from relay.settings import RelayLimits
+from relay.triggers.store import READER
+
+_TOPIC = bus_topics.TRIGGER_EVENTS
+_READ_RECORDS = 1_000
+#: Records of one partition that are looked at together with those of the others.
+_PER_PARTITION = 5_000
+_WAIT_SECONDS = 0.05
+_SAVE_SECONDS = 1.0
+_AGAIN_SECONDS = 0.25
+_MAX_RETURNING = 100_000
+
+
+class TriggerFeed(Follower):
+    def __init__(
+        self,
+        bus: Bus,
+        register: Register,
+        limits: RelayLimits,
+        callback_of: Callable[[str], str],
+        publish: Callable[[Batch, float], bool],
+    ) -> None:
+        super().__init__("trigger_feed", bus, register, publish)
+        self._limits = limits
+        self._callback_of = callback_of
+        self._recent = RecentEvents(limits.max_recent, limits.max_recent_bytes)
+        self._recent_until: float | None = None
+        self._returning: deque[bytes] = deque(maxlen=_MAX_RETURNING)
+        self._again_at = 0.0
+        self._next: dict[int, int] = {}
+        #: Where it stood at the last save, which is what is saved next.
+        self._sent: dict[int, int] = {}
+        self._saved: dict[int, int] = {}
+        self._save_at = 0.0
+
+    def subscribed(self, topic: bytes) -> None:
+        """From the notifications thread; a repetition goes to all subscribers of the topic, who drop it."""
+        if self._recent_until is None or time.monotonic() < self._recent_until:
+            self._returning.append(topic)
+
+    def have_passed(self, ends: dict[int, int]) -> bool:
+        """Whether all events before these offsets were handed over."""
+        return all(self._next.get(partition, 0) >= end for partition, end in ends.items())
+
+    def run(self, stop: threading.Event) -> None:
+        self._recent_until = time.monotonic() + self._limits.recent_seconds
+        super().run(stop)
+
+    def _resume(self, stop: threading.Event) -> None:
+        held = self._bus.holds(_TOPIC, READER)
+        self._next = self._kept(_TOPIC, held | self._next, lambda state: state.first)
+        self._sent = dict(self._next)
+        self._saved = {}
+        self._save()
+
+    def _round(self, stop: threading.Event) -> None:
+        after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
+        if self._wait(after, _WAIT_SECONDS):
+            records = self._gather()
+            events = self._readable(records, partial(numbered, topics.TRIGGERS), unreadable(topics.TRIGGERS))
+            # The tickers of one trigger lie in several partitions.
+            events.sort(key=lambda event: (event.topic, event.first))
+            batch = [message for event in events for message in self._messages(event)]
+            if not self._hand_over(batch, _TOPIC, stop):
+                return
+            if time.monotonic() < (self._recent_until or 0.0):
+                self._recent.add(batch)
+            for record in records:
+                self._next[record.partition] = record.offset + 1
+        self._send_again(stop)
+        if time.monotonic() >= self._save_at:
+            self._save()
+
+    def _gather(self) -> list[StoredRecord]:
+        """What is new in all partitions, up to one moment: so that of each topic no number is missing in between."""
+        found: list[StoredRecord] = []
+        cut_ms: int | None = None
+        for partition, state in enumerate(self._bus.state(_TOPIC)):
+            offset, read = self._next[partition], 0
+            while offset < state.end and read < _PER_PARTITION:
+                records = self._read(_TOPIC, partition, offset, min(_READ_RECORDS, state.end - offset))
+                if not records:
+                    break
+                found += records
+                offset, read = records[-1].offset + 1, read + len(records)
+            if offset < state.end and read:
+                last_ms = found[-1].timestamp_ms
+                cut_ms = last_ms if cut_ms is None else min(cut_ms, last_ms)
+        if cut_ms is None:
+            return found
+        # More than one round takes: everything before the earliest of the places reached is complete.
+        return [record for record in found if record.timestamp_ms < cut_ms] or found
+
+    def _messages(self, event: Numbered) -> list[tuple[bytes, bytes]]:
+        names = [event.topic]
+        callback = self._callback_of(event.topic.removeprefix(topics.TRIGGERS.prefix))
+        if callback:
+            names.append(topics.response(callback))
+        return [*self._lost_before(event.topic, event.first), *((name.encode(), event.body) for name in names)]
+
+    def _send_again(self, stop: threading.Event) -> None:
+        if self._returning and time.monotonic() >= self._again_at:
+            self._again_at = time.monotonic() + _AGAIN_SECONDS
+            # Many that come back for the same are served together, however often they say so.
+            topics_again = {self._returning.popleft(): None for _ in range(len(self._returning))}
+            for topic in topics_again:
+                batch = self._recent.under(topic)
+                if self._hand_over(batch, _TOPIC, stop):
+                    metrics.REPEATED_EVENTS.inc(len(batch))
+        if time.monotonic() >= (self._recent_until or 0.0):
+            self._recent.clear()
+
+    def _save(self) -> None:
+        self._save_at = time.monotonic() + _SAVE_SECONDS
+        if self._sent != self._saved:
+            self._bus.hold(_TOPIC, READER, self._sent)
+            self._saved = dict(self._sent)
+        self._sent = dict(self._next)

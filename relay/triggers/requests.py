@@ -1,0 +1,44 @@
+"""What makes a trigger's request invalid before its text is looked at. Pure."""
+
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.ticker import Ticker
+from relay.requests.validation import check_id
+
+_MAX_TICKERS = 10_000
+
+
+def clean(message: ing.CEPTriggerRequest) -> ing.CEPTriggerRequest:
+    """The request as it is compared and kept: each ticker once, no empty callback, no unknown fields.
+
+    Raises InvalidRequest with a sentence. A venue that nobody knows is fine: its job is a state, not a refusal.
+    """
+    check_id("trigger_id", message.trigger_id)
+    if message.callback_id:
+        check_id("callback_id", message.callback_id)
+    if len(message.tickers) > _MAX_TICKERS:
+        raise InvalidRequest(f"A trigger names at most {_MAX_TICKERS} tickers; none at all means all.")
+    for ticker in message.tickers:
+        try:
+            Ticker.parse(ticker)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"A ticker is malformed: {error}.") from error
+    request = ing.CEPTriggerRequest(
+        trigger_id=message.trigger_id,
+        sql_pattern=message.sql_pattern,
+        tickers=dict.fromkeys(message.tickers),
+        parameters=message.parameters,
+    )
+    if message.callback_id:
+        request.callback_id = message.callback_id
+    return request
+
+
+def content(request: ing.CEPTriggerRequest) -> tuple[object, ...]:
+    """Two requests of the same content ask for the same trigger."""
+    return (
+        request.sql_pattern,
+        frozenset(request.tickers),
+        frozenset(request.parameters.items()),
+        request.callback_id,
+    )

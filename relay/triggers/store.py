@@ -1,0 +1,185 @@
+"""What the relay reads and writes on the bus for triggers. All methods raise BusError."""
+
+from collections.abc import Iterable, Sequence
+
+from google.protobuf.message import DecodeError
+
+from bus import topics as bus_topics
+from bus.api import Bus, Lives, Record, StoredRecord
+from bus.dead_letters import Letter, put_aside
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import OffsetOutOfRange
+from core.log import get_logger
+from protobuf import records_pb2 as rec
+from relay import metrics, topics
+from relay.live.follower import PART
+from relay.register import Register
+from relay.triggers.events import Change, Delete, LeaveJoint, Loaded, Save
+
+#: Reader of the controls that not all partitions have carried out, of their progress, and of trigger events.
+READER = "relay"
+#: Partition of the pipeline -> the end of the controls that it has carried out: its newest progress.
+TABLE_PROGRESS = "relay_trigger_progress"
+_READ_RECORDS = 1_000
+log = get_logger()
+
+
+class TriggerStore:
+    """Used by one thread. The progress topic is read behind a hold, which moves only after what was read is saved."""
+
+    def __init__(self, bus: Bus, register: Register) -> None:
+        self._bus = bus
+        self._register = register
+        self._lives = Lives()
+        self._progress_at = 0
+        self._held_controls = -1
+
+    def load(self) -> Loaded:
+        self._register.prepare()
+        self._progress_at = self._start_of_progress()
+        self._held_controls = -1
+        items = self._bus.items(bus_topics.TABLE_TRIGGERS)
+        entries = {name: entry for name, value in items.items() if (entry := _read(name, value)) is not None}
+        progress = {
+            int(key): int(value)
+            for key, value in self._bus.items(TABLE_PROGRESS).items()
+            if key.isdecimal() and value.isdigit()
+        }
+        return Loaded(
+            entries,
+            frozenset(self._bus.items(bus_topics.TABLE_JOINT_TRIGGERS)),
+            progress,
+            self._bus.partitions(bus_topics.TICKS),
+            self._bus.state(bus_topics.TRIGGER_CONTROLS)[0].end,
+        )
+
+    def _start_of_progress(self) -> int:
+        state = self._bus.state(bus_topics.TRIGGER_PROGRESS)[0]
+        held = self._bus.holds(bus_topics.TRIGGER_PROGRESS, READER).get(0)
+        if held is None:
+            self._bus.hold(bus_topics.TRIGGER_PROGRESS, READER, {0: state.first})
+            held = state.first
+        # A store that lost its newest records gives their offsets out again.
+        place = bus_topics.TRIGGER_PROGRESS, 0
+        return self._lives.rewound(place, max(held, state.first), state.lives, state.end)
+
+    def forget(self) -> None:
+        """After an outage the store may be a new one."""
+        self._register.forget_preparation()
+
+    # ---- changes
+
+    def write(self, changes: Sequence[Change]) -> dict[int, int]:
+        """The tables first, so that nothing runs that they do not name; returns the offset of each control."""
+        joining = {change.trigger_id: b"" for change in changes if change.joins}
+        if joining:
+            self._bus.put(bus_topics.TABLE_JOINT_TRIGGERS, joining)
+        self._put(change.entry for change in changes)
+        records = [Record(change.control.SerializeToString(), key=change.trigger_id.encode()) for change in changes]
+        positions = self._bus.publish(bus_topics.TRIGGER_CONTROLS, records)
+        return {change.number: position.offset for change, position in zip(changes, positions, strict=True)}
+
+    def update(self, commands: Sequence[Save | LeaveJoint | Delete]) -> None:
+        """In their order, as far as they are about the same trigger."""
+        self._put(command.entry for command in commands if isinstance(command, Save))
+        leaving = [command.trigger_id for command in commands if not isinstance(command, Save)]
+        if leaving:
+            self._bus.delete(bus_topics.TABLE_JOINT_TRIGGERS, leaving)
+        gone = [command.trigger_id for command in commands if isinstance(command, Delete)]
+        if gone:
+            self._bus.delete(bus_topics.TABLE_TRIGGERS, gone)
+
+    def _put(self, entries: Iterable[rec.TriggerEntry]) -> None:
+        values = {entry.registration.trigger_id: entry.SerializeToString() for entry in entries}
+        if values:
+            self._bus.put(bus_topics.TABLE_TRIGGERS, values)
+
+    # ---- progress of the pipeline
+
+    def read_progress(self) -> list[rec.TriggerProgress]:
+        """What is new; the same again until `commit_progress`."""
+        try:
+            records = self._read(self._progress_at)
+        except OffsetOutOfRange as error:
+            log.warning("progress_trimmed_unread", offset=self._progress_at, first=error.first)
+            metrics.BAD_RECORDS.labels(bus_topics.TRIGGER_PROGRESS).inc()
+            records = self._read(error.first)
+        if not records:
+            return []
+        controls_end = self._bus.state(bus_topics.TRIGGER_CONTROLS)[0].end
+        partitions = self._bus.partitions(bus_topics.TICKS)
+        found, letters = [], []
+        for record in records:
+            try:
+                progress = rec.TriggerProgress.FromString(record.value)
+            except DecodeError:
+                letters.append(Letter.of(record, "not a TriggerProgress"))
+                continue
+            # After the last partition come the joint one, and the functions in the driver.
+            if progress.partition > partitions + 1 or progress.controls_end > controls_end:
+                reason = f"partition {progress.partition} at control {progress.controls_end} of {controls_end}"
+                letters.append(Letter.of(record, reason))
+            else:
+                found.append(progress)
+        if letters:
+            metrics.BAD_RECORDS.labels(bus_topics.TRIGGER_PROGRESS).inc(len(letters))
+            put_aside(self._bus, PART, letters)
+        self._progress_at = records[-1].offset + 1
+        return found
+
+    def _read(self, offset: int) -> list[StoredRecord]:
+        """Raises RecordsLost, after which `load` says where to go on."""
+        topic = bus_topics.TRIGGER_PROGRESS
+        return self._bus.read(topic, 0, offset, max_records=_READ_RECORDS, lives=self._lives)
+
+    def commit_progress(self, progress: Sequence[rec.TriggerProgress]) -> None:
+        """Its effects are saved: what was read need not be read again."""
+        ends = {str(each.partition): str(each.controls_end).encode() for each in progress}
+        self._bus.put(TABLE_PROGRESS, ends)
+        self._bus.hold(bus_topics.TRIGGER_PROGRESS, READER, {0: self._progress_at})
+
+    def hold_controls(self, offset: int) -> None:
+        """Controls from here on are still to be carried out by a partition."""
+        if offset != self._held_controls:
+            self._bus.hold(bus_topics.TRIGGER_CONTROLS, READER, {0: offset})
+            self._held_controls = offset
+
+    # ---- events
+
+    def ends_of_events(self) -> dict[int, int]:
+        return {partition: state.end for partition, state in enumerate(self._bus.state(bus_topics.TRIGGER_EVENTS))}
+
+    def count_events(self, found: cw.TriggerList) -> None:
+        numbers = self.newest_numbers([info.trigger_id for info in found.triggers])
+        for info, number in zip(found.triggers, numbers, strict=True):
+            info.events = number
+
+    def add_costs(self, info: cw.TriggerInfo) -> None:
+        """What each partition of the pipeline has noted of this trigger, in sum."""
+        for value in self._bus.items(bus_topics.TABLE_TRIGGER_COSTS).values():
+            try:
+                noted = rec.TriggerCosts.FromString(value)
+            except DecodeError:
+                metrics.BAD_RECORDS.labels(bus_topics.TABLE_TRIGGER_COSTS).inc()
+                continue
+            for cost in noted.costs:
+                if cost.trigger_id == info.trigger_id:
+                    info.partitions += cost.partitions
+                    info.state_bytes += cost.state_bytes
+                    info.steps += cost.steps
+
+    def newest_numbers(self, trigger_ids: Sequence[str]) -> list[int]:
+        """The number of the newest event of each, which is how many it gave."""
+        return self._bus.last_sequences([topics.trigger(trigger_id) for trigger_id in trigger_ids])
+
+
+def _read(name: str, value: bytes) -> rec.TriggerEntry | None:
+    """None (counted) for what cannot be read: one bad entry must not stop the rest."""
+    try:
+        entry = rec.TriggerEntry.FromString(value)
+    except DecodeError:
+        entry = rec.TriggerEntry()
+    if entry.registration.trigger_id != name:
+        metrics.BAD_RECORDS.labels(bus_topics.TABLE_TRIGGERS).inc()
+        return None
+    return entry

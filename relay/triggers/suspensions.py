@@ -1,0 +1,86 @@
+"""Which triggers are suspended, and how their owners hear of it: an Error on the trigger's topic and on its callback's.
+
+No client takes an Error for an event. It is sent when the suspension is stored, and again to whoever subscribes later,
+for as long as the trigger is registered and suspended. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.frames import encode_body
+from protobuf import records_pb2 as rec
+from relay import topics
+
+CODE = "TRIGGER_SUSPENDED"
+#: An Error has at most 64 KiB.
+_MAX_REASON = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """That `trigger_id` is suspended, for one of its topics."""
+
+    topic: bytes
+    trigger_id: str
+
+
+class Suspensions:
+    def __init__(self) -> None:
+        self._entries: dict[str, rec.TriggerEntry] = {}
+        #: Suspended triggers by topic, in the order of their suspension.
+        self._by_topic: dict[bytes, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, entry: rec.TriggerEntry) -> None:
+        """The newest form of a trigger, suspended or not."""
+        name = entry.registration.trigger_id
+        self.remove(name)
+        if entry.suspended_reason and not entry.is_leaving:
+            self._entries[name] = entry
+            for topic in _topics_of(entry):
+                self._by_topic.setdefault(topic, {})[name] = None
+
+    def remove(self, trigger_id: str) -> None:
+        entry = self._entries.pop(trigger_id, None)
+        for topic in _topics_of(entry) if entry is not None else ():
+            del self._by_topic[topic][trigger_id]
+            if not self._by_topic[topic]:
+                del self._by_topic[topic]
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._by_topic.clear()
+
+    def of(self, trigger_id: str) -> list[Notice]:
+        """Empty for a trigger that is not suspended."""
+        entry = self._entries.get(trigger_id)
+        return [Notice(topic, trigger_id) for topic in _topics_of(entry)] if entry is not None else []
+
+    def under(self, subscription: bytes) -> list[Notice]:
+        """What a new subscription is owed."""
+        found = topics.served_by(subscription, self._by_topic)
+        return [Notice(topic, name) for topic in found for name in self._by_topic[topic]]
+
+    def body(self, notice: Notice, newest_sequence: int) -> bytes | None:
+        """Type id and message; None when the trigger was removed or registered again since."""
+        entry = self._entries.get(notice.trigger_id)
+        if entry is None:
+            return None
+        error = cw.Error(
+            code=CODE,
+            text=entry.suspended_reason[:_MAX_REASON],
+            request_id=notice.trigger_id,
+            topic=topics.trigger(notice.trigger_id),
+            newest_sequence=newest_sequence,
+            registered_at=entry.registration.registered_at,
+        )
+        return encode_body(error)
+
+
+def _topics_of(entry: rec.TriggerEntry) -> Sequence[bytes]:
+    own = topics.trigger(entry.registration.trigger_id).encode()
+    callback = entry.registration.callback_id
+    return (own, topics.response(callback).encode()) if callback else (own,)

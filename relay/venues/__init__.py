@@ -1,0 +1,1 @@
+"""Which venues and tickers exist, as far as the relay knows."""

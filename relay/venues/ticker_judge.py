@@ -1,0 +1,139 @@
+"""Whether the topics that somebody wants can have data: what their venues list, and what gateways have published."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from candlewright.wire.errors import BusError, InvalidRequest
+from candlewright.wire.grid import WEEK_SECONDS
+from candlewright.wire.nearest import did_you_mean, near_symbols
+from candlewright.wire.periods import parse_period
+from candlewright.wire.ticker import Ticker, refusal
+from core.log import get_logger
+from relay import metrics
+from relay.register import Register
+from relay.topics import Named, ticks
+from relay.venues.venue_book import ALL_VENUES, VenueBook
+from venues.served import waiting_for_slot
+
+#: Sentences for one trigger.
+_MAX_WARNINGS = 10
+#: Other work of the thread waits this long for judgements.
+_TURN_SECONDS = 0.05
+log = get_logger()
+
+
+class Verdict(Enum):
+    FINE = auto()
+    #: There can be no such topic, or its venue does not list the ticker.
+    WRONG = auto()
+    #: Neither ccxt nor an ingestor has the venue; a gateway may be about to publish the ticker.
+    UNKNOWN_VENUE = auto()
+    #: The venue has not told what it lists.
+    OPEN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`text` is a sentence without its full stop; empty where nothing is wrong."""
+
+    verdict: Verdict
+    text: str = ""
+
+
+_FINE = Judgement(Verdict.FINE)
+
+
+class TickerJudge:
+    """Used by one thread. What it reads raises BusError."""
+
+    def __init__(self, register: Register, refresh_seconds: float) -> None:
+        self.book = VenueBook()
+        self._register = register
+        self._refresh_seconds = refresh_seconds
+
+    def refresh(self, venues: Iterable[str]) -> None:
+        """Read what is known of these venues, unless that was done a moment ago."""
+        now = time.monotonic()
+        stale = sorted(venue for venue in set(venues) if self.book.is_stale(venue, now, self._refresh_seconds))
+        if stale:
+            self.book.learn(self._register.venues([*stale, ALL_VENUES]), now)
+
+    def judge(self, topics: Sequence[Named], seconds: float = _TURN_SECONDS) -> dict[str, Judgement]:
+        """By name, as far as `seconds` reach and at least one: a near name takes some 20 ms to find."""
+        doubtful = self._doubtful(topics)
+        found = {topic.name: _FINE for topic in set(topics).difference(doubtful)}
+        until = time.monotonic() + seconds
+        for topic in doubtful:
+            found[topic.name] = judgement(topic, self.book)
+            if time.monotonic() >= until:
+                break
+        return found
+
+    def warnings(self, topics: Sequence[Named]) -> list[str]:
+        """What is to be said of the topics that a trigger reads; nothing when the bus cannot be asked."""
+        try:
+            return self._warnings(topics)
+        except BusError as error:
+            log.warning("tickers_unchecked", error=str(error))
+            metrics.BUS_FAILURES.labels("ticker_checks").inc()
+            return []
+
+    def _warnings(self, topics: Sequence[Named]) -> list[str]:
+        found = [judgement(topic, self.book) for topic in self._doubtful(topics)[:_MAX_WARNINGS]]
+        served = self._register.served()
+        waiting = {waiting_for_slot(topic.venue, served.realtime) for topic in topics} if served is not None else set()
+        return [*filter(None, (each.text for each in found)), *sorted(filter(None, waiting))[:_MAX_WARNINGS]]
+
+    def _doubtful(self, topics: Sequence[Named]) -> list[Named]:
+        """Those that no venue lists, and that nobody has published to, such as a gateway."""
+        self.refresh(topic.venue for topic in topics)
+        unlisted = [topic for topic in topics if not self._is_listed(topic)]
+        names = [name for topic in unlisted for name in (topic.name, ticks(topic.text))]
+        numbers = iter(self._register.newest_numbers(names) if names else ())
+        return [topic for topic in unlisted if not max(next(numbers), next(numbers))]
+
+    def _is_listed(self, topic: Named) -> bool:
+        if topic.ticker is None or (topic.period and topic.period_seconds is None):
+            return False
+        return topic.ticker.symbol in self.book.symbols(topic.venue)
+
+
+def judgement(topic: Named, book: VenueBook) -> Judgement:
+    """From what is known of venues alone."""
+    if topic.ticker is None:
+        # With a venue that nobody knows it is a prefix, or what only a gateway can have.
+        return Judgement(Verdict.WRONG, _malformed(topic, book)) if book.knows(topic.venue) else _FINE
+    if topic.period and topic.period_seconds is None:
+        return Judgement(Verdict.WRONG, _wrong_period(topic))
+    if not book.knows(topic.venue):
+        text = f"the venue {topic.venue} is not known: no ingestor serves it and ccxt does not have it"
+        proposals = [str(Ticker(topic.ticker.symbol, venue)) for venue in book.near(topic.venue)]
+        return Judgement(Verdict.UNKNOWN_VENUE, text + did_you_mean(proposals))
+    symbols = book.symbols(topic.venue)
+    if not symbols:
+        return Judgement(Verdict.OPEN)
+    if topic.ticker.symbol in symbols:
+        return _FINE
+    text = f"{topic.venue} does not list {topic.ticker.symbol}"
+    return Judgement(Verdict.WRONG, text + _proposals(topic.ticker.symbol, topic.venue, book))
+
+
+def _malformed(topic: Named, book: VenueBook) -> str:
+    near = near_symbols(topic.text.rpartition(".")[0], book.symbols(topic.venue))
+    return refusal(topic.text, [f"{symbol}.{topic.venue}" for symbol in near])
+
+
+def _wrong_period(topic: Named) -> str:
+    try:
+        seconds = parse_period(topic.period)
+    except InvalidRequest:
+        seconds = 0
+    near = [f"OHLC:{topic.text}:{seconds}"] if 0 < seconds <= WEEK_SECONDS else []
+    text = f"{topic.period!r} is not a period of bars: a topic names it in seconds, from 1 to {WEEK_SECONDS}"
+    return text + did_you_mean(near)
+
+
+def _proposals(symbol: str, venue: str, book: VenueBook) -> str:
+    return did_you_mean([f"{near}.{venue}" for near in near_symbols(symbol, book.symbols(venue))])

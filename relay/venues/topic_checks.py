@@ -1,0 +1,51 @@
+"""Which subscribed topics are to be judged, and when. Pure: no bus, no clock, no thread.
+
+`at` is monotonic seconds.
+"""
+
+from itertools import islice
+
+from relay.settings import RelayLimits
+from relay.venues.ticker_judge import Verdict
+
+
+class TopicChecks:
+    """Each subscription to a topic is a reason to judge it: whoever subscribes late is told as well."""
+
+    def __init__(self, limits: RelayLimits) -> None:
+        self._limits = limits
+        self._due: dict[str, float] = {}
+        #: Topics whose venue nobody knew when they were looked at first.
+        self._doubted: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def subscribed(self, name: str, at: float) -> bool:
+        """False when too many wait."""
+        if name not in self._due and len(self._due) >= self._limits.max_live_topics:
+            return False
+        self._due[name] = at
+        return True
+
+    def left(self, name: str) -> None:
+        """The last subscriber is gone."""
+        self._due.pop(name, None)
+        self._doubted.discard(name)
+
+    def due(self, at: float, most: int) -> list[str]:
+        return list(islice((name for name, when in self._due.items() if when <= at), most))
+
+    def judged(self, name: str, verdict: Verdict, at: float) -> bool:
+        """Whether its subscribers are to be told now."""
+        is_early = verdict is Verdict.UNKNOWN_VENUE and name not in self._doubted
+        if is_early:
+            self._doubted.add(name)
+        if verdict is Verdict.OPEN or is_early:
+            # To the end of the line: what comes later is not kept waiting by what cannot be judged.
+            del self._due[name]
+            self._due[name] = at + self._limits.unserved_retry_seconds
+            return False
+        self._due.pop(name, None)
+        self._doubted.discard(name)
+        return verdict is not Verdict.FINE

@@ -1,0 +1,244 @@
+"""A candle counts as closed only where that is certain; the rest is asked for again, and never lost."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from broker.commands import Command, Dispatch, PublishPages, PublishPieceDone, PublishRequestDone, PutState
+from broker.events import (
+    CancelAsked,
+    Candle,
+    CandlesReceived,
+    ClockTicked,
+    Event,
+    Final,
+    FinalSeen,
+    HistoricalAccepted,
+    HistoryEnded,
+    JobCompleted,
+    Kind,
+    PagesPublished,
+    PieceResult,
+    SlotOffered,
+    VenueLearned,
+)
+from broker.state import BrokerState
+from core.settings import BrokerSettings
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+START = 1_704_067_200 * SECOND
+#: One candle a page: a piece is ten minutes.
+PIECE = 10 * MINUTE
+
+
+class Story:
+    """A broker, a foreign ingestor, and the wall clock in seconds after START."""
+
+    def __init__(self, at: float) -> None:
+        numbers = count()
+        self.began = at
+        self.state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", at, self.wall(at))
+        self.at = at
+        self.pieces: list[PublishPieceDone] = []
+        self.ends: list[PublishRequestDone] = []
+        self.jobs: list[Dispatch] = []
+        self.shown: list[PutState] = []
+        self.tell(VenueLearned("TEST", 1, 0))
+
+    @staticmethod
+    def wall(at: float) -> int:
+        return START + int(at * SECOND)
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            for command in self.state.handle(event):
+                self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        if isinstance(command, Dispatch):
+            self.jobs.append(command)
+        elif isinstance(command, PublishPages):
+            self.stored = [candle.open_time for candle in command.candles]
+            self.tell(PagesPublished(command.job_id, 0, ((1, 1),)))
+        elif isinstance(command, PublishPieceDone):
+            self.pieces.append(command)
+        elif isinstance(command, PublishRequestDone):
+            self.ends.append(command)
+        elif isinstance(command, PutState):
+            self.shown.append(command)
+
+    def pass_to(self, at: float) -> None:
+        """No lease runs out meanwhile: all clocks go together, a second a step."""
+        while self.at < at:
+            self.at = min(at, self.at + 1)
+            self.tell(ClockTicked(self.at, self.wall(self.at), leases_wait=True))
+
+    def submit(self, minutes: float, start: int = START, limit: int | None = None) -> None:
+        end = start + int(minutes * MINUTE)
+        deadline = self.wall(self.at + 10_000)
+        self.tell(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, start, end, limit, "", deadline, 0))
+
+    def take(self) -> Dispatch:
+        """Offer a slot; the job that it gets."""
+        known = len(self.jobs)
+        self.tell(SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), self.at))
+        assert len(self.jobs) == known + 1
+        return self.jobs[-1]
+
+    def answer(self, job: Dispatch, opens: range) -> None:
+        candles = tuple(Candle(time, 1.0, 1.0, 1.0, 1.0, 0.7, None, None) for time in opens)
+        none: frozenset[int] = frozenset()
+        name = job.note.dispatched_id
+        self.tell(CandlesReceived(b"a", name, candles, none, frozenset(), len(candles), "", self.at))
+        self.tell(JobCompleted(b"a", job.job_id, self.at))
+
+    def state_result(self, job: Dispatch, result: PieceResult) -> None:
+        self.tell(HistoryEnded(b"a", job.job_id, result, self.at), JobCompleted(b"a", job.job_id, self.at))
+
+
+def opens(first: int, last: int) -> range:
+    """Open times of the minutes first to last, the last one not included."""
+    return range(START + first * MINUTE, START + last * MINUTE, MINUTE)
+
+
+def test_a_candle_that_was_open_at_the_dispatch_is_not_taken_but_asked_for_again() -> None:
+    story = Story(119.0)
+    story.submit(2)
+    job = story.take()
+    story.pass_to(120.1)
+    story.answer(job, opens(0, 2))
+    assert story.stored == list(opens(0, 1))
+    assert story.ends == []
+    again = story.take()
+    assert (again.request.start, again.request.end) == (START + MINUTE, START + 2 * MINUTE)
+    story.answer(again, opens(1, 2))
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 2, 2, ())
+    assert [(piece.start, piece.end, piece.result.rows) for piece in story.pieces] == [
+        (START, START + MINUTE, 1),
+        (START + MINUTE, START + 2 * MINUTE, 1),
+    ]
+
+
+def test_what_has_not_closed_by_the_completion_either_is_outside_of_the_answer() -> None:
+    story = Story(119.0)
+    story.submit(10)
+    job = story.take()
+    story.pass_to(119.5)
+    story.answer(job, opens(0, 2))
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 1, 1, ())
+    assert end.closed_until == START + MINUTE
+
+
+def test_the_state_says_where_a_range_ends_that_reaches_past_what_had_closed() -> None:
+    story = Story(119.0)
+    story.submit(10)
+    story.answer(story.take(), opens(0, 2))
+    story.tell(FinalSeen("r"))
+    last = story.shown[-1]
+    assert (last.state, last.done_candles, last.expected_candles) == ("done", 1, 1)
+    assert last.closed_until == START + MINUTE
+
+
+def test_a_request_that_ended_before_it_was_settled_does_not_say_what_had_closed() -> None:
+    story = Story(3_600.0)
+    story.submit(60)
+    story.tell(CancelAsked("r"), FinalSeen("r"))
+    [end] = story.ends
+    assert (end.status, end.closed_until) == (Final.ERROR, 0)
+    assert [state for state in story.shown if state.closed_until] == []
+
+
+def test_a_running_request_shows_where_its_range_ends_for_now() -> None:
+    story = Story(119.0)
+    story.submit(10)
+    story.take()
+    story.pass_to(121.0)
+    assert (story.shown[-1].state, story.shown[-1].closed_until) == ("running", START + 2 * MINUTE)
+
+
+def test_a_range_in_which_nothing_has_closed_leaves_no_piece() -> None:
+    story = Story(30.0)
+    story.submit(10)
+    story.answer(story.take(), opens(0, 1))
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected, end.closed_until) == (Final.NOT_FOUND, 0, 0, START)
+    # The history writer takes no empty range.
+    assert story.pieces == []
+
+
+def test_a_venue_whose_clock_is_behind_closes_later() -> None:
+    story = Story(600.0)
+    story.submit(5)
+    story.state_result(story.take(), PieceResult(0, ((1, 1),), 5, 5, (), story.wall(598.0)))
+    story.ends.clear()
+    story.pass_to(661.0)
+    deadline = story.wall(10_000)
+    story.tell(
+        HistoricalAccepted("s", "A/B.TEST", "TEST", 60, START + 9 * MINUTE, START + 11 * MINUTE, None, "", deadline, 1)
+    )
+    job = story.take()
+    story.answer(job, opens(9, 10))
+    more = story.take()
+    story.answer(more, range(0))
+    [end] = story.ends
+    # By our clock eleven minutes are over, by the venue's it is 10:59.
+    assert (end.rows, end.expected) == (1, 1)
+
+
+def test_a_candle_that_closes_late_is_followed_up_once_and_no_longer() -> None:
+    story = Story(119.0)
+    story.submit(60)
+    job = story.take()
+    story.pass_to(125.0)
+    story.state_result(job, PieceResult(0, ((1, 1),), 1, 1, (), closed_until=START + MINUTE))
+    rest = story.take()
+    assert (rest.request.start, rest.request.end) == (START + MINUTE, START + 2 * MINUTE)
+    story.state_result(rest, PieceResult(0, (), 0, 0, (), closed_until=START + MINUTE))
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected) == (Final.OK, 1, 1)
+
+
+def test_what_lies_before_candles_that_were_asked_for_is_asked_until_it_has_closed() -> None:
+    story = Story(2 * PIECE / SECOND - 30)
+    story.submit(30)
+    first, second = story.take(), story.take()
+    # The first result shows that the venue's clock is ahead of ours: the third piece has begun there.
+    story.state_result(first, PieceResult(0, ((1, 1),), 10, 10, (), story.wall(story.at + 45)))
+    third = story.take()
+    assert third.request.start == START + 2 * PIECE
+    story.state_result(third, PieceResult(0, ((9, 9),), 1, 1, (), closed_until=START + 21 * MINUTE))
+    story.state_result(second, PieceResult(0, ((2, 2),), 9, 9, (), closed_until=START + 19 * MINUTE))
+    for _ in range(3):
+        story.pass_to(story.at + 31)
+        rest = story.take()
+        assert (rest.request.start, rest.request.end) == (START + 19 * MINUTE, START + 2 * PIECE)
+        story.state_result(rest, PieceResult(0, (), 0, 0, (), closed_until=START + 19 * MINUTE))
+        assert story.ends == []
+    story.pass_to(story.at + 31)
+    story.state_result(story.take(), PieceResult(0, ((3, 3),), 1, 1, ()))
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected) == (Final.OK, 21, 21)
+
+
+@pytest.mark.parametrize("closed_until", [START - MINUTE, START + PIECE])
+def test_a_result_that_ends_outside_of_its_range_is_refused(closed_until: int) -> None:
+    story = Story(3_600.0)
+    story.submit(10)
+    job = story.take()
+    story.state_result(job, PieceResult(0, (), 0, 0, (), closed_until=closed_until))
+    assert story.ends == [] and story.pieces == []
+
+
+def test_a_piece_that_ends_early_leaves_its_rest_to_the_next_broker() -> None:
+    story = Story(119.0)
+    story.submit(2)
+    job = story.take()
+    story.pass_to(120.1)
+    story.answer(job, opens(0, 2))
+    [piece] = story.pieces
+    assert (piece.start, piece.end) == (START, START + MINUTE)
+    assert replace(piece.result, spans=()).rows == 1

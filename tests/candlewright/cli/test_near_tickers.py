@@ -1,0 +1,93 @@
+"""A misspelt ticker is reported with the names that are close to it, whatever the command."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from candlewright.cli.app import app
+from candlewright.supervisor.ports import free_port
+from core.settings import Settings
+from iceberg import COVERAGE, OHLC, append, create_tables, load_table, open_catalog
+from tests.iceberg.rows import TICKER, candles
+
+Run = Callable[..., Result]
+RANGE = ("--period", "1m", "--start", "2024-01-01", "--end", "2024-01-02")
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    catalog = open_catalog(Settings(data_dir=folder))
+    create_tables(catalog)
+    append(load_table(catalog, OHLC), candles([1]), {})
+    covered = {"request_id": "r", "ticker": TICKER, "period_seconds": 60, "status": "OK", "holes": []}
+    times = dict.fromkeys(("start", "end"), 0)
+    row = covered | times | {"expected": 1, "got": 1}
+    columns = [pa.array([row.get(part.name)], part.type) for part in COVERAGE.arrow_schema]
+    append(load_table(catalog, COVERAGE), pa.table(columns, schema=COVERAGE.arrow_schema), {})
+    return folder
+
+
+@pytest.fixture
+def run(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CANDLEWRIGHT_CONFIG", raising=False)
+    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--data-dir", str(data_dir)])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gaps", "BTC/USDX.BINANCE"),
+        ("load", "BTC/USDX.BINANCE", *RANGE),
+        ("trigger", "try", "--sql", "price > 1", "--ticker", "BTC/USDX.BINANCE"),
+        ("trigger", "try", "--sql", "close > 1", "--param", "period_seconds=60", "--ticker", "BTC/USDX.BINANCE"),
+    ],
+)
+def test_nothing_stored_of_a_misspelt_ticker_is_said_with_near_ones(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command)
+    assert f"did you mean {TICKER}?" in result.stderr + str(result.exception)
+
+
+def test_a_stored_ticker_without_gaps_is_no_mistake(run: Run) -> None:
+    assert run("gaps", TICKER).stderr.strip() == f"no gaps of {TICKER}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("history", "btcusdt.binance", *RANGE),
+        ("load", "btcusdt.binance", *RANGE),
+        ("gaps", "btcusdt.binance"),
+        ("trigger", "try", "--sql", "price > 1", "--ticker", "btcusdt.binance"),
+    ],
+)
+def test_a_malformed_ticker_is_refused_with_what_was_meant(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command)
+    assert result.exit_code == 2
+    assert "did you mean BTC/USDT.BINANCE?" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("command", [("watch",), ("snapshot",), ("trigger", "add", "--sql", "price > 1", "--ticker")])
+def test_so_it_is_where_the_platform_would_be_asked(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*command, "btcusdt.binance"])
+    assert result.exit_code == 2
+    assert "did you mean BTC/USDT.BINANCE?" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("command", [("gaps", TICKER), ("load", TICKER, *RANGE)])
+def test_in_another_folder_than_the_platforms_the_option_is_named(tmp_path: Path, command: tuple[str, ...]) -> None:
+    environment = {"CANDLEWRIGHT_SPARK__CONNECT_BIND": f"127.0.0.1:{free_port()}"}
+    result = CliRunner(env=environment).invoke(app, [*command, "--data-dir", str(tmp_path / "other")])
+    assert result.exit_code == 1
+    assert f"no tables are in {tmp_path / 'other'}: --data-dir names another folder" in str(result.exception)
+
+
+def test_a_mistyped_venue_of_an_exchange_url_gets_near_ones() -> None:
+    result = CliRunner().invoke(app, ["up", "--exchange-url", "BINANC=http://127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert "did you mean BINANCE" in " ".join(result.stderr.split())

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from candlewright.wire import tick_columns
+from candlewright.wire.candlewright_pb2 import Tick, TickBatch
+from candlewright.wire.errors import BadFrame
+
+_TIMES = st.integers(0, 2**63 - 1)
+_IDS = st.one_of(
+    st.integers(3_735_683_259, 3_735_703_162).map(str), st.text(min_size=1, max_size=40).filter(lambda t: "\0" not in t)
+)
+_PRICES = st.floats(0, 1e18, allow_nan=False)
+_TICK = st.tuples(_TIMES, _PRICES, _PRICES, st.integers(0, 2), _IDS, _TIMES)
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> TickBatch:
+    ticks = draw(st.lists(_TICK, max_size=20))
+    time, price, size, side, trade_id, received = zip(*ticks, strict=True) if ticks else ([],) * 6
+    return TickBatch(
+        ticker=draw(st.sampled_from(["BTC/USDT.BINANCE", "Ö/USDT.KRAKEN", ""])),
+        first_sequence=draw(st.integers(0, 2**40)),
+        timestamp=time,
+        price=price,
+        size=size,
+        side=side,
+        trade_id=trade_id,
+        received_at=received,
+        clock_ahead=draw(st.none() | st.integers(-(2**63), 2**63 - 1)),
+        exchange_ahead=draw(st.none() | st.integers(-(2**63), 2**63 - 1)),
+    )
+
+
+def _same(columns: tick_columns.TickColumns, message: TickBatch) -> None:
+    assert (columns.ticker, columns.first_sequence) == (message.ticker, message.first_sequence)
+    assert columns.timestamp.tolist() == list(message.timestamp)
+    assert columns.price.tolist() == list(message.price)
+    assert columns.size.tolist() == list(message.size)
+    assert columns.side.tolist() == list(message.side)
+    assert [value.decode() for value in columns.trade_id.tolist()] == list(message.trade_id)
+    assert columns.received_at.tolist() == list(message.received_at)
+    assert columns.clock_ahead == (message.clock_ahead if message.HasField("clock_ahead") else None)
+    assert columns.exchange_ahead == (message.exchange_ahead if message.HasField("exchange_ahead") else None)
+
+
+@given(_batches())
+def test_columns_are_those_of_the_protobuf_library(message: TickBatch) -> None:
+    _same(tick_columns.decode(message.SerializeToString()), message)
+
+
+@given(_batches())
+def test_encoded_columns_are_read_by_the_protobuf_library(message: TickBatch) -> None:
+    encoded = tick_columns.encode(tick_columns.decode(message.SerializeToString()))
+    assert TickBatch.FromString(encoded) == message
+
+
+@pytest.mark.parametrize("first", [7, 98, 995])
+def test_ids_that_gain_a_digit_are_read_in_their_order(first: int) -> None:
+    ids = [str(number) for number in range(first, first + 20)]
+    count = len(ids)
+    message = TickBatch(timestamp=range(count), price=[1.0] * count, size=[1.0] * count, side=[1] * count)
+    message.trade_id.extend(ids)
+    message.received_at.extend(range(count))
+    _same(tick_columns.decode(message.SerializeToString()), message)
+
+
+def test_a_number_that_the_bus_appends_wins_over_the_first() -> None:
+    message = TickBatch(ticker="A/B.C", first_sequence=7, timestamp=[1], price=[1.0], size=[2.0], side=[1])
+    message.trade_id.append("12")
+    message.received_at.append(3)
+    stamped = message.SerializeToString() + b"\x10\xac\x02"
+    assert tick_columns.decode(stamped).first_sequence == 300
+    assert len(tick_columns.decode(stamped)) == 1
+
+
+def test_columns_of_unequal_length_are_refused() -> None:
+    with pytest.raises(BadFrame, match="length"):
+        tick_columns.decode(TickBatch(ticker="A/B.C", timestamp=[1, 2], price=[1.0]).SerializeToString())
+
+
+@given(st.binary(max_size=200), _batches(), st.data())
+def test_no_bytes_raise_anything_but_bad_frame(noise: bytes, message: TickBatch, data: st.DataObject) -> None:
+    whole = message.SerializeToString()
+    cut = data.draw(st.integers(0, len(whole)))
+    for candidate in (noise, whole[:cut] + noise, whole[:cut] + noise + whole[cut:]):
+        try:
+            tick_columns.decode(candidate)
+        except BadFrame:
+            pass
+
+
+def test_a_thousand_ticks_with_ids_of_one_width_take_the_vector_path() -> None:
+    ids = np.arange(10_000, 11_000).astype("S5")
+    numbers = np.arange(1_000)
+    columns = tick_columns.TickColumns(
+        "BTC/USDT.BINANCE", 1, numbers, numbers * 1.5, numbers * 0.5, (numbers % 3).astype(np.uint8), ids, numbers, -7
+    )
+    encoded = tick_columns.encode(columns)
+    assert tick_columns._decode_usual(encoded) is not None
+    _same(tick_columns.decode(encoded), TickBatch.FromString(encoded))
+
+
+@given(_TICK)
+def test_a_single_tick_is_read_as_one_row(values: tuple[int, float, float, int, str, int]) -> None:
+    time, price, size, side, trade_id, received = values
+    tick = Tick(
+        ticker="A/B.C",
+        trade_id=trade_id,
+        timestamp=time // 2 + 1,
+        price=price,
+        size=size,
+        side=side,
+        received_at=received,
+    )  # type: ignore[arg-type]
+    columns = tick_columns.decode(tick.SerializeToString() + b"\x10\x07")
+    assert (len(columns), columns.ticker, columns.first_sequence) == (1, "A/B.C", 7)
+    assert (columns.trade_id[0].decode(), columns.price[0], columns.size[0]) == (trade_id, price, size)
+    assert (columns.timestamp[0], columns.side[0], columns.received_at[0]) == (time // 2 + 1, side, received)

@@ -1,0 +1,329 @@
+"""Work that must not grow with the square of the rows, and bounds that stop what does."""
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import candlewright_cep
+from candlewright_cep import (
+    Limits,
+    ReleaseBuffer,
+    StreamInput,
+    TriggerRejected,
+    TriggerStream,
+    compile_stream,
+    evaluate,
+)
+from candlewright_cep.matching import automaton
+
+
+def rising(count: int, partitions: int = 1) -> pa.Table:
+    rows = np.arange(count)
+    return pa.table({"k": rows % partitions, "ts": pa.array(rows).cast(pa.timestamp("ms")), "p": rows.astype(float)})
+
+
+def matching(clauses: str) -> str:
+    return f"SELECT COUNT(*) AS n FROM ticks MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts {clauses}) AS m"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "PATTERN (A+ B) DEFINE B AS p < 0",
+        "PATTERN (S D+ U+) DEFINE D AS p > PREV(p), U AS p < PREV(p)",
+        "PATTERN ((A | B)* C) DEFINE A AS p >= 0, B AS p >= 0, C AS p < 0",
+        "PATTERN (A+) DEFINE A AS p > 5",
+        "MEASURES SUM(p) AS s, MIN(p) AS l ALL ROWS PER MATCH PATTERN (A+)",
+        "MEASURES MAX(A.p) AS s PATTERN (A+) DEFINE A AS SUM(A.p) >= 0 AND p >= FIRST(A.p)",
+        "PATTERN (A B+ C) WITHIN INTERVAL '0.02' SECOND DEFINE C AS p < 0",
+    ],
+)
+def test_long_runs_take_linear_time(clauses: str) -> None:
+    sql = matching(clauses)
+    evaluate(sql, rising(1000))
+
+    def cpu_seconds(count: int) -> float:
+        begin = time.process_time()
+        evaluate(sql, rising(count))
+        return time.process_time() - begin
+
+    small, large = cpu_seconds(5_000), cpu_seconds(40_000)
+    # Eight times the rows; sixty-four times the work would be quadratic.
+    assert large < 24 * small + 0.2
+
+
+def test_many_small_partitions_are_no_burden() -> None:
+    begin = time.process_time()
+    found = evaluate(matching("PATTERN (A B) DEFINE B AS p > A.p"), rising(60_000, 20_000))
+    assert found.column("n").to_pylist() == [20_000]
+    assert time.process_time() - begin < 5
+
+
+def test_overlapping_matches_stop_at_the_bound_on_mapped_rows() -> None:
+    sql = matching("AFTER MATCH SKIP TO NEXT ROW PATTERN (A+)")
+    with pytest.raises(TriggerRejected, match="mapped rows"):
+        evaluate(sql, rising(2_000), limits=Limits(mapped_rows=100_000))
+
+
+def test_joins_stop_at_the_bound_on_rows() -> None:
+    with pytest.raises(TriggerRejected, match="the join makes"):
+        evaluate("SELECT COUNT(*) FROM ticks a, ticks b", rising(2_000), limits=Limits(joined_rows=100_000))
+
+
+def test_times_past_64_bits_of_nanoseconds_are_an_error_and_not_a_wrong_time() -> None:
+    table = pa.table({"ts": pa.array([10**15], pa.int64()).cast(pa.timestamp("ms"))})
+    with pytest.raises(TriggerRejected, match="cannot be read"):
+        evaluate("ts > TIMESTAMP '2024-01-01 00:00:00'", table)
+
+
+def test_the_public_names() -> None:
+    assert candlewright_cep.__all__ == sorted(candlewright_cep.__all__)
+    assert all(hasattr(candlewright_cep, name) for name in candlewright_cep.__all__)
+
+
+DEEP = {
+    "parentheses": lambda n: "(" * n + "p" + ")" * n + " > 0",
+    "functions": lambda n: "ABS(" * n + "p" + ")" * n + " > 0",
+    "casts": lambda n: "CAST(" * n + "p" + " AS DOUBLE)" * n + " > 0",
+    "NOT": lambda n: "NOT " * n + "p > 0",
+    "CASE": lambda n: "CASE WHEN p > 1 THEN " * n + "p" + " END" * n + " > 0",
+    "subqueries": lambda n: "SELECT * FROM " + "(SELECT * FROM " * n + "ticks" + ")" * n,
+    "pattern": lambda n: matching(f"PATTERN ({'(' * n}A{')?' * n})"),
+    "definition": lambda n: matching("PATTERN (A B) DEFINE B AS " + "ABS(" * n + "A.p" + ")" * n + " > 0"),
+    "logic": lambda n: matching(
+        "PATTERN (A B) DEFINE B AS " + "(A.p > 1 AND (A.p < 9 OR " * (n // 2) + "A.p = 5" + "))" * (n // 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("form", sorted(DEEP))
+def test_a_text_may_be_as_deep_as_is_documented(form: str) -> None:
+    evaluate(DEEP[form](120), rising(3))
+    with pytest.raises(TriggerRejected, match=r"INVALID_SQL 1:\d{3,}: the text is nested deeper than 120 levels"):
+        evaluate(DEEP[form](124), rising(3))
+
+
+@pytest.mark.parametrize("join", ["AND", "OR"])
+def test_a_long_definition_is_what_it_is_as_a_column(join: str) -> None:
+    """Each part is asked only where the ones before it did not decide, up to 60 of them inside one another."""
+    other = "OR" if join == "AND" else "AND"
+    rows = pa.table({"n": [1, 2], "k": [0, 0], "p": pa.array([5.0, None]), "ts": pa.array([1, 2], pa.timestamp("ms"))})
+    for wanted in (0, 60, 99, 100):
+        chain = f" {join} ".join(f"(p <> {n} {other} p = {1_000 if n == wanted else 5})" for n in range(100))
+        for condition in (chain, f"NOT ({chain})", f"({chain}) IS NULL"):
+            column = evaluate(f"SELECT ({condition}) IS TRUE AS x FROM ticks", rows).column("x").to_pylist()
+            own = condition.replace("p ", "FIRST(p) ")
+            match = "ORDER BY n MEASURES 1 AS one PATTERN (A B) DEFINE B AS"
+            for start, is_met in enumerate(column):
+                rows_from = pa.concat_tables([rows.slice(start, 1), rows.slice(1, 1)])
+                found = evaluate(f"SELECT * FROM ticks MATCH_RECOGNIZE ({match} {own}) AS m", rows_from)
+                assert bool(found.num_rows) is is_met, (condition[:80], start)
+
+
+def nested(expression: str, depth: int) -> str:
+    sql = "SELECT side AS x FROM ticks"
+    for _ in range(depth):
+        sql = f"SELECT {expression} AS x FROM ({sql})"
+    return sql
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "expression",
+    ["x || x", "CONCAT(x, x)", "CONCAT_WS(x, x, x)", "REPLACE(x, 'b', x)", "REGEXP_REPLACE(x, '.', '$0$0$0')"],
+)
+def test_texts_that_double_become_null_before_they_take_memory(expression: str) -> None:
+    table = pa.table({"side": pa.array(["bb", None])})
+    assert evaluate(nested(expression, 3), table).column("x")[0].as_py().startswith("bb")
+    assert evaluate(nested(expression, 45), table).column("x").to_pylist() == [None, None]
+
+
+@pytest.mark.timeout(20)
+def test_a_constant_text_that_grows_is_null_when_it_is_checked() -> None:
+    long = "b" * 1_900
+    sql = f"SELECT REPLACE(REPLACE('{long}', 'b', '{long}'), 'b', '{long}') AS x FROM ticks"
+    assert evaluate(sql, pa.table({"side": ["a"]})).column("x").to_pylist() == [None]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        nested("x || x", 12),
+        nested("REPEAT(x, 1000)", 1),
+        f"SELECT ARRAY_AGG(x) OVER (ORDER BY x ROWS 300 PRECEDING) FROM ({nested('x || x', 9)})",
+        f"SELECT STRING_AGG(x, '') OVER (ORDER BY x) FROM ({nested('x || x', 9)})",
+    ],
+)
+def test_texts_of_a_step_have_a_bound_in_all(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("limits", "functions.aggregates", "functions.text"):
+        monkeypatch.setattr(f"candlewright_cep.{module}.MADE_TEXTS", 1_000_000)
+    with pytest.raises(TriggerRejected, match="the texts made in one step have more than 1000000 bytes"):
+        evaluate(sql, pa.table({"side": ["b"] * 3_000}))
+
+
+def test_a_joined_text_of_a_group_is_made_once() -> None:
+    table = pa.table({"side": ["abc"] * 50_000})
+    (joined,) = evaluate("SELECT STRING_AGG(side, '-') AS x FROM ticks", table).column("x").to_pylist()
+    assert joined == ("abc-" * 2_500)[:10_000]
+
+
+def wandering(count: int) -> pa.Table:
+    """Prices that never rise by a hundred, 25 a second."""
+    random = np.random.default_rng(1)
+    return pa.table(
+        {
+            "ticker": ["T"] * count,
+            "ts": pa.array(np.arange(count) * 40).cast(pa.timestamp("ms")),
+            "price": 1_000 + np.round(np.sin(np.arange(count) / 900) * 20 + random.normal(0, 1, count), 2),
+            "size": random.exponential(1, count),
+        }
+    )
+
+
+def thresholds(pattern: str, define: str, within: str = "", clauses: str = "") -> str:
+    return (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES A.price AS a, C.price AS c "
+        f"{clauses} PATTERN ({pattern}) {within} DEFINE {define}) AS m"
+    )
+
+
+PRUNED = [
+    thresholds("A B* C", "C AS C.price > A.price + 100"),
+    thresholds("A B*? C", "C AS C.price < A.price * 0.5"),
+    thresholds("A B*? C", "C AS (C.price - A.price) / A.price > 0.5", "WITHIN INTERVAL '60' SECOND"),
+    thresholds("A B* C", "C AS C.price > A.price * 1.5", "WITHIN INTERVAL '60' SECOND"),
+    thresholds("A B*? C", "C AS C.price > A.price * 1.5 AND C.size > A.size", "WITHIN INTERVAL '60' SECOND"),
+    thresholds("A B*? (C | D)", "C AS C.price > A.price * 1.5, D AS D.price < A.price * 0.5"),
+    thresholds("A B* C", "B AS B.price < A.price * 1.5, C AS C.price >= A.price * 1.5", "WITHIN INTERVAL '60' SECOND"),
+    thresholds("A B*? C", "C AS C.price > 5000", "WITHIN INTERVAL '60' SECOND"),
+]
+# Conditions that nothing is known of before they are tried.
+SEARCHED = [
+    thresholds("A B* C", "C AS C.price > LAST(B.price) * 2"),
+    thresholds("(A | B)* C", "A AS COUNT(*) > 0, B AS COUNT(B.*) + COUNT(A.*) > 0, C AS COUNT(A.*) < 0"),
+    thresholds("A B* C", "C AS SUM(B.size) < 0 AND SQRT(C.price) > 0", clauses="AFTER MATCH SKIP TO NEXT ROW"),
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("sql", PRUNED)
+def test_a_loop_before_a_threshold_is_not_walked(sql: str) -> None:
+    table = wandering(20_000)
+    begin = time.process_time()
+    assert evaluate(sql, table).num_rows == 0
+    # Walking takes from ten seconds to minutes.
+    assert time.process_time() - begin < 3
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("sql", PRUNED[2:])
+def test_a_loop_before_a_threshold_is_not_walked_on_a_stream(sql: str) -> None:
+    begin = time.process_time()
+    assert on_stream(sql, wandering(20_000), 500) == 0
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("sql", SEARCHED)
+def test_work_has_a_limit_for_any_text(sql: str) -> None:
+    limits = Limits(steps_per_batch=500_000, steps_per_row=1, steps_per_match=100_000)
+    begin = time.process_time()
+    with pytest.raises(TriggerRejected, match=r"INVALID_SQL 1:15: (the text|one match) took more than"):
+        evaluate(sql, wandering(20_000), limits=limits)
+    assert time.process_time() - begin < 10
+
+
+def test_time_has_a_limit_for_any_text() -> None:
+    limits = Limits(steps_per_batch=10**12, seconds_per_batch=0.2, seconds_per_row=0)
+    begin = time.process_time()
+    with pytest.raises(TriggerRejected, match=r"took more than 0\.2 seconds over 20000 rows"):
+        evaluate(SEARCHED[0], wandering(20_000), limits=limits)
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.timeout(120)
+def test_work_has_a_limit_on_a_stream() -> None:
+    sql = thresholds("A B* C", "C AS C.price > LAST(B.price) * 2", "WITHIN INTERVAL '60' SECOND")
+    with pytest.raises(TriggerRejected, match="took more than"):
+        on_stream(sql, wandering(20_000), 500, Limits(steps_per_batch=100_000, steps_per_row=1))
+
+
+def on_stream(sql: str, table: pa.Table, batch: int, limits: Limits | None = None) -> int:
+    query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}, limits=limits or Limits())
+    running, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker")
+    return sum(
+        running.feed(buffer.push(table.slice(start, batch)).rows, buffer.clock).table.num_rows
+        for start in range(0, table.num_rows, batch)
+    )
+
+
+def test_an_automaton_forgets_states_past_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = wandering(5_000)
+    sql = thresholds("(A | B)* A (A | B){20} C", "A AS size > 0.7, B AS size <= 0.7, C AS size > 4")
+    wanted = evaluate(sql, table)
+    monkeypatch.setattr(automaton, "MOST_STATES", 50)
+    assert evaluate(sql, table) == wanted
+
+
+def over(function: str, preceding: int, copies: int = 1) -> str:
+    frame = f"OVER (ORDER BY ts ROWS {preceding} PRECEDING)"
+    columns = ", ".join(f"{function.replace('price', f'price + {n}')} {frame} AS x{n}" for n in range(copies))
+    return f"SELECT {columns} FROM ticks"
+
+
+def hop(panes: int) -> str:
+    return (
+        "SELECT window_start, STDDEV(size) AS s FROM TABLE(HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' SECOND, "
+        f"INTERVAL '{panes}' SECOND)) GROUP BY window_start, window_end"
+    )
+
+
+#: Without a pattern; each took from ten seconds to minutes, or gigabytes.
+HEAVY = {
+    "one wide frame": over("STDDEV(price)", 1_200),
+    "many frames": over("STDDEV(price)", 290, 40),
+    "different values in frames": over("COUNT(DISTINCT price)", 290, 40),
+    "greatest values in frames": over("MAX(price)", 290, 200),
+    "pairs in frames": over("CORR(price, size)", 290, 10),
+    "texts in frames": over("STRING_AGG(ticker, 'price')", 290, 30),
+    "panes": hop(2_000),
+    "panes and their spread": hop(400),
+    "a join": "SELECT AVG(a.price * b.price) AS n FROM ticks a JOIN ticks b ON FLOOR(a.size / 5) = FLOOR(b.size / 5)",
+    "branches": " UNION ALL ".join(["SELECT * FROM ticks"] * 400),
+    "functions": "SELECT " + ", ".join(f"DATE_FORMAT(ts, '%Y {n}') AS x{n}" for n in range(300)) + " FROM ticks",
+}
+
+
+#: A tenth of the usual allowance, for a tenth of the time.
+LITTLE = Limits(steps_per_batch=250_000, seconds_per_batch=0.3)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", sorted(HEAVY))
+def test_work_has_a_limit_without_a_pattern_too(name: str) -> None:
+    table = wandering(3_000)
+    begin = time.thread_time()
+    with pytest.raises(TriggerRejected, match="the text took more than"):
+        evaluate(HEAVY[name], table, limits=LITTLE)
+    # What was begun when the allowance ran out may be finished.
+    assert time.thread_time() - begin < 1.5
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["one wide frame", "many frames", "panes", "functions"])
+def test_work_has_a_limit_without_a_pattern_on_a_stream(name: str) -> None:
+    begin = time.thread_time()
+    with pytest.raises(TriggerRejected, match="the text took more than"):
+        on_stream(HEAVY[name], wandering(3_000), 3_000, LITTLE)
+    assert time.thread_time() - begin < 1.5
+
+
+@pytest.mark.timeout(60)
+def test_a_wide_frame_on_a_stream_costs_what_its_new_rows_need() -> None:
+    """The rows that it holds were computed before: 1,000 frames of 1,000 rows with every batch would be too much."""
+    sql, table = over("STDDEV(price)", 1_000), wandering(1_500)
+    assert on_stream(sql, table, 10, Limits(steps_per_batch=50_000)) == 1_499

@@ -1,0 +1,51 @@
+"""Columns of values, and numbers that stand for them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from candlewright_cep.planning.relation import partition_codes
+from candlewright_cep.types import BIGINT
+from candlewright_cep.vector import Index, Vector, ranks_of
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 12)), max_size=12), st.booleans())
+def test_ranks_are_those_of_sorted_values_also_in_runs_of_equal_ones(
+    runs: list[tuple[int, int]], is_float: bool
+) -> None:
+    values = np.repeat([value for value, _ in runs], [count for _, count in runs]).astype(float if is_float else int)
+    assert ranks_of(values).tolist() == np.unique(values, return_inverse=True)[1].tolist()
+
+
+@given(st.integers(0, 3_000), st.integers(1, 4_000), st.sampled_from([1, 7, 60_000_000_000]), st.integers(0, 2**32))
+def test_ranks_of_many_values_are_those_of_sorted_ones(length: int, kinds: int, step: int, seed: int) -> None:
+    values = np.random.default_rng(seed).integers(-kinds, kinds, length) * step
+    assert ranks_of(values).tolist() == np.unique(values, return_inverse=True)[1].tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 2)), max_size=40), st.booleans())
+def test_rows_have_one_number_where_all_columns_are_equal(rows: list[tuple[int, int, int]], follows: bool) -> None:
+    columns = [[row[0] for row in rows], [row[1] for row in rows], [row[0 if follows else 2] + 9 for row in rows]]
+    numbers = partition_codes([Vector(BIGINT, np.array(column, np.int64), None) for column in columns], len(rows))
+    own = dict(zip(zip(*columns, strict=True), numbers.tolist(), strict=True))
+    assert [own[row] for row in zip(*columns, strict=True)] == numbers.tolist()
+    ordered = [number for _, number in sorted(own.items())]
+    assert ordered == list(range(len(ordered)))
+
+
+def test_a_column_that_follows_from_the_others_is_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    start = random.permutation(2_000) * 60_000_000_000
+    columns = [random.integers(0, 5, 2_000), start, start + 60_000_000_000]
+    sorted_rows: list[int] = []
+
+    def counted(values: Index) -> Index:
+        sorted_rows.append(len(values))
+        return ranks_of(values)
+
+    monkeypatch.setattr("candlewright_cep.planning.relation.ranks_of", counted)
+    partition_codes([Vector(BIGINT, column, None) for column in columns], 2_000)
+    assert sorted_rows == [2_000]

@@ -1,0 +1,122 @@
+"""Redis refuses writes, stands still or dies in the middle of everything; and what it holds is what the guide lists."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from candlewright.supervisor.parts import bus_url_of
+from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, WireClient, submit_message, until
+
+pytestmark = pytest.mark.timeout(600)
+JULY_MS = 1_719_792_000_000
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+MINUTES = 6_000
+
+
+@pytest.fixture
+def store(platform: Platform) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(bus_url_of(platform.up.settings)) as client:
+        yield client
+
+
+@contextmanager
+def maxmemory(platform: Platform, store: redis.Redis) -> Iterator[str]:
+    information: Any = store.info("memory")
+    store.config_set("maxmemory", information["used_memory"])
+    yield "OOM"
+    store.config_set("maxmemory", 0)
+
+
+@contextmanager
+def too_few_replicas(platform: Platform, store: redis.Redis) -> Iterator[str]:
+    store.config_set("min-replicas-to-write", 1)
+    yield "NOREPLICAS"
+    store.config_set("min-replicas-to-write", 0)
+
+
+@contextmanager
+def a_replica(platform: Platform, store: redis.Redis) -> Iterator[str]:
+    store.execute_command("REPLICAOF", "127.0.0.1", "1")
+    yield "READONLY"
+    store.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@contextmanager
+def frozen(platform: Platform, store: redis.Redis, seconds: float = 5.0) -> Iterator[str]:
+    """Longer than a lease, and than every heartbeat of this platform."""
+    pid = platform.signal("redis", signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+        yield ""
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def killed(platform: Platform, store: redis.Redis, times: int = 2) -> Iterator[str]:
+    """As often as not within a script."""
+    for _ in range(times):
+        platform.kill("redis")
+    yield ""
+
+
+FAULTS = [maxmemory, too_few_replicas, a_replica, frozen, killed]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
+def test_what_is_in_work_ends_exactly_when_the_store_is_back(
+    platform: Platform, client: WireClient, store: redis.Redis, fault: Callable[[Platform, redis.Redis], Any]
+) -> None:
+    ticker, symbol, asked = "XRP/USDT.BINANCE", "XRPUSDT", {}
+    for number in range(4):
+        first = JULY_MS + (FAULTS.index(fault) * 4 + number) * MINUTES * MINUTE_MS
+        message = submit_message(f"{fault.__name__}-{number}", ticker, first, first + MINUTES * MINUTE_MS)
+        assert client.submit(message).status == Submitted.QUEUED
+        asked[message.request_id] = first
+    with fault(platform, store) as code:
+        if code:
+            until(lambda: f"({code})" in json.dumps(platform.page()), 60, f"/status names {code}")
+    client.finals(asked, 150)
+    for request_id, first in asked.items():
+        final = client.final(request_id)
+        assert (final.status, final.row_count) == (Status.OK, MINUTES), final
+        end = first + MINUTES * MINUTE_MS
+        assert platform.rows(ticker, first, end) == platform.exchange_rows(symbol, first, end)
+    coverage = platform.coverage()
+    assert all(len(coverage[request_id]) == 1 for request_id in asked)
+    platform.wait_until_well()
+
+
+def test_every_key_and_table_of_a_running_platform_is_listed_with_its_bound(
+    platform: Platform, client: WireClient, store: redis.Redis
+) -> None:
+    message = submit_message("listed", "ETH/USDT.BINANCE", JULY_MS, JULY_MS + 60 * MINUTE_MS)
+    assert client.history(message).status == Status.OK
+    text = OPERATIONS.read_text()
+    families = {family for family, _ in re.findall(r"`(cw:[a-z]+)(:\*)?", text)}
+    keys = [key.decode() for key in store.scan_iter(count=1_000)]
+    assert {":".join(key.split(":")[:2]) for key in keys} - {"cw:probe"} <= families
+    listed = tables_of(text)
+    found = {key.removeprefix("cw:table:") for key in keys if key.startswith("cw:table:")}
+    assert {"venues", "planned_offsets", "history_written"} <= found
+    assert not {name for name in found if not matches(name, listed)}
+
+
+def tables_of(text: str) -> list[str]:
+    """The tables that the guide lists."""
+    rows = re.findall(r"^\| ((?:`[a-z_*:/]+`(?:, )?)+) \|", text.partition("### Keyed tables")[2], re.MULTILINE)
+    assert rows
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in patterns)

@@ -1,0 +1,52 @@
+"""What the status page says of a query that stopped."""
+
+import pytest
+
+from flink_replacement_spark.engine.watched import gist_of
+
+PYTHON_UNDER_SPARK = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "clientserver.py", line 617, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+pyspark.errors.exceptions.captured.PythonException:
+Traceback (most recent call last):
+  File "saved.py", line 41, in unpack
+    raise ValueError("this state has version 1, and this program reads 2")
+ValueError: this state has version 1, and this program reads 2
+
+
+=== Streaming Query ===
+Current State: ACTIVE
+"""
+
+JAVA_UNDER_PYTHON = """An error occurred while calling o132.start.
+: org.apache.spark.SparkException: [CANNOT_LOAD] Error loading the manager for path=s3a://lake. SQLSTATE: 58030
+\tat org.apache.spark.sql.Streaming.start(Streaming.scala:39)
+\tSuppressed: org.apache.spark.util.Utils$Original: Full stack
+\t\tat org.apache.spark.sql.Streaming.start(Streaming.scala:39)
+Caused by: java.lang.RuntimeException: java.lang.ClassNotFoundException: Class S3A not found
+\tat org.apache.hadoop.conf.Configuration.getClass(Configuration.java:2737)
+Caused by: java.lang.ClassNotFoundException: Class S3A not found
+\t... 84 more
+"""
+
+
+_UNAVAILABLE = "candlewright.wire.errors.BusUnavailable: no Redis at 6379"
+
+
+@pytest.mark.parametrize(
+    ("reason", "gist"),
+    [
+        (PYTHON_UNDER_SPARK, "ValueError: this state has version 1, and this program reads 2"),
+        (
+            JAVA_UNDER_PYTHON,
+            "org.apache.spark.SparkException: [CANNOT_LOAD] Error loading the manager for path=s3a://lake. "
+            "SQLSTATE: 58030 (caused by java.lang.ClassNotFoundException: Class S3A not found)",
+        ),
+        ("[STREAM_FAILED] Query live terminated\n\tat org.apache.Spark", "[STREAM_FAILED] Query live terminated"),
+        (_UNAVAILABLE + "\nmore", _UNAVAILABLE),
+        ("it stopped", "it stopped"),
+        ("", ""),
+    ],
+)
+def test_of_pages_the_line_that_says_why_is_told(reason: str, gist: str) -> None:
+    assert gist_of(reason) == gist

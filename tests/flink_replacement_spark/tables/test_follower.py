@@ -1,0 +1,206 @@
+"""Records into a table, each once, whatever fails in between."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+import pytest
+
+from bus import Bus, Record, StoredRecord
+from bus.dead_letters import kept
+from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
+from flink_replacement_spark.tables.follower import Followed, Follower, Taken
+from tests.flink_replacement_spark.harness import wait_for
+
+_numbers = count()
+
+
+def digest(records: Sequence[StoredRecord]) -> None:
+    for record in records:
+        if record.value.startswith(b"bad"):
+            raise ValueError("cannot be stored")
+
+
+class Table:
+    """Stands for a table: rows by the commit that wrote them."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.commits: dict[str, int] = {}
+        self.failures: list[str] = []
+
+    def store(self, taken: Taken) -> None:
+        failure = self.failures.pop(0) if self.failures else ""
+        if failure == "before":
+            raise OSError("the catalog is locked")
+        digest(taken.records)
+        if not (taken.is_repeat and taken.name in self.commits):
+            assert taken.name not in self.commits
+            self.rows += [record.value for record in taken.records]
+            self.commits[taken.name] = len(taken.records)
+        if failure == "after":
+            raise OSError("the answer was lost")
+
+
+class Case:
+    def __init__(self, bus: Bus) -> None:
+        self.bus, self.table, self.stopping = bus, Table(), threading.Event()
+        name = f"followed-{next(_numbers)}"
+        self.followed = Followed(name, "table", f"{name}-state", max_records=10, many_records=5, digest=digest)
+        bus.create_topic(name, 2)
+        self.follower = self.restart()
+
+    def restart(self) -> Follower:
+        self.follower = Follower(self.bus, self.followed, self.table.store, self.stopping)
+        return self.follower
+
+    def publish(self, *values: str, partition: int = 0) -> None:
+        self.bus.publish(self.followed.topic, [Record(value.encode(), partition=partition) for value in values])
+
+    def drain(self) -> None:
+        while self.follower.step():
+            pass
+
+    @property
+    def held(self) -> dict[int, int]:
+        return self.bus.holds(self.followed.topic, "table")
+
+
+@pytest.fixture
+def case(redis: EmbeddedRedis) -> Iterator[Case]:
+    found = Case(RedisBus(redis.url))
+    try:
+        yield found
+    finally:
+        found.bus.close()
+
+
+def test_records_of_all_partitions_reach_the_table_once_and_are_held_until_then(case: Case) -> None:
+    case.publish("a", "b")
+    case.publish("c", partition=1)
+    case.drain()
+    assert sorted(case.table.rows) == [b"a", b"b", b"c"]
+    assert case.held == {0: 2, 1: 1}
+    case.publish("d")
+    case.drain()
+    assert sorted(case.table.rows) == [b"a", b"b", b"c", b"d"]
+    assert not case.follower.step()
+
+
+@pytest.mark.parametrize("bad", [1, 7])
+def test_records_that_cannot_be_stored_are_put_aside_and_the_others_stored(case: Case, bad: int) -> None:
+    case.publish(*(f"bad {number}" for number in range(bad)), "good", "fine")
+    case.drain()
+    assert case.table.rows == [b"good", b"fine"]
+    own = [letter for _, letter in kept(case.bus) if letter.topic == case.followed.topic]
+    assert [letter.record.decode() for letter in own] == [f"bad {number}" for number in range(bad)]
+    assert {letter.reason for letter in own} == {"ValueError: cannot be stored"}
+
+
+def test_a_table_that_fails_as_if_by_a_record_puts_nothing_aside(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(taken: Taken) -> None:
+        raise ValueError("the catalog answered nonsense")
+
+    case.publish("good")
+    case.follower._store = fail
+    with pytest.raises(ValueError):
+        case.drain()
+    case.restart().step()
+    assert case.table.rows == [b"good"]
+    assert [letter for _, letter in kept(case.bus) if letter.topic == case.followed.topic] == []
+
+
+def test_a_commit_takes_no_more_than_its_share(case: Case) -> None:
+    case.publish(*map(str, range(25)))
+    case.drain()
+    assert list(case.table.commits.values()) == [10, 10, 5]
+    assert case.table.rows == [str(number).encode() for number in range(25)]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_commit_that_failed_is_done_again_and_writes_each_row_once(case: Case, moment: str) -> None:
+    case.publish("a", "b")
+    case.table.failures = [moment]
+    with pytest.raises(OSError, match=r"locked|lost"):
+        case.follower.step()
+    assert case.held == {0: 0, 1: 0}
+    case.publish("c")
+    case.drain()
+    assert case.table.rows == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_follower_leaves_a_commit_to_the_next_one(case: Case, moment: str) -> None:
+    case.publish("a", "b")
+    case.table.failures = [moment]
+    with pytest.raises(OSError, match=r"locked|lost"):
+        case.follower.step()
+    case.restart()
+    case.publish("c")
+    case.drain()
+    assert case.table.rows == [b"a", b"b", b"c"]
+    assert case.held == {0: 3, 1: 0}
+
+
+def test_a_follower_that_was_killed_before_it_said_done_writes_nothing_twice(case: Case) -> None:
+    case.publish("a")
+    case.drain()
+    (taken,) = case.bus.get(case.followed.state, ["taken"])
+    assert taken is not None
+    case.bus.put(case.followed.state, {"taken": taken.replace(b'"done": true', b'"done": false')})
+    case.restart()
+    case.drain()
+    assert case.table.rows == [b"a"]
+
+
+def test_a_table_that_fails_shows_its_lag_and_catches_up(case: Case) -> None:
+    case.table.failures = ["before"] * 3
+    case.publish("a", "b")
+    thread = threading.Thread(target=case.follower.run)
+    thread.start()
+    try:
+        wait_for(lambda: case.follower.problem or None)
+        assert "cannot be written: the catalog is locked" in case.follower.problem
+        status = case.follower.status()
+        assert status["backlog_records"] == 2
+        wait_for(lambda: case.follower.lag_seconds >= 1 or None)
+        wait_for(lambda: case.table.rows == [b"a", b"b"] or None)
+        wait_for(lambda: not case.follower.problem or None)
+        assert case.follower.lag_seconds == 0
+    finally:
+        case.stopping.set()
+        thread.join()
+
+
+def test_what_was_published_before_a_stop_is_in_the_table_after_the_flush(case: Case) -> None:
+    case.publish("a")
+    case.stopping.set()
+    case.follower.run()
+    case.follower.flush()
+    assert case.table.rows == [b"a"]
+
+
+def test_many_records_do_not_wait_for_the_second_to_pass(case: Case) -> None:
+    class Impatient(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise AssertionError("it waits although many records are there")
+
+    follower = Follower(case.bus, case.followed, case.table.store, case.stopping, Impatient())
+    case.publish(*map(str, range(25)))
+    for _ in range(3):
+        follower._round()
+    assert list(case.table.commits.values()) == [10, 10, 5]
+
+
+def test_records_that_the_bus_has_lost_do_not_stop_those_that_follow(case: Case) -> None:
+    case.publish("a", "b", "c")
+    case.table.failures = ["before"]
+    with pytest.raises(OSError, match="locked"):
+        case.follower.step()
+    case.bus.release(case.followed.topic, "table")
+    case.bus.trim(case.followed.topic, keep_seconds=0)
+    case.restart()
+    case.publish("d")
+    case.drain()
+    assert case.table.rows == [b"d"]

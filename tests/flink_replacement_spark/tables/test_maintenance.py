@@ -1,0 +1,168 @@
+"""Retention of ticks over a real table."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from core.background import start_thread
+from core.settings import Settings
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.maintenance import Maintenance
+from iceberg import TICKS, append_or_find, create_tables, load_table, open_catalog
+from tests.flink_replacement_spark.driver import Platform
+
+pytestmark = pytest.mark.timeout(300)
+
+TICKERS = ["OLD/USDT.BINANCE", "OLDER/USDT.KRAKEN"]
+
+
+def _rows(times: list[datetime]) -> pa.Table:
+    rows = [
+        {
+            "ticker": ticker,
+            "trade_id": str(number),
+            "ts": time,
+            "ts_ns": int(time.timestamp()) * 10**9,
+            "price": 1.0,
+            "size": 1.0,
+            "side": "buy",
+            "received_at": time,
+        }
+        for ticker in TICKERS
+        for number, time in enumerate(times)
+    ]
+    return pa.Table.from_pylist(rows, schema=TICKS.arrow_schema)
+
+
+def test_whole_days_past_the_retention_go_and_no_younger_trade_does(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.TABLES", ())
+    catalog = open_catalog(platform.settings)
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first_kept = midnight - timedelta(days=3)
+    second = timedelta(seconds=1)
+    old = [first_kept - timedelta(days=400), first_kept - timedelta(days=1), first_kept - second]
+    young = [first_kept, first_kept + second, midnight]
+    append_or_find(load_table(catalog, TICKS), _rows(old + young), {"candlewright.batch-id": "retention"})
+    maintenance = Maintenance(
+        platform.driver.session, catalog, platform.driver.locks, minutes=1, ticks_retention_days=3
+    )
+
+    def kept() -> list[datetime]:
+        found = load_table(catalog, TICKS).scan().to_arrow().to_pylist()
+        return sorted(row["ts"] for row in found if row["ticker"] in TICKERS)
+
+    maintenance.run_all(threading.Event())
+    assert maintenance.last_problem == ""
+    assert kept() == sorted(young * 2)
+    snapshot = load_table(catalog, TICKS).current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    # Files were dropped, none was written anew.
+    assert snapshot.summary["deleted-data-files"] is not None
+    assert snapshot.summary["added-data-files"] is None
+    maintenance.drop_old_ticks()
+    assert load_table(catalog, TICKS).current_snapshot() == snapshot
+
+
+def test_the_heap_that_maintenance_took_is_given_back(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.TABLES", ())
+    session = platform.driver.session
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    runtime = gateway.jvm.Runtime.getRuntime()
+    size = runtime.maxMemory() // 3
+    text = gateway.jvm.StringBuilder()
+    text.setLength(size)
+    grown = runtime.totalMemory()
+    text.setLength(0)
+    text.trimToSize()
+    maintenance = Maintenance(session, open_catalog(platform.settings), platform.driver.locks, minutes=1)
+    maintenance.run_all(threading.Event())
+    assert maintenance.last_problem == ""
+    assert runtime.totalMemory() < grown - size // 2
+
+
+class _Session:
+    """Remembers statements; those with a word of `broken` fail."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.broken = ""
+
+    def sql(self, text: str) -> None:
+        self.said.append(text)
+        if self.broken and self.broken in text:
+            raise OSError("away")
+
+
+def _maintenance(monkeypatch: pytest.MonkeyPatch, session: Any, location: str) -> Maintenance:
+    empty = SimpleNamespace(snapshots=[])
+    table = SimpleNamespace(location=lambda: location, current_snapshot=lambda: None, metadata=empty)
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.load_table", lambda *_: table)
+    return Maintenance(session, SimpleNamespace(), TableLocks(), minutes=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("location", "is_listed"), [("s3://lake/market/ticks", True), ("file:///d/ticks", False)])
+def test_orphans_of_an_object_store_are_looked_for_without_hadoop(
+    location: str, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = _Session()
+    _maintenance(monkeypatch, session, location).remove_orphans(TICKS)
+    assert ["prefix_listing => true" in text for text in session.said] == [is_listed]
+
+
+def test_a_step_that_fails_is_a_problem_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _Session()
+    maintenance = _maintenance(monkeypatch, session, "file:///d/ticks")
+    monkeypatch.setattr(maintenance, "give_memory_back", lambda: None)
+    session.broken = "remove_orphan_files"
+    maintenance.run_all(threading.Event())
+    assert "remove_orphans" in maintenance.last_problem
+    session.broken = ""
+    maintenance.run_all(threading.Event())
+    assert maintenance.last_problem == ""
+
+
+def _await(is_so: Callable[[], bool]) -> None:
+    wait = Retrying(retry=retry_if_result(lambda found: not found), stop=stop_after_delay(60), wait=wait_fixed(0.05))
+    wait(is_so)
+
+
+def test_a_catalog_that_is_locked_for_long_is_seen_and_ends_no_maintenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_LOOK_SECONDS", 0.05), ("MANY_SNAPSHOTS", 2), ("KEPT_SNAPSHOTS", 1)):
+        monkeypatch.setattr(f"flink_replacement_spark.tables.maintenance.{name}", value)
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.TRIMMED_AGE_SECONDS", 0.0)
+    catalog = open_catalog(Settings(data_dir=tmp_path))
+    create_tables(catalog)
+    for number in range(3):
+        rows = _rows([datetime.now(UTC)])
+        append_or_find(load_table(catalog, TICKS), rows, {"candlewright.batch-id": f"locked {number}"})
+    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(), minutes=0)
+    stopping = threading.Event()
+    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        thread = start_thread("maintenance", lambda: maintenance.run_until(stopping))
+        try:
+            # It can still be read; a commit gives up after five seconds.
+            _await(lambda: "database is locked" in maintenance.last_problem or not thread.is_alive())
+            assert thread.is_alive()
+            other.execute("ROLLBACK")
+            _await(lambda: not maintenance.last_problem)
+            assert thread.is_alive()
+            assert len(load_table(catalog, TICKS).metadata.snapshots) < 3
+        finally:
+            stopping.set()
+            thread.join(30)

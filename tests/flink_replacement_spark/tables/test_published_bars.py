@@ -1,0 +1,51 @@
+"""The rows of published bars do not depend on which commit takes which record."""
+
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as hyp
+
+from bus import StoredRecord
+from candlewright.wire.candlewright_pb2 import OHLCV
+from flink_replacement_spark.tables.follower import Taken
+from flink_replacement_spark.tables.published_bars import published_bars
+
+TICKER = "BTC/USDT.BINANCE"
+PARTITIONS = 2
+
+
+def record(partition: int, offset: int, time_ms: int) -> StoredRecord:
+    bar = OHLCV(
+        ticker=TICKER, period_seconds=60, open_time=offset * 60_000_000_000, open=1.0, high=1.0, low=1.0, close=1.0,
+        volume=1.0, complete=True, source="ticks",
+    )  # fmt: skip
+    return StoredRecord("ohlc", partition, offset, time_ms, TICKER.encode(), bar.SerializeToString(), {})
+
+
+@given(
+    hyp.lists(hyp.lists(hyp.integers(0, 2), min_size=1, max_size=12), min_size=PARTITIONS, max_size=PARTITIONS),
+    hyp.lists(hyp.tuples(*[hyp.integers(0, 12)] * PARTITIONS), max_size=4),
+)
+def test_a_millisecond_that_two_commits_share_is_counted_through(
+    steps: list[list[int]], cuts: list[tuple[int, ...]]
+) -> None:
+    logs = []
+    for partition, waits in enumerate(steps):
+        times = [1_000 + sum(waits[: place + 1]) for place in range(len(waits))]
+        logs.append([record(partition, 7 + place, time_ms) for place, time_ms in enumerate(times)])
+    whole = [part for log in logs for part in published_bars(log).to_pylist()]
+
+    ends = [(0,) * PARTITIONS, *sorted(cuts), (12,) * PARTITIONS]
+    bounds = [tuple(map(max, zip(*ends[: place + 1], strict=True))) for place in range(len(ends))]
+    taken = Taken(0, "", {}, {}, (), is_repeat=False)
+    found: list[pa.Table] = []
+    for starts, stops in pairwise(bounds):
+        records = [part for log, a, b in zip(logs, starts, stops, strict=True) for part in log[a:b]]
+        taken = Taken(0, "", {}, {}, records, is_repeat=False, moments=taken.moments_after())
+        found.append(published_bars(taken.records, taken.moments))
+    rows = [row for part in found for row in part.to_pylist()]
+    assert sorted(map(str, rows)) == sorted(map(str, whole))
+    for log in logs:
+        known = [row["known_at"] for row in published_bars(log).to_pylist()]
+        assert all(first < second for first, second in pairwise(known))

@@ -1,0 +1,154 @@
+"""Micro-batches of triggers over a real Redis, without Spark."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bus import Bus
+from bus import topics as bus_topics
+from bus.dead_letters import kept
+from bus.embedded import EmbeddedRedis
+from candlewright.wire.candlewright_pb2 import TriggerRemove
+from flink_replacement_spark.triggers import rows as trigger_rows
+from flink_replacement_spark.triggers.state import STATE_PREFIX
+from protobuf import records_pb2 as records
+from tests.flink_replacement_spark import trigger_feed as feed
+from tests.flink_replacement_spark.trigger_batches import (
+    ONE,
+    OTHER,
+    Query,
+    bus_for_triggers,
+    register,
+    seen,
+)
+from tests.triggers.trigger_records import IN_ORDER, V_SHAPE
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
+    with bus_for_triggers(redis.url) as bus:
+        yield bus
+
+
+@pytest.fixture
+def query(redis: EmbeddedRedis, bus: Bus) -> Iterator[Query]:
+    found = Query(redis.url)
+    yield found
+    found.reader.stop()
+
+
+def test_all_partitions_say_how_far_they_have_come(bus: Bus, query: Query) -> None:
+    offset = register(bus, "a", "price > 0", ONE)
+    query.run()
+    assert feed.is_carried_out(bus, offset)
+    said = len(feed.progress(bus))
+    query.run()
+    assert len(feed.progress(bus)) == said
+
+
+def test_what_triggers_cost_is_noted(bus: Bus, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trigger_rows, "_COST_NS", 0)
+    register(bus, "v", V_SHAPE, ONE)
+    register(bus, "row", "price > 0", ONE)
+    query.run()
+    feed.trades(bus, ONE, 1, [5, 4, 3])
+    query.run()
+    noted = [records.TriggerCosts.FromString(value) for value in bus.items(bus_topics.TABLE_TRIGGER_COSTS).values()]
+    (cost,) = (cost for each in noted for cost in each.costs)
+    assert (cost.trigger_id, cost.partitions) == ("v", 1)
+    assert cost.state_bytes > 100
+
+
+def test_a_batch_that_runs_again_changes_nothing(bus: Bus, query: Query) -> None:
+    register(bus, "v", V_SHAPE, ONE)
+    register(bus, "bad", "prise > 0", OTHER)
+    query.run()
+    query.again()
+    assert [entry.trigger_id for said in feed.progress(bus) for entry in said.suspended] == ["bad"]
+    for first, prices in ((1, [5, 4]), (3, [6, 6, 6, 5]), (7, [4, 7, 7, 7])):
+        feed.trades(bus, ONE, first, prices)
+        query.run()
+        before = feed.events(bus, "v")
+        counted = query.again()
+        assert feed.events(bus, "v") == before
+        assert {row["name"]: row["value"] for row in counted}["records"] == 1
+    assert seen(bus, "v", "bottom") == [4, 4]
+    assert [event.context["sequence"] for event in feed.events(bus, "v")] == ["1", "2"]
+
+
+def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: Bus, query: Query) -> None:
+    register(bus, "kept", IN_ORDER, ONE)
+    register(bus, "gone", IN_ORDER, ONE)
+    register(bus, "spread", f"SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts "
+             f"AND a.ticker = '{ONE}' AND b.ticker = '{OTHER}'", ONE, OTHER)  # fmt: skip
+    query.run()
+    feed.trades(bus, ONE, 1, [1, 2])
+    query.run()
+    query.run()  # the clock: the batch before it is committed now
+    bus.delete(bus_topics.TABLE_TRIGGERS, ["gone"])
+    feed.trades(bus, ONE, 1, [1, 2])  # says again what was there
+    feed.trades(bus, ONE, 3, [3, 4])
+    feed.trades(bus, OTHER, 3, [1, 1])
+    query.reader.stop()
+    query = Query(query.url, "another")
+    query.run()
+    assert seen(bus, "kept") == [1, 3]
+    assert seen(bus, "gone") == [1]
+    assert seen(bus, "spread", "s") == [2]
+    query.again()
+    assert seen(bus, "kept") == [1, 3]
+    query.reader.stop()
+
+
+def test_rows_are_not_read_where_no_trigger_runs(bus: Bus, query: Query) -> None:
+    register(bus, "a", IN_ORDER, ONE)
+    feed.trades(bus, OTHER, 1, [1, 2])
+    query.run()
+    feed.trades(bus, OTHER, 3, [1, 2])
+    assert query.run() == []
+    feed.trades(bus, ONE, 1, [1, 2])
+    assert {row["name"]: row["value"] for row in query.run()} == {"records": 1, "events": 1}
+    feed.control(bus, records.TriggerControl(remove=TriggerRemove(trigger_id="a")))
+    query.run()
+    feed.trades(bus, ONE, 3, [1, 2])
+    assert query.run() == []
+
+
+def test_only_changed_parts_of_the_state_are_written_and_none_is_left_behind(bus: Bus, query: Query) -> None:
+    for name in "abcdef":
+        register(bus, name, V_SHAPE, ONE)
+    query.run()
+    for first in range(1, 41, 4):
+        feed.trades(bus, ONE, first, [5, 4, 6, 5])
+        query.run()
+    table = bus.items("trigger_state:q")
+    home = {name.split("/", 2)[1:][0] for name in table if name.count("/") > 1}
+    assert len(table) < 80
+    assert any(int(number) < query.number - 2 for number in home)
+
+
+@pytest.mark.parametrize("name", ["", "pointer", "meta", "triggers"])
+def test_a_state_that_cannot_be_read_is_named_and_its_triggers_begin_anew(bus: Bus, query: Query, name: str) -> None:
+    register(bus, "t", "price > 0", ONE)
+    query.run()
+    feed.trades(bus, ONE, 1, [11])
+    query.run()
+    assert len(seen(bus, "t")) == 1
+    table = f"{STATE_PREFIX}:{query.query_id}"
+    for key in bus.items(table):
+        depth = {"": 1, "pointer": 0}.get(name, 2)
+        if key.count("/") == depth and (depth < 2 or key.endswith(f"/{name}")):
+            bus.put(table, {key: b"\xff\x00"})
+    trigger_rows._CACHE.clear()
+    feed.trades(bus, ONE, 2, [12])
+    query.run()
+    assert seen(bus, "t") == [11.0, 12.0]
+    assert any("cannot be read" in letter.reason for _, letter in kept(bus))
+    letters = len(list(kept(bus)))
+    trigger_rows._CACHE.clear()
+    feed.trades(bus, ONE, 3, [13])
+    query.run()
+    assert seen(bus, "t") == [11.0, 12.0, 13.0]
+    assert len(list(kept(bus))) == letters

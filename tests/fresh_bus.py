@@ -1,0 +1,59 @@
+"""`FreshBus`: an empty bus for each test, on one redis-server that all tests of a process share.
+
+Each object gets a database of its own, so nothing has to be cleared between tests, and two buses of one test do not
+meet. The server starts with the first bus (in about 0.1 s) and ends with the process.
+"""
+
+import atexit
+import itertools
+import os
+import shutil
+import tempfile
+import weakref
+from functools import cache
+from pathlib import Path
+
+from bus.embedded import EmbeddedRedis
+from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, Limits
+from bus.redis_bus import RedisBus
+
+_DATABASES = 4_096
+_numbers = itertools.count()
+
+
+class _Server(EmbeddedRedis):
+    def command(self) -> list[str]:
+        return [*super().command(), "--databases", str(_DATABASES), "--appendonly", "no"]
+
+
+@cache
+def _server() -> EmbeddedRedis:
+    folder = Path(tempfile.mkdtemp(prefix="fresh-bus-"))
+    server = _Server(folder, fsync="no").start()
+    owner = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == owner:
+            server.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return server
+
+
+class FreshBus(RedisBus):
+    def __init__(
+        self,
+        partitions: int = 4,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        group_expiry_seconds: float = DEFAULT_GROUP_EXPIRY_SECONDS,
+        limits: Limits | None = None,
+    ) -> None:
+        number = next(_numbers) % _DATABASES
+        url = _server().url.removesuffix("/0") + f"/{number}"
+        super().__init__(
+            url, partitions, max_bytes, group_expiry_seconds=group_expiry_seconds, limits=limits or Limits()
+        )
+        # A test that leaves one open would have its sockets found by the collector, in a test of another file.
+        weakref.finalize(self, self._store.close)
+        self._store.call("FLUSHDB")

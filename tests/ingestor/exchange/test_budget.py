@@ -1,0 +1,104 @@
+import time
+
+import pytest
+
+from candlewright.wire.errors import RateLimited
+from ingestor.exchange import stock as exchange
+from ingestor.exchange.budget import Budget
+from ingestor.exchange.errors import Reply
+from ingestor.exchange.limits import Allowance, Call, allowance_of, cost_of
+from ingestor.threads import BusThreads
+from tests.fresh_bus import FreshBus
+from tests.ingestor.venues_on_loopback import HastyProgress
+
+
+class CountingBus(FreshBus):
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[str, float]] = []
+        self.answers: list[float] = []
+        self.corrections: list[float] = []
+
+    def take(self, budget: str, cost: float, *, capacity: float, per_second: float) -> float:
+        self.taken.append((budget, cost))
+        return self.answers.pop(0) if self.answers else 0.0
+
+    def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
+        self.corrections.append(capacity - used)
+
+
+def budget_on(bus: FreshBus, blocked: list[float]) -> Budget:
+    stock = exchange.build("binance", url="http://127.0.0.1:9", timeout_seconds=1)
+    return Budget(
+        bus,
+        BusThreads(1),
+        venue="BINANCE",
+        ccxt_id="binance",
+        exchange=stock,
+        egress="home",
+        share=0.7,
+        is_limited=True,
+        patience=60,
+        on_blocked=blocked.append,
+    )
+
+
+async def test_a_call_pays_what_it_costs_in_the_bucket_of_its_venue_and_address() -> None:
+    bus = CountingBus()
+    budget = budget_on(bus, [])
+    await budget.take(Call.CANDLES, HastyProgress())
+    await budget.take(Call.MARKETS, HastyProgress())
+    assert bus.taken == [("BINANCE:weight@home", 2.0), ("BINANCE:weight@home", 20.0)]
+
+
+async def test_a_short_wait_is_waited_and_a_long_one_blocks_the_venue() -> None:
+    bus, blocked, progress = CountingBus(), list[float](), HastyProgress()
+    budget = budget_on(bus, blocked)
+    bus.answers = [0.5]
+    await budget.take(Call.CANDLES, progress)
+    assert progress.slept == [0.5] and blocked == []
+    bus.answers = [30.0]
+    await budget.take(Call.CANDLES, progress)
+    assert len(blocked) == 1
+    bus.answers = [3_600.0]
+    with pytest.raises(RateLimited, match="not to be asked until"):
+        await budget.take(Call.CANDLES, progress)
+
+
+async def test_a_block_ends_on_time_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, progress = budget_on(CountingBus(), []), HastyProgress()
+    await budget.block(RateLimited("stop", time.time() + 2), progress, has_said_when=True)
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now - 3_600)
+    await budget.take(Call.CANDLES, progress)
+    assert progress.slept and max(progress.slept) <= 2
+
+
+async def test_the_exchanges_own_count_lowers_what_is_left() -> None:
+    bus = CountingBus()
+    budget = budget_on(bus, [])
+    await budget.learn(Reply(200, {"x-mbx-used-weight-1m": "100"}), HastyProgress())
+    await budget.learn(Reply(200, {"x-mbx-used-weight-1m": "nonsense"}), HastyProgress())
+    assert bus.corrections == []
+    await budget.learn(Reply(200, {"x-mbx-used-weight-1m": "4100"}), HastyProgress())
+    assert bus.corrections == [pytest.approx(100)]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.7, 1.0])
+@pytest.mark.parametrize(
+    "allowance", [Allowance("weight", 6_000, 60), Allowance("calls", 20, 2), Allowance("c", 60, 60)]
+)
+def test_no_window_spends_more_than_the_share(allowance: Allowance, share: float) -> None:
+    capacity, per_second = allowance.shared(share, 2)
+    assert per_second > 0
+    if capacity <= allowance.limit * share / 2:
+        assert capacity + per_second * allowance.window_seconds <= allowance.limit * share + 1e-9
+
+
+def test_okx_counts_its_two_endpoints_apart_and_others_follow_ccxts_own_limit() -> None:
+    stock = exchange.build("gate", url="http://127.0.0.1:9", timeout_seconds=1)
+    names = {allowance_of("okx", call, stock).bucket for call in (Call.CANDLES, Call.HISTORY_CANDLES, Call.TICKER)}
+    assert len(names) == 3
+    allowance = allowance_of("gate", Call.CANDLES, stock)
+    assert allowance.limit / allowance.window_seconds == pytest.approx(1_000 / stock.rateLimit)
+    assert cost_of("gate", Call.CANDLES) == 1.0

@@ -1,0 +1,120 @@
+"""Trades dated far ahead of their exchange's clock are put aside, and nothing else changes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bus import Record, SequenceStamp
+from bus.dead_letters import kept
+from bus.topics import TICKS
+from core.metrics import REGISTRY
+from ingestor.realtime import wire
+from ingestor.realtime.handover import Tails
+from ingestor.realtime.trade import ORDER, TIME, Trade, tick_batch, trades_of
+from sandbox.faults import Fault
+from sandbox.server import Sandbox
+from tests.fresh_bus import FreshBus
+from tests.ingestor.realtime.stage import CONFIG, ids, ingestor, marks, stopped, ticks, until
+
+TICKER = "BTC/USDT.BINANCE"
+AHEAD_NS = 3_500 * 10**9
+
+
+class Wild:
+    """Of the streamed trades each `nth` is dated far ahead; `seen` are those."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+        self.seen: list[Trade] = []
+        self._left = self._nth = nth
+        self._parse = wire.binance_stream
+        monkeypatch.setattr(wire, "binance_stream", self)
+
+    def __call__(self, row: Mapping[str, Any], received_at: int) -> Trade:
+        trade = self._parse(row, received_at)
+        self._left -= 1
+        if self._left:
+            return trade
+        self._left = self._nth
+        self.seen.append((trade[ORDER], trade[TIME] + AHEAD_NS, *trade[2:]))
+        return self.seen[-1]
+
+
+def repairs() -> float:
+    return REGISTRY.get_sample_value("candlewright_ingestor_realtime_repairs_total", {"venue": "BINANCE"}) or 0.0
+
+
+def put_aside(bus: FreshBus) -> list[Trade]:
+    return [trade for _, letter in kept(bus) for trade in trades_of(letter.record)]
+
+
+# Twenty times as fast, a busy machine asks for the exchange's clock longer than it waits for a hole: REST is asked too.
+@pytest.mark.parametrize("speed", [1.0, pytest.param(20.0, marks=pytest.mark.long)])
+async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
+    speed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, wild = FreshBus(), Wild(monkeypatch, 40)
+    async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=speed, rate_limit=False) as exchange:
+        # No silence is asked about: whatever is asked here, a trade that was put aside was missed.
+        async with ingestor(bus, exchange.url, config=replace(CONFIG, silence_floor=3_600.0)) as own:
+            task = own.start(TICKER, "j1")
+            # A connection whose first trade is long in coming is checked once.
+            await until(lambda: ids(bus, TICKER))
+            before = repairs()
+            await until(lambda: len(put_aside(bus)) >= 2 and ids(bus, TICKER)[-1] > put_aside(bus)[-1][ORDER] + 5)
+            await stopped(task)
+        newest_ns = exchange.clock.now() * 1_000_000
+    aside = put_aside(bus)
+    found = ticks(bus, TICKER)
+    assert [trade[:2] for trade in aside] == [trade[:2] for trade in wild.seen[: len(aside)]]
+    numbers = sorted(trade[ORDER] for trade in (*found, *aside))
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert max(trade[TIME] for trade in found) <= newest_ns
+    assert not marks(bus, TICKER, "gap") and repairs() == before
+    assert all(clock.exchange_time <= newest_ns for clock in marks(bus, TICKER, "clock"))
+
+
+async def test_a_reconnection_after_a_trade_far_ahead_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus, wild = FreshBus(), Wild(monkeypatch, 30)
+    async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=20.0, rate_limit=False) as exchange:
+        exchange.add_fault(Fault("close", code=1006, after=45, count=2))
+        async with ingestor(bus, exchange.url) as own:
+            task = own.start(TICKER, "j1")
+            await until(lambda: len(put_aside(bus)) >= 3)
+            await stopped(task)
+    numbers = sorted({trade[ORDER] for trade in (*ticks(bus, TICKER), *put_aside(bus))})
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert wild.seen and not marks(bus, TICKER, "gap")
+
+
+async def test_one_wild_answer_of_the_exchanges_clock_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = FreshBus()
+    async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=1.0, rate_limit=False) as exchange:
+        async with ingestor(bus, exchange.url) as own:
+            task = own.start(TICKER, "j1")
+            await until(lambda: marks(bus, TICKER, "clock"))
+            stock, answers = own.client.exchange.fetch_time, []
+
+            async def fetch_time() -> int:
+                answers.append(await stock())
+                return int(answers[-1]) + (3_600_000 if len(answers) == 1 else 0)
+
+            monkeypatch.setattr(own.client.exchange, "fetch_time", fetch_time)
+            known = own.client.clock_ahead
+            await until(lambda: len(answers) >= 2)
+            await until(lambda: own.client.clock_ahead != known)
+            await stopped(task)
+        newest_ns = exchange.clock.now() * 1_000_000
+    assert max(clock.exchange_time for clock in marks(bus, TICKER, "clock")) <= newest_ns
+
+
+def test_who_takes_over_goes_on_after_a_wild_trade_on_the_bus_without_its_time() -> None:
+    bus = FreshBus()
+    now = time.time_ns()
+    trades = [(n, now + (AHEAD_NS if n == 3 else 0), 1.0, 1.0, 1, str(n), now) for n in (1, 2, 3)]
+    stamp = SequenceStamp(f"TICKS:{TICKER}", 3, tag=b"\x10")
+    bus.publish(TICKS, [Record(tick_batch(TICKER, trades), TICKER.encode(), {}, TICKER.encode(), None, stamp)])
+    tail = Tails(bus, 5 * 10**9).read(TICKER)
+    assert tail.last[ORDER] == 3 and tail.last[TIME] <= time.time_ns()

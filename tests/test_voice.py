@@ -1,0 +1,102 @@
+"""Prose reads as a native technical writer would write it: the plainest phrases to avoid, and what to write instead."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Clean already; this list grows. A path is a folder or a file.
+CLEAN = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "bars",
+    "benchmarks",
+    "docs/architecture.md",
+    "docs/decisions",
+    "docs/operations.md",
+    "examples",
+    "gateways",
+    "protobuf",
+    "sandbox",
+    "venues",
+)
+NOT_YET = ("gateways/kapacitor",)
+SUFFIXES = (".py", ".md", ".proto")
+#: Pattern of a phrase, and the better wording.
+PHRASES = {
+    r"(?<!there )(?:is|are|was|were) no (?!longer\b|other\b)\w": "is not a …, has no …",
+    r"(?:is|are|was|were) told\b": "is notified, gets, is reported to",
+    r"(?:lies|lie|lay) (?:in|on|at|behind|before|within|beside)\b": "is in, is on",
+    r"stands? (?:in|at|beside|behind|before)\b": "is in, is next to",
+    r"(?:let|lets|letting) go of\b": "forget, release, drop",
+    r"whoever\b": "the client that …, any process that …",
+    r"all the same(?=[.,;:)])": "anyway",
+    r"(?-i:[Nn]obody|[Ss]omebody)\b(?!\")": "no client, no one; a client, someone",
+    r"shall\b": "must, should, or the present tense",
+    r"goes on\b": "continues",
+    r"behind (?:it|them)\b": "after it, after them",
+    r"of others\b": "external, other clients'",
+    r"is said\b": "is reported, is sent",
+    r"for ever\b": "forever, permanently, without limit",
+}
+CHECKS = [(re.compile(rf"\b{pattern}", re.IGNORECASE), better) for pattern, better in PHRASES.items()]
+
+
+def files() -> Iterator[Path]:
+    for name in CLEAN:
+        path = ROOT / name
+        for file in [path] if path.is_file() else path.rglob("*"):
+            relative = file.relative_to(ROOT).as_posix()
+            if file.suffix in SUFFIXES and not file.stem.endswith("_pb2") and not relative.startswith(NOT_YET):
+                yield file
+
+
+def faults(text: str) -> list[str]:
+    # Phrases may span lines, and the lines of a comment.
+    joined = re.sub(r"\s+(?:(?:#:?|//) )?\s*", " ", text)
+    return [
+        f"…{joined[max(0, found.start() - 40) : found.end() + 20]}… → write: {better}"
+        for check, better in CHECKS
+        for found in check.finditer(joined)
+    ]
+
+
+def test_prose_has_no_phrase_that_readers_must_decode() -> None:
+    found = [f"{file.relative_to(ROOT)}: {fault}" for file in files() for fault in faults(file.read_text())]
+    assert not found, "\n".join(found)
+
+
+def test_files_are_found() -> None:
+    assert len(list(files())) > 150
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'BTCUSDT' is no ticker",
+        "its owner is\n    told at once",
+        "# The ticks are on the bus all\n# the same; it saves.",
+        "// bars that are\n// told",
+        "Whoever is late waits",
+    ],
+)
+def test_a_fault_is_found_over_lines(text: str) -> None:
+    assert faults(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is no topic",
+        "it is no longer read",
+        "rows of all the same width",
+        'labels("nobody")',
+        "a row stands for one trade",
+        "names, somebodyelse",
+    ],
+)
+def test_plain_prose_is_left_alone(text: str) -> None:
+    assert not faults(text)
