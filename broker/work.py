@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from broker.collected import Collected
 from broker.commands import Dispatch, DispatchedRequest
 from broker.events import (
     AcceptedPiece,
@@ -18,7 +19,6 @@ from broker.events import (
     Wants,
 )
 from broker.ranges import describe_ranges, merge
-from broker.requests.collected import Collected
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import grid
 from candlewright.wire import ingestor_pb2 as ing

@@ -250,7 +250,7 @@ class RelayState:
             control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=event.request_id)
             return [PublishControl(asked.peer, asked.control, rec.Request(control=control, accepted_at=asked.at_ns))]
         # It is over: the final that there is is the answer.
-        client_id = client_of(event.request)
+        client_id = ownership.client_of(event.request)
         echo = self._on_control_published(ControlPublished(asked.peer, asked.control))
         return [*echo, Announce(topics.final_topics(event.request_id, client_id), event.final)]
 
@@ -339,10 +339,6 @@ class RelayState:
             self.waiting[request_id] = list(waiters)
         else:
             self.waiting.pop(request_id, None)
-
-
-def client_of(request: rec.Request) -> str:
-    return request.data.client_id if request.HasField("data") else request.historical.client_id
 
 
 def _error(peer: Peer, code: str, text: str, request_id: str = "") -> Reply:

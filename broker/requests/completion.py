@@ -3,8 +3,8 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+from broker.collected import Collected, coverage
 from broker.events import Candle, PieceResult
-from broker.requests.collected import Collected, coverage
 from broker.work import HistoricalRequest, Job, Piece
 from bus.api import partition_of
 from candlewright.wire import grid

@@ -1,9 +1,9 @@
 """What ingestors without the bus deliver over the socket: candles, a snapshot, ticks."""
 
+from broker.collected import Collected
 from broker.commands import PublishTicks, PutTicksAside, Refuse
 from broker.desk import Desk
 from broker.events import CandlesReceived, SnapshotReceived, TicksReceived
-from broker.requests.collected import Collected
 from broker.requests.endings import Endings
 from broker.requests.holding import Holding
 from broker.requests.realtime import Realtime

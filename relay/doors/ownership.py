@@ -57,3 +57,7 @@ def check_foreign(name: str, field: str, identity: str, names: Iterable[str]) ->
         for other in (*RESERVED, *names):
             if identity.startswith(other):
                 raise InvalidRequest(f"The {field} belongs to another client: it begins with {other!r}.")
+
+
+def client_of(request: rec.Request) -> str:
+    return request.data.client_id if request.HasField("data") else request.historical.client_id

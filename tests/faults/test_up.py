@@ -125,7 +125,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
         assert str(up.pid) in other.stderr
         assert other.stdout == ""
         before, family = family, family_of(ran)
-        # Spark starts and ends helpers of its own as it likes (Python workers, jspawnhelper): they descend from the first.
+        # Spark's JVM starts and ends helpers as it likes: new ones descend from the first platform.
         assert pids_of_parts(ran) == parts
         assert [family[pid] for pid in family.keys() - before.keys() if not is_below(pid, up.pid)] == []
         assert ran.is_well()
