@@ -90,3 +90,13 @@ def test_the_settings_file_of_the_guide_can_be_read(tmp_path: Path) -> None:
     assert settings.ingestor.venues == ("BINANCE", "KRAKEN")
     assert settings.exchange_url("BINANCE") == "http://127.0.0.1:9001"
     assert settings.iceberg.ticks_retention_days == 30
+
+
+def test_the_walks_of_the_architecture_name_files_that_exist_at_their_paths() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    walks = re.findall(r"^## (Walk \d)[^\n]*\n(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
+    assert len(walks) == 3
+    for title, walk in walks:
+        files = re.findall(r"`([\w/]+\.py)`", walk)
+        assert len(files) > 10, title
+        assert [name for name in files if not (ROOT / name).is_file()] == [], title
