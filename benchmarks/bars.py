@@ -21,8 +21,8 @@ from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
-from candlewright.supervisor.ports import free_port
 from candlewright.wire import tick_columns
+from candlewright_platform.supervisor.ports import free_port
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.engine.session import start_session

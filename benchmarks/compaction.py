@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from benchmarks.process_tree import ProcessTree
-from candlewright.supervisor.ports import free_port
+from candlewright_platform.supervisor.ports import free_port
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.engine.session import start_session

@@ -22,9 +22,9 @@ from typing import Any
 import zmq
 
 from candlewright.client import Client, Outcome, connect
-from candlewright.supervisor.private import PrivatePlatform
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright_platform.supervisor.private import PrivatePlatform
 
 TICKER = "BTC/USDT.BINANCE"
 SECOND = 1_000_000_000

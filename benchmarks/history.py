@@ -25,7 +25,7 @@ import ccxt.async_support
 
 from candlewright.client import Client, Outcome, connect
 from candlewright.client.history.spark_connect import open_session
-from candlewright.supervisor.private import PrivatePlatform
+from candlewright_platform.supervisor.private import PrivatePlatform
 
 TICKER, SYMBOL, PERIOD_SECONDS = "BTC/USDT.BINANCE", "BTC/USDT", 60
 SECOND = 1_000_000_000

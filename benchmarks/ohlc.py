@@ -42,8 +42,8 @@ from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
-from candlewright.supervisor.ports import free_port
-from candlewright.supervisor.processes import MEMORY
+from candlewright_platform.supervisor.ports import free_port
+from candlewright_platform.supervisor.processes import MEMORY
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.engine.session import start_session

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from candlewright.client import Outcome, connect
-from candlewright.supervisor.private import PrivatePlatform
+from candlewright_platform.supervisor.private import PrivatePlatform
 
 TICKER = "ETH/USDT.BINANCE"
 SECOND = 1_000_000_000

@@ -17,7 +17,7 @@ from benchmarks.tick_feed import MAX_BYTES
 from benchmarks.trigger_floor import pass_over
 from bus import Bus, Record
 from bus import topics as bus_topics
-from candlewright.supervisor.ports import free_port
+from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
 from flink_replacement_spark.triggers.query import TriggerHealth, start_trigger_query
 from flink_replacement_spark.triggers.source import SOURCE

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from candlewright.cli.output import say
-from candlewright.supervisor.processes import MEMORY
+from candlewright_platform.supervisor.processes import MEMORY
 
 
 def names() -> list[str]:

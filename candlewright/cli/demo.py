@@ -16,10 +16,10 @@ from candlewright.cli.watch import BAR_COLUMNS, candle_of, columns, row_of
 from candlewright.client import Bar, Client, Notification, Outcome, Realtime, Stream, connect
 from candlewright.client.history.spark_connect import session_of
 from candlewright.client.times import format_nanoseconds
-from candlewright.supervisor import origin
-from candlewright.supervisor.private import PrivatePlatform
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.periods import format_period
+from candlewright_platform.supervisor import origin
+from candlewright_platform.supervisor.private import PrivatePlatform
 from core.origin import Origin
 from core.settings import Settings
 

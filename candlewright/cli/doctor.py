@@ -15,9 +15,9 @@ import typer
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_rows
 from candlewright.cli.platform import fetch_status
-from candlewright.supervisor import ports
-from candlewright.supervisor.parts import STAGES
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from candlewright_platform.supervisor import ports
+from candlewright_platform.supervisor.parts import STAGES
 from core.settings import Settings
 from core.version import VERSION
 from relay.doors.keys import KeyFolder

@@ -37,7 +37,7 @@ def serve(
 
     def open_bus() -> "Bus":
         from bus.connect import connect
-        from candlewright.supervisor.parts import bus_url_of
+        from candlewright_platform.supervisor.parts import bus_url_of
 
         found = settings()
         url = bus_url_of(found)

@@ -28,8 +28,8 @@ def up(
     ingestors: int,
     parts: str | None,
 ) -> None:
-    from candlewright.supervisor.parts import Choice
-    from candlewright.supervisor.up import run_up
+    from candlewright_platform.supervisor.parts import Choice
+    from candlewright_platform.supervisor.up import run_up
 
     exchange = dict(map(_exchange_url, exchange_urls))
     settings = settings_for(config, data_dir, **({"exchange": exchange} if exchange else {}))

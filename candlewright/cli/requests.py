@@ -266,8 +266,8 @@ def _unfinished(settings: Settings) -> list[dict[str, Any]]:
     """Nothing, and a line on stderr, when the bus is not to be reached."""
     from bus.connect import connect as connect_bus
     from candlewright.cli.pending_requests import unfinished
-    from candlewright.supervisor.parts import bus_url_of
     from candlewright.wire.errors import BusError
+    from candlewright_platform.supervisor.parts import bus_url_of
 
     url = bus_url_of(settings)
     if not url:

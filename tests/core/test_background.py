@@ -158,8 +158,8 @@ async def test_an_exception_that_nobody_reads_is_counted() -> None:
 #: Calls that start background work, by their last names. An executor's threads run calls whose futures are read.
 _STARTERS = {"Thread", "create_task", "ensure_future"}
 _PACKAGES = (
-    "bars", "broker", "bus", "candlewright", "candlewright_cep", "core", "flink_replacement_spark", "gateways",
-    "iceberg", "ingestor", "protobuf", "relay", "sandbox", "triggers", "venues",
+    "bars", "broker", "bus", "candlewright", "candlewright_cep", "candlewright_platform", "core",
+    "flink_replacement_spark", "gateways", "iceberg", "ingestor", "protobuf", "relay", "sandbox", "triggers", "venues",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 import zmq
 from pyiceberg.catalog import load_catalog
 
-from candlewright.supervisor.private import PrivatePlatform
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright_platform.supervisor.private import PrivatePlatform
 from iceberg.filters import equal as equals
 from sandbox import SandboxThread
 from sandbox.server import Sandbox

@@ -16,7 +16,7 @@ import pytest
 
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
-from candlewright.supervisor.ports import free_port
+from candlewright_platform.supervisor.ports import free_port
 from protobuf import kafkapixy_pb2 as pixy
 from tests.conftest import ROOT
 

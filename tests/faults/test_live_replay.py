@@ -18,7 +18,7 @@ import pytest
 import candlewright as cw
 from bus import Bus
 from bus.redis_bus import RedisBus
-from candlewright.supervisor.parts import bus_url_of
+from candlewright_platform.supervisor.parts import bus_url_of
 from sandbox.faults import Fault
 from sandbox.files import Trade
 from sandbox.server import Sandbox

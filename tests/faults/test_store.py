@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from candlewright.supervisor.parts import bus_url_of
+from candlewright_platform.supervisor.parts import bus_url_of
 from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, WireClient, submit_message, until
 
 pytestmark = pytest.mark.timeout(600)

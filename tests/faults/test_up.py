@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from candlewright.supervisor.private import PrivatePlatform
+from candlewright_platform.supervisor.private import PrivatePlatform
 from core.settings import Settings
 from sandbox import SandboxThread
 from tests.faults.harness import MINUTE_MS, START_SECONDS, Platform, Status, Submitted, submit_message, until

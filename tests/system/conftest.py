@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import candlewright as cw
-from candlewright.supervisor.ports import free_port
-from candlewright.supervisor.private import PrivatePlatform
+from candlewright_platform.supervisor.ports import free_port
+from candlewright_platform.supervisor.private import PrivatePlatform
 from sandbox import SandboxThread
 
 #: Starting Spark on a busy machine, with its jars to fetch, is the slowest thing that a test waits for.

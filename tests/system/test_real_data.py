@@ -18,8 +18,8 @@ import pytest
 
 import candlewright as cw
 from bus.redis_bus import RedisBus
-from candlewright.supervisor.parts import bus_url_of
-from candlewright.supervisor.private import PrivatePlatform
+from candlewright_platform.supervisor.parts import bus_url_of
+from candlewright_platform.supervisor.private import PrivatePlatform
 from core.settings import IngestorSettings
 from iceberg.coverage import read_coverage
 from sandbox import SandboxThread

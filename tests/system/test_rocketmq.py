@@ -20,7 +20,7 @@ import redis
 from bus.connect import messaging_of
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
-from candlewright.supervisor.ports import free_port
+from candlewright_platform.supervisor.ports import free_port
 from gateways.rocketmq.messages import timestamp
 from gateways.rocketmq.sending import QUEUE
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition

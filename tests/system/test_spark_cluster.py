@@ -17,8 +17,8 @@ import yaml
 
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
-from candlewright.supervisor.ports import free_port
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
 from flink_replacement_spark.engine.java import java_home
 from iceberg import read_ohlc

@@ -9,7 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
-from candlewright.supervisor.ports import free_port
+from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
 from iceberg import COVERAGE, OHLC, append, create_tables, load_table, open_catalog
 from tests.iceberg.rows import TICKER, candles

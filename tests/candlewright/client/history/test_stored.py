@@ -14,8 +14,8 @@ import candlewright as cw
 from candlewright.cli.app import app
 from candlewright.client.history.stored import Stored
 from candlewright.client.records import Range
-from candlewright.supervisor.ports import free_port
 from candlewright.wire.errors import InvalidRequest
+from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
 from iceberg import COVERAGE, OHLC, OHLC_REVISIONS, append, create_tables, load_table, open_catalog
 from tests.iceberg.rows import MINUTE, TICKER, candles, minutes_of

@@ -13,10 +13,10 @@ from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from bus.origin import announce_origin, settle_origin
 from candlewright.cli import demo
-from candlewright.supervisor.origin import FILE, origin_of, settle
-from candlewright.supervisor.parts import Choice, specs_of
-from candlewright.supervisor.ports import free_port
 from candlewright.wire.errors import ConfigurationError
+from candlewright_platform.supervisor.origin import FILE, origin_of, settle
+from candlewright_platform.supervisor.parts import Choice, specs_of
+from candlewright_platform.supervisor.ports import free_port
 from core.origin import Origin
 from core.settings import BusSettings, Settings
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from candlewright.supervisor import origin as data_origin
-from candlewright.supervisor import ports, processes
-from candlewright.supervisor.lock import DataDirectoryLock
-from candlewright.supervisor.parts import Choice, describe, specs_of
-from candlewright.supervisor.server import Supervisor
+from candlewright_platform.supervisor import origin as data_origin
+from candlewright_platform.supervisor import ports, processes
+from candlewright_platform.supervisor.lock import DataDirectoryLock
+from candlewright_platform.supervisor.parts import Choice, describe, specs_of
+from candlewright_platform.supervisor.server import Supervisor
 from core.origin import Origin
 from core.settings import Settings
 

@@ -5,8 +5,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from candlewright.supervisor.parts import SANDBOX
 from candlewright.wire.errors import ConfigurationError
+from candlewright_platform.supervisor.parts import SANDBOX
 from core.origin import Origin, check_same
 from core.settings import Settings
 from core.version import VERSION

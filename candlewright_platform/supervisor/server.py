@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from candlewright.supervisor import metrics, processes
-from candlewright.supervisor.logs import PartLog
-from candlewright.supervisor.probes import Probe
-from candlewright.supervisor.state import (
+from candlewright.wire.errors import CandlewrightError
+from candlewright_platform.supervisor import metrics, processes
+from candlewright_platform.supervisor.logs import PartLog
+from candlewright_platform.supervisor.probes import Probe
+from candlewright_platform.supervisor.state import (
     AllReady,
     BecameReady,
     Begun,
@@ -33,7 +34,6 @@ from candlewright.supervisor.state import (
     Terminate,
     TimePassed,
 )
-from candlewright.wire.errors import CandlewrightError
 from core.background import start_task
 from core.http import Status, StatusServer
 from core.metrics import render

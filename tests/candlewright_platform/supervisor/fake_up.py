@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from candlewright.supervisor.lock import DataDirectoryLock
-from candlewright.supervisor.probes import StatusPage
-from candlewright.supervisor.processes import kill_marked
-from candlewright.supervisor.server import PartSpec, Supervisor
-from candlewright.supervisor.state import PartPlan
 from candlewright.wire.errors import ConfigurationError
+from candlewright_platform.supervisor.lock import DataDirectoryLock
+from candlewright_platform.supervisor.probes import StatusPage
+from candlewright_platform.supervisor.processes import kill_marked
+from candlewright_platform.supervisor.server import PartSpec, Supervisor
+from candlewright_platform.supervisor.state import PartPlan
 
 FAKE = Path(__file__).with_name("fake_part.py")
 

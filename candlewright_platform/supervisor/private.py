@@ -12,10 +12,10 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
-from candlewright.supervisor.parts import merged
-from candlewright.supervisor.ports import free_port
-from candlewright.supervisor.processes import GUARD
 from candlewright.wire.errors import CandlewrightError
+from candlewright_platform.supervisor.parts import merged
+from candlewright_platform.supervisor.ports import free_port
+from candlewright_platform.supervisor.processes import GUARD
 from core.background import start_thread
 from core.settings import PREFIX, Settings
 

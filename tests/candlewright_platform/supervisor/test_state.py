@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from candlewright.supervisor.state import (
+from candlewright_platform.supervisor.state import (
     DEAD_SECONDS,
     MAX_BACKOFF_SECONDS,
     QUIET_SECONDS,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from candlewright.supervisor.parts import Choice, merged, specs_of
-from candlewright.supervisor.ports import Bind, answers, binds_of, check, free_port
 from candlewright.wire.errors import ConfigurationError
+from candlewright_platform.supervisor.parts import Choice, merged, specs_of
+from candlewright_platform.supervisor.ports import Bind, answers, binds_of, check, free_port
 from core.settings import Settings
 
 

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from candlewright.supervisor import logs, metrics
+from candlewright_platform.supervisor import logs, metrics
 
 
 def test_lines_are_kept_whole_whatever_the_pieces(tmp_path: Path) -> None:

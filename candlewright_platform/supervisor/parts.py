@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from candlewright.supervisor.ports import free_port
-from candlewright.supervisor.probes import HttpPing, RedisPing, StatusPage
-from candlewright.supervisor.server import PartSpec
-from candlewright.supervisor.state import PartPlan
 from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.nearest import did_you_mean
+from candlewright_platform.supervisor.ports import free_port
+from candlewright_platform.supervisor.probes import HttpPing, RedisPing, StatusPage
+from candlewright_platform.supervisor.server import PartSpec
+from candlewright_platform.supervisor.state import PartPlan
 from core.origin import Origin
 from core.settings import PREFIX, IngestorSettings, Settings
 

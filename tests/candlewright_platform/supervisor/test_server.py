@@ -15,9 +15,9 @@ from queue import Empty, Queue
 
 import pytest
 
-from candlewright.supervisor import processes
-from candlewright.supervisor.server import Supervisor
-from candlewright.supervisor.state import Exited, Supervision, TimePassed
+from candlewright_platform.supervisor import processes
+from candlewright_platform.supervisor.server import Supervisor
+from candlewright_platform.supervisor.state import Exited, Supervision, TimePassed
 
 FAKE_UP = Path(__file__).with_name("fake_up.py")
 WAIT_SECONDS = 20.0
