@@ -101,7 +101,7 @@ def _event(value: bytes, headers: dict[str, str]) -> tuple[str, int]:
     event = ing.CEPTriggerEvent.FromString(value)
     if not event.timestamp:
         raise ValueError("no event")
-    headers["kind"] = "candlewright_cep"
+    headers["kind"] = "cep"
     headers["schema"] = event.DESCRIPTOR.full_name
     return event.context.get("ticker", ""), event.timestamp
 

@@ -71,7 +71,7 @@ async def test_what_the_platform_publishes_has_its_own_time_key_and_headers(
         ["up"],
         {
             "topic": "trigger_events",
-            "kind": "candlewright_cep",
+            "kind": "cep",
             "schema": ing.CEPTriggerEvent.DESCRIPTOR.full_name,
             **common,
         },
