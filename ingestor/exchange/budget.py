@@ -8,9 +8,9 @@ from bus import Bus
 from candlewright.wire.errors import RateLimited
 from ingestor import metrics
 from ingestor.exchange.errors import Reply
-from ingestor.exchange.limits import Allowance, Call, allowance_of, cost_of
 from ingestor.progress import Progress
 from ingestor.threads import BusThreads
+from ingestor.venues.limits import Allowance, Call, allowance_of, cost_of
 
 #: A wait of this length means that the exchange itself told somebody to stop: no more slots meanwhile.
 BLOCK_SECONDS = 2.0

@@ -25,10 +25,10 @@ from core.log import get_logger
 from ingestor import metrics
 from ingestor.exchange.budget import Budget
 from ingestor.exchange.errors import Reply, UnknownFailure, stated_end, translate
-from ingestor.exchange.limits import Call
 from ingestor.exchange.periods import native_periods
 from ingestor.exchange.stock import last_reply
 from ingestor.progress import SLACK_SECONDS, Progress
+from ingestor.venues.limits import Call
 
 log = get_logger()
 

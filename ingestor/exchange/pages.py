@@ -12,8 +12,8 @@ from candlewright.wire.errors import BadReply
 from candlewright.wire.grid import SECOND, first_open_from
 from ingestor.candles import EMPTY, Candles, RowLayout
 from ingestor.exchange.client import Market, VenueClient
-from ingestor.exchange.limits import Call
 from ingestor.progress import Progress
+from ingestor.venues.limits import Call
 
 MILLISECOND = 1_000_000
 

@@ -6,8 +6,8 @@ from typing import Any
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BadReply
 from ingestor.exchange.client import VenueClient
-from ingestor.exchange.limits import Call
 from ingestor.progress import Progress
+from ingestor.venues.limits import Call
 
 #: Field of Snapshot -> key of ccxt's ticker.
 _FIELDS = {

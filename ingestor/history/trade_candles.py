@@ -13,11 +13,11 @@ from candlewright.wire.errors import BadReply, DepthExceeded
 from candlewright.wire.grid import SECOND
 from ingestor.candles import Candles
 from ingestor.exchange.client import VenueClient
-from ingestor.exchange.limits import Call
 from ingestor.exchange.pages import Query, rows_of
 from ingestor.history.fetch import Older
 from ingestor.progress import Progress
 from ingestor.text import utc
+from ingestor.venues.limits import Call
 
 #: Calls that one job may spend on trades, at about one a second.
 MAX_TRADE_PAGES = 120

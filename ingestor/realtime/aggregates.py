@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ingestor.realtime.trade import SIZE, Trade
+from ingestor.trade import SIZE, Trade
 from protobuf import records_pb2 as records
 
 

@@ -15,7 +15,7 @@ from candlewright.wire.grid import SECOND
 from core.log import get_logger
 from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
-from ingestor.realtime.trade import RECEIVED_AT, TIME, Trade, stand_in
+from ingestor.trade import RECEIVED_AT, TIME, Trade, stand_in
 
 log = get_logger()
 

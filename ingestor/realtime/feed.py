@@ -17,10 +17,11 @@ from ingestor.exchange import stock as exchange
 from ingestor.exchange.client import VenueClient
 from ingestor.exchange.errors import translate
 from ingestor.progress import Progress
-from ingestor.realtime import metrics, wire
-from ingestor.realtime.hooks import SUBSCRIBING
-from ingestor.realtime.trade import Trade
+from ingestor.realtime import metrics
 from ingestor.realtime.venue import StreamVenue
+from ingestor.trade import Trade
+from ingestor.venues import reading
+from ingestor.venues.hooks import SUBSCRIBING
 
 log = get_logger()
 
@@ -263,7 +264,7 @@ class Feed:
             subscription.client = None
             subscription.listener.closed(time.monotonic())
 
-    def trade_came(self, key: str, row: Any, parse: wire.Parse) -> None:
+    def trade_came(self, key: str, row: Any, parse: reading.Parse) -> None:
         subscription = self._subscriptions.get(key)
         if subscription is None:
             self._unwanted.inc()
@@ -280,7 +281,7 @@ class Feed:
             self._dirty.append(subscription)
         batch.append(trade)
 
-    def trades_came(self, key: str, rows: list[Any], parse: wire.Parse) -> None:
+    def trades_came(self, key: str, rows: list[Any], parse: reading.Parse) -> None:
         for row in rows:
             self.trade_came(key, row, parse)
 

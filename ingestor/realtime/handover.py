@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bus import Bus, StoredRecord
 from bus.topics import TICKS
 from candlewright.wire.errors import BadFrame, OffsetOutOfRange
-from ingestor.realtime.trade import ORDER, TIME, Trade, stand_in, trades_of
+from ingestor.trade import ORDER, TIME, Trade, stand_in, trades_of
 from protobuf import far_ahead
 
 #: How far back to read: late trades may have been published after the newest one. Where ids are no numbers these trades

@@ -33,8 +33,8 @@ from ingestor.realtime.stream import (
     Repaired,
     TradeStream,
 )
-from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade, is_stand_in, put_aside
 from ingestor.threads import BusThreads
+from ingestor.trade import ORDER, TIME, TRADE_ID, Trade, is_stand_in, put_aside
 from protobuf import far_ahead
 from protobuf import records_pb2 as records
 

@@ -19,7 +19,7 @@ from candlewright.wire.errors import BusError, BusFull, BusUnavailable, Candlewr
 from core.background import start_thread
 from core.log import get_logger
 from ingestor.realtime import metrics
-from ingestor.realtime.trade import Trade, tick_batch
+from ingestor.trade import Trade, tick_batch
 from protobuf import records_pb2 as records
 
 log = get_logger()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Quiet, Release, Repair, Repaired
-from ingestor.realtime.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
+from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 
 #: Ids remembered to tell repeats; REST pages and what sockets resend are far shorter.
 MAX_SEEN = 10_000

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from candlewright.wire.errors import BadReply
 from ingestor.exchange.client import Market, VenueClient
-from ingestor.exchange.limits import Call
 from ingestor.exchange.pages import rows_of
 from ingestor.progress import Progress
-from ingestor.realtime import wire
 from ingestor.realtime.aggregates import Aggregate, cut
-from ingestor.realtime.trade import ORDER, TIME, Trade
+from ingestor.trade import ORDER, TIME, Trade
+from ingestor.venues import reading
+from ingestor.venues.limits import Call
 
 MILLISECOND = 1_000_000
 HOUR_MS = 3_600_000
@@ -80,7 +80,7 @@ class NewestPage:
         market: Market,
         ask: Callable[[Any, Market], Awaitable[Any]],
         path: Sequence[str],
-        parse: wire.Parse,
+        parse: reading.Parse,
         is_dense: bool,
         joins_fills: bool = False,
     ) -> None:
@@ -131,7 +131,7 @@ class BinanceTrades(NewestPage):
     """The newest page of raw trades; before that aggregates, which name the raw ids that they join."""
 
     def __init__(self, client: VenueClient, market: Market) -> None:
-        super().__init__(client, market, _binance_page, (), wire.binance_rest, is_dense=True)
+        super().__init__(client, market, _binance_page, (), reading.binance_rest, is_dense=True)
 
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         page = await self.newest(progress)
@@ -229,12 +229,12 @@ class KrakenTrades:
             if not isinstance(result, dict) or not str(result.get("last", "")).isdigit():
                 raise BadReply(f"a reply without trades: {str(reply)[:120]!r}")
             key = next((name for name in result if name != "last"), "")
-            return parsed(rows_of(result, key), wire.kraken_rest), int(result["last"])
+            return parsed(rows_of(result, key), reading.kraken_rest), int(result["last"])
 
         return await self._client.call(ask, progress)
 
 
-def parsed(rows: Sequence[Any], parse: wire.Parse) -> list[Trade]:
+def parsed(rows: Sequence[Any], parse: reading.Parse) -> list[Trade]:
     """Rows of a page as trades, ascending; raises BadReply."""
     received_at = clock.time_ns()
     try:
@@ -279,9 +279,9 @@ def rest_trades_of(client: VenueClient, market: Market) -> RestTrades:
         case "kraken":
             return KrakenTrades(client, market)
         case "okx":
-            return NewestPage(client, market, _okx_page, ("data",), wire.okx, is_dense=False, joins_fills=True)
+            return NewestPage(client, market, _okx_page, ("data",), reading.okx, is_dense=False, joins_fills=True)
         case "bybit":
-            return NewestPage(client, market, _bybit_page, ("result", "list"), wire.bybit_rest, is_dense=False)
+            return NewestPage(client, market, _bybit_page, ("result", "list"), reading.bybit_rest, is_dense=False)
         case "coinbase":
-            return NewestPage(client, market, _coinbase_page, ("trades",), wire.coinbase, is_dense=True)
-    return NewestPage(client, market, _coinbaseexchange_page, (), wire.coinbaseexchange, is_dense=True)
+            return NewestPage(client, market, _coinbase_page, ("trades",), reading.coinbase, is_dense=True)
+    return NewestPage(client, market, _coinbaseexchange_page, (), reading.coinbaseexchange, is_dense=True)

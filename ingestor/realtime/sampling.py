@@ -12,7 +12,7 @@ from ingestor.exchange.client import VenueClient
 from ingestor.exchange.pages import Query, source_of
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
-from ingestor.realtime.trade import ORDER, PRICE, SIZE, TIME, Trade
+from ingestor.trade import ORDER, PRICE, SIZE, TIME, Trade
 
 log = get_logger()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from candlewright.wire.grid import SECOND
-from ingestor.realtime.trade import ORDER, TIME, TRADE_ID, Trade
+from ingestor.trade import ORDER, TIME, TRADE_ID, Trade
 
 #: How long a missing id may still come by itself: swapped pairs, blocks that are late by 800 ms.
 REORDER_SECONDS = 1.5

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ingestor.realtime.hooks import (
+from ingestor.venues.hooks import (
     BinanceHooks,
     BybitHooks,
     CoinbaseExchangeHooks,

@@ -6,8 +6,8 @@ from candlewright.wire.errors import RateLimited
 from ingestor.exchange import stock as exchange
 from ingestor.exchange.budget import Budget
 from ingestor.exchange.errors import Reply
-from ingestor.exchange.limits import Allowance, Call, allowance_of, cost_of
 from ingestor.threads import BusThreads
+from ingestor.venues.limits import Allowance, Call, allowance_of, cost_of
 from tests.fresh_bus import FreshBus
 from tests.ingestor.venues_on_loopback import HastyProgress
 

@@ -15,9 +15,9 @@ from ingestor.exchange.budget import Budget
 from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
 from ingestor.realtime.service import RealtimeService
-from ingestor.realtime.trade import ORDER, Trade, trades_of
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
+from ingestor.trade import ORDER, Trade, trades_of
 from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
 

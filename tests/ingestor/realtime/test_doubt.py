@@ -11,9 +11,9 @@ from bus import Record, SequenceStamp
 from bus.dead_letters import kept
 from bus.topics import TICKS
 from core.metrics import REGISTRY
-from ingestor.realtime import wire
 from ingestor.realtime.handover import Tails
-from ingestor.realtime.trade import ORDER, TIME, Trade, tick_batch, trades_of
+from ingestor.trade import ORDER, TIME, Trade, tick_batch, trades_of
+from ingestor.venues import reading
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
@@ -29,8 +29,8 @@ class Wild:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
         self.seen: list[Trade] = []
         self._left = self._nth = nth
-        self._parse = wire.binance_stream
-        monkeypatch.setattr(wire, "binance_stream", self)
+        self._parse = reading.binance_stream
+        monkeypatch.setattr(reading, "binance_stream", self)
 
     def __call__(self, row: Mapping[str, Any], received_at: int) -> Trade:
         trade = self._parse(row, received_at)

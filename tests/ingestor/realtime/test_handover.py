@@ -7,7 +7,7 @@ from typing import Any
 from bus import Record, SequenceStamp, StoredRecord
 from bus.topics import TICKS
 from ingestor.realtime.handover import Tails
-from ingestor.realtime.trade import ORDER, Trade, tick_batch
+from ingestor.trade import ORDER, Trade, tick_batch
 from tests.fresh_bus import FreshBus
 
 

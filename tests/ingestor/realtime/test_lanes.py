@@ -8,7 +8,7 @@ from bus import Position, Record
 from bus.topics import TICK_MARKS
 from candlewright.wire.errors import BusFull, BusUnavailable, CandlewrightError, LeaseLost
 from ingestor.realtime.lanes import MAX_UNPUBLISHED, Lane, LanePublisher
-from ingestor.realtime.trade import Trade
+from ingestor.trade import Trade
 from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import batches, ids, marks, until

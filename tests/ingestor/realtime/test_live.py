@@ -12,7 +12,7 @@ import pytest
 from bus import Position, Record
 from bus.topics import TICKS
 from candlewright.wire.errors import BusFull, LeaseLost, Unavailable
-from ingestor.realtime.trade import ORDER, SIZE
+from ingestor.trade import ORDER, SIZE
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from bars import Bars, exact, from_trades
-from ingestor.realtime.trade import ORDER, PRICE, SIZE, TIME, Trade
-from ingestor.realtime.wire import binance_stream
+from ingestor.trade import ORDER, PRICE, SIZE, TIME, Trade
+from ingestor.venues.reading import binance_stream
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from candlewright.wire.errors import BadReply
 from ingestor.exchange.client import Market
 from ingestor.progress import Progress
-from ingestor.realtime import wire
 from ingestor.realtime.aggregates import Aggregate, cut
 from ingestor.realtime.rest_trades import Anchor, KrakenTrades, NewestPage, parsed, rest_trades_of
 from ingestor.realtime.sampling import MINUTE, BarSampler
-from ingestor.realtime.trade import ORDER, SIZE, TIME, TRADE_ID, Trade
+from ingestor.trade import ORDER, SIZE, TIME, TRADE_ID, Trade
+from ingestor.venues import reading
 from sandbox.recorded import RecordedVenues
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
@@ -48,7 +48,7 @@ def test_an_aggregate_whose_other_trades_are_unknown_is_not_guessed_at() -> None
 
 def test_a_row_that_is_no_trade_is_a_bad_reply() -> None:
     with pytest.raises(BadReply):
-        parsed([{"id": 1}], wire.binance_rest)
+        parsed([{"id": 1}], reading.binance_rest)
 
 
 class OnePage(NewestPage):
@@ -118,7 +118,7 @@ async def test_a_shortened_page_does_not_prove_that_a_market_is_young(monkeypatc
 
 
 class NewestFirst(NewestPage):
-    def __init__(self, rows: list[dict[str, str]], parse: wire.Parse) -> None:
+    def __init__(self, rows: list[dict[str, str]], parse: reading.Parse) -> None:
         async def call(ask: Any, progress: Progress) -> Any:
             return await ask()
 
@@ -135,13 +135,13 @@ async def test_a_millisecond_keeps_its_order_on_a_page_that_begins_with_the_newe
     def page(*names: str) -> list[dict[str, str]]:
         return [{"execId": name, "time": "7", "price": "1", "size": "1", "side": "Buy"} for name in names]
 
-    texts = await NewestFirst(page("e-c", "e-a", "e-b"), wire.bybit_rest).newest(QUIET)
+    texts = await NewestFirst(page("e-c", "e-a", "e-b"), reading.bybit_rest).newest(QUIET)
     assert [one[TRADE_ID] for one in texts] == ["e-b", "e-a", "e-c"]
     # Spot ids of 19 digits are numbers, whatever the order of the page.
     names = ("2290000000000000010", "2290000000000000009", "2290000000000000011")
-    numbers = await NewestFirst(page(*names), wire.bybit_rest).newest(QUIET)
+    numbers = await NewestFirst(page(*names), reading.bybit_rest).newest(QUIET)
     assert [one[ORDER] for one in numbers] == sorted(map(int, names))
-    assert wire.bybit_rest(page("9223372036854775808")[0], 0)[ORDER] == 0
+    assert reading.bybit_rest(page("9223372036854775808")[0], 0)[ORDER] == 0
 
 
 async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_data: Path) -> None:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiohttp import WSMsgType, web
 
-from ingestor.realtime.trade import ORDER, SIZE, TIME
+from ingestor.trade import ORDER, SIZE, TIME
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ingestor, marks, stopped, ticks, until
 

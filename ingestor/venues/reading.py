@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from ingestor.realtime.trade import BUY, SELL, UNKNOWN, Trade, order_of
+from ingestor.trade import BUY, SELL, UNKNOWN, Trade, order_of
 
 Row = Any
 Parse = Callable[[Row, int], Trade]
