@@ -1,1 +1,1 @@
-"""The application: the supervisor behind `candlewright up`."""
+"""The application: the supervisor behind `candlewright up`, and the commands that need the platform here."""

@@ -1,11 +1,21 @@
 """The commands. Bodies live in the modules beside this one and are loaded when a command runs: `--help` is quick."""
 
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from candlewright.cli import extensions
+from candlewright.cli.options import (
+    Config,
+    DataDir,
+    FileOption,
+    FileOutputOption,
+    OutputOption,
+    ParamOption,
+    SqlFileOption,
+    SqlOption,
+    Timeout,
+)
 from candlewright.cli.output import FileOutput, Output
 
 app = typer.Typer(
@@ -17,30 +27,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Market data with exact candles: ingestion, tables, triggers. Exit codes: 0 done, 1 refused, 2 wrong usage.",
 )
-config_app = typer.Typer(no_args_is_help=True, help="The settings in force.", rich_markup_mode=None)
-app.add_typer(config_app, name="config")
 trigger_app = typer.Typer(no_args_is_help=True, help="Triggers in SQL.", rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
-
-letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could not digest.", rich_markup_mode=None)
-app.add_typer(letters_app, name="dead-letters")
-
-keys_app = typer.Typer(no_args_is_help=True, help="Keys of clients.", rich_markup_mode=None)
-app.add_typer(keys_app, name="keys")
-
-
-class UdfFunction(StrEnum):
-    ohlc = "ohlc"
-    match = "match"
-    publish = "publish"
-
-
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: candlewright.toml).")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory (default: ./data).")]
-OutputOption = Annotated[Output, typer.Option("--output", help="table, or json: JSON lines and nothing else.")]
-FileOutputOption = Annotated[FileOutput, typer.Option("--output", help="How to write the rows.")]
-FileOption = Annotated[Path | None, typer.Option("--file", help="Write there instead of to stdout.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the platform.")]
 
 
 def _version(is_asked: bool) -> None:
@@ -58,28 +46,6 @@ def options(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def up(
-    data_dir: DataDir = None,
-    config: Config = None,
-    sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Start a generated exchange and use it as BINANCE.")
-    ] = False,
-    exchange_url: Annotated[
-        list[str] | None,
-        typer.Option("--exchange-url", metavar="VENUE=URL", help="Another server for a venue; may be repeated."),
-    ] = None,
-    ingestors: Annotated[int, typer.Option("--ingestors", min=0, max=64, help="How many ingestors.")] = 1,
-    parts: Annotated[
-        str | None, typer.Option("--parts", help="Only these, with commas, over the bus that bus.url names.")
-    ] = None,
-) -> None:
-    """Start the platform in the foreground; prints `ready` when all its parts are."""
-    from candlewright.cli import platform
-
-    platform.up(data_dir, config, sandbox, exchange_url or [], ingestors, parts)
 
 
 @app.command()
@@ -222,127 +188,9 @@ def sql(
 @app.command()
 def status(output: OutputOption = Output.table, config: Config = None) -> None:
     """How the parts of the running platform are. Exit code 1 when one is not well."""
-    from candlewright.cli import platform
+    from candlewright.cli import status as platform_status
 
-    platform.status(output, config)
-
-
-@app.command()
-def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """Check this machine and the settings, and say what to do. Exit code 1 when something is missing."""
-    from candlewright.cli import doctor
-
-    doctor.run(output, data_dir, config)
-
-
-@config_app.command("show")
-def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """All settings in force, secrets hidden."""
-    from candlewright.cli import platform
-
-    platform.config_show(output, data_dir, config)
-
-
-@keys_app.callback()
-def keys() -> None:
-    """Keys of clients: who is let in where [relay] has `curve = true`. A change needs no restart."""
-
-
-KeyName = Annotated[str, typer.Argument(help="The client's name; what belongs to it begins with that.")]
-
-
-@keys_app.command("new")
-def keys_new(
-    name: KeyName,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Where the client's key is written (default: NAME.key).")
-    ] = None,
-    output: OutputOption = Output.table,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """Make a client's key. The secret half is written to one file, once; clients name it as client.key.
-
-    Example: candlewright keys new alice --file alice.key, then CANDLEWRIGHT_CLIENT__KEY=alice.key candlewright venues
-    """
-    from candlewright.cli import keys
-
-    keys.new(name, file, output, data_dir, config)
-
-
-@keys_app.command("list")
-def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """The clients that are let in."""
-    from candlewright.cli import keys
-
-    keys.list_keys(output, data_dir, config)
-
-
-@keys_app.command("remove")
-def keys_remove(
-    name: KeyName, output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None
-) -> None:
-    """Let a client in no more, and end its connections."""
-    from candlewright.cli import keys
-
-    keys.remove(name, output, data_dir, config)
-
-
-@letters_app.callback()
-def dead_letters_help() -> None:
-    """Records that a part could not digest. Each was moved out of its stream's way, and is kept for a week."""
-
-
-LetterPart = Annotated[str | None, typer.Option("--part", help="Only those that this part put aside.")]
-LetterTopic = Annotated[str | None, typer.Option("--topic", help="Only those of this topic.")]
-
-
-@letters_app.command("list")
-def dead_letters_list(
-    part: LetterPart = None,
-    topic: LetterTopic = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Only the newest N.")] = 100,
-    output: OutputOption = Output.table,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """What was put aside, by whom and why, oldest first."""
-    from candlewright.cli import dead_letters
-
-    dead_letters.list_letters(part, topic, limit, output, data_dir, config)
-
-
-@letters_app.command("show")
-def dead_letters_show(
-    number: Annotated[int, typer.Argument(min=0, help="Its number in the list.")],
-    output: OutputOption = Output.table,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """One record whole: its place, the reason, the bytes, and the message where it can be read as one."""
-    from candlewright.cli import dead_letters
-
-    dead_letters.show(number, output, data_dir, config)
-
-
-@letters_app.command("replay")
-def dead_letters_replay(
-    numbers: Annotated[list[int] | None, typer.Argument(help="Their numbers in the list.")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="All that are kept.")] = False,
-    part: LetterPart = None,
-    topic: LetterTopic = None,
-    output: OutputOption = Output.table,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """Publish records to their topics again, each once, after what kept a part from digesting them was mended.
-
-    All readers of the topic get them, also those that took them the first time. What clients read is checked and gets
-    a new number; a record that is still bad is put aside again.
-    """
-    from candlewright.cli import dead_letters
-
-    dead_letters.replay(numbers or [], all_of_them, part, topic, output, data_dir, config)
+    platform_status.status(output, config)
 
 
 @trigger_app.callback()
@@ -350,11 +198,6 @@ def trigger() -> None:
     """Triggers in SQL: conditions, windows and row patterns (MATCH_RECOGNIZE) over live ticks and bars."""
 
 
-SqlOption = Annotated[str | None, typer.Option("--sql", help="The trigger's text.")]
-SqlFileOption = Annotated[Path | None, typer.Option("--file", help="File with the trigger's text.")]
-ParamOption = Annotated[
-    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Value of :NAME in the text; may be repeated.")
-]
 TriggerId = Annotated[str, typer.Argument(help="The trigger's id.")]
 FollowOption = Annotated[bool, typer.Option("--follow", help="Show events as they come, until Ctrl-C.")]
 CountOption = Annotated[int | None, typer.Option("--count", min=1, help="End after N events.")]
@@ -450,83 +293,4 @@ def trigger_events(
     trigger.events(trigger_id, follow, count, quiet, output, config)
 
 
-@trigger_app.command("try")
-def trigger_try(
-    sql: SqlOption = None,
-    file: SqlFileOption = None,
-    table_file: Annotated[Path | None, typer.Option("--input", help="Parquet file to read.")] = None,
-    table: Annotated[
-        str | None, typer.Option("--table", help="What the text calls the input (default: ticks).")
-    ] = None,
-    ticker: Annotated[
-        str | None,
-        typer.Option("--ticker", help="Stored trades of this ticker, or bars with --param period_seconds=60."),
-    ] = None,
-    since: Annotated[str | None, typer.Option("--since", help="From this time on, ISO 8601 (UTC).")] = None,
-    as_seen: Annotated[
-        bool,
-        typer.Option(
-            "--as-seen",
-            help="Over bars as they were published after --since, corrections included: the events of then again.",
-        ),
-    ] = False,
-    param: ParamOption = None,
-    batch: Annotated[Path | None, typer.Option("--batch", help="Many cases: JSON lines in, JSON lines out.")] = None,
-    output: OutputOption = Output.table,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """Run a trigger's text over stored data: a file, or what the tables have of a ticker, with a chart.
-
-    Example: candlewright trigger try --sql "close > open * 1.01" --param period_seconds=60
-    --ticker BTC/USDT.BINANCE --since 2024-01-01
-    """
-    from candlewright.cli import trigger_try
-
-    if batch is not None:
-        trigger_try.try_batch(batch)
-    else:
-        trigger_try.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config, as_seen)
-
-
-@app.command()
-def demo(
-    keep: Annotated[Path | None, typer.Option("--data-dir", help="Keep the demo's data there.")] = None,
-) -> None:
-    """Start everything with a generated exchange: candles, live bars, a trigger's first event; then stop everything."""
-    from candlewright.cli import demo
-
-    demo.run(keep)
-
-
-@app.command("kapacitor-udf")
-def kapacitor_udf(
-    function: Annotated[UdfFunction, typer.Argument(help="What it does with points.")],
-    batch: Annotated[bool, typer.Option("--batch", help="Take and give batches instead of single points.")] = False,
-    socket: Annotated[
-        str | None, typer.Option("--socket", help="Serve many tasks on this unix socket instead of stdin and stdout.")
-    ] = None,
-    http: Annotated[
-        str | None, typer.Option("--http", help="Of such a server: host:port of its status page and metrics.")
-    ] = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """A function for a Kapacitor daemon: trades to bars, a trigger's text over points, points onto the bus.
-
-    Example, in kapacitor.conf: [udf.functions.ohlc] prog = "candlewright", args = ["kapacitor-udf", "ohlc"]
-    """
-    from candlewright.cli import kapacitor
-
-    kapacitor.serve(function.value, batch, socket, http, data_dir, config)
-
-
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-def bench(context: typer.Context, name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
-    """Run a benchmark; its own options follow the name. --output json: one line of JSON."""
-    from candlewright.cli import bench
-
-    bench.run(name, context.args)
+extensions.join(app)

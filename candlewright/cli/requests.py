@@ -4,11 +4,12 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from candlewright.cli import chart
+from candlewright.cli.extensions import PlatformMissing, extension
 from candlewright.cli.loading import settings_for
 from candlewright.cli.near_tables import naming_the_folder
 from candlewright.cli.near_tickers import near_stored
@@ -20,7 +21,6 @@ from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ticker import Ticker
-from core.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -234,7 +234,10 @@ def list_requests(
             "error_message",
         ]
     else:
-        rows = _unfinished(settings) + _finished(settings)
+        all_requests = extension("requests")
+        if all_requests is None:
+            raise PlatformMissing("`candlewright requests` without a request's id")
+        rows = all_requests(settings)
         if output is Output.table:
             for row in rows:
                 row["candles"] = _of_all(row["done_candles"], row["expected_candles"])
@@ -260,51 +263,6 @@ def _cancel(client: Client, request_id: str, timeout: float) -> None:
     elif not request_id.startswith("subscription:"):
         with suppress(RequestTimedOut):
             client.wait(request_id, timeout=timeout)
-
-
-def _unfinished(settings: Settings) -> list[dict[str, Any]]:
-    """Nothing, and a line on stderr, when the bus is not to be reached."""
-    from bus.connect import connect as connect_bus
-    from candlewright.cli.pending_requests import unfinished
-    from candlewright.wire.errors import BusError
-    from candlewright_platform.supervisor.parts import bus_url_of
-
-    url = bus_url_of(settings)
-    if not url:
-        return []
-    bus = connect_bus(settings.bus.model_copy(update={"url": url}))
-    try:
-        return unfinished(bus)
-    except BusError as error:
-        say(f"requests in work are not shown: {error}")
-        return []
-    finally:
-        bus.close()
-
-
-def _finished(settings: Settings) -> list[dict[str, Any]]:
-    if settings.iceberg.catalog == "sqlite" and not (settings.data_dir / "catalog.db").exists():
-        return []
-    from iceberg.coverage import read_coverage
-
-    rows: list[dict[str, Any]] = []
-    for row in read_coverage(settings):
-        rows.append(
-            {
-                "request_id": row["request_id"],
-                "state": "done",
-                "ticker": row["ticker"],
-                "period": format_period(row["period_seconds"]),
-                "start": row["start"],
-                "end": row["end"],
-                "done_candles": row["got"],
-                "expected_candles": row["expected"],
-                "status": row["status"],
-                "holes": len(row["holes"] or ()),
-                "closed_until": row.get("closed_until"),
-            }
-        )
-    return rows
 
 
 def _client(config: Path | None, timeout: float) -> Client:

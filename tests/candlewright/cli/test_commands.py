@@ -13,7 +13,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bus.redis_bus import RedisBus
-from candlewright.cli import bench as bench_command
 from candlewright.cli import output as cli_output
 from candlewright.cli import requests as request_commands
 from candlewright.cli.app import app
@@ -21,6 +20,7 @@ from candlewright.cli.output import FileOutput, fitting, print_arrow, print_tabl
 from candlewright.client.history.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
 from candlewright.wire.errors import BusRefusing
+from candlewright_platform.cli import bench as bench_command
 from core.http import Status, StatusServer
 from core.version import VERSION
 from tests.fresh_bus import FreshBus
@@ -366,7 +366,7 @@ def test_kapacitor_functions_are_those_of_the_contract(run: Run) -> None:
 
 def test_kapacitor_function_loads_little_before_its_first_answer() -> None:
     code = (
-        "import sys, candlewright.cli.app, candlewright.cli.kapacitor\n"
+        "import sys, candlewright.cli.app, candlewright_platform.cli.kapacitor\n"
         "heavy = ('numpy', 'pyarrow', 'candlewright_cep', 'bars', 'redis', 'pydantic', 'structlog', 'grpc')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

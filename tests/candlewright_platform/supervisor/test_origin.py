@@ -12,8 +12,8 @@ import pytest
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from bus.origin import announce_origin, settle_origin
-from candlewright.cli import demo
 from candlewright.wire.errors import ConfigurationError
+from candlewright_platform.cli import demo
 from candlewright_platform.supervisor.origin import FILE, origin_of, settle
 from candlewright_platform.supervisor.parts import Choice, specs_of
 from candlewright_platform.supervisor.ports import free_port

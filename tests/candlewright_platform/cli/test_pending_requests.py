@@ -2,9 +2,9 @@
 
 from bus import topics
 from bus.api import Record
-from candlewright.cli.pending_requests import unfinished
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright_platform.cli.pending_requests import unfinished
 from protobuf import records_pb2 as rec
 from tests.fresh_bus import FreshBus
 

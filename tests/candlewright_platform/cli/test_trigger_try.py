@@ -126,7 +126,7 @@ def test_batch_goes_on_behind_a_case_that_fails_unexpectedly(
             raise ZeroDivisionError("by\nhand")
         return pa.table({"x": [1]})
 
-    monkeypatch.setattr("candlewright.cli.trigger_try.evaluate", evaluate)
+    monkeypatch.setattr("candlewright_platform.cli.trigger_try.evaluate", evaluate)
     batch = tmp_path / "cases.jsonl"
     batch.write_text("".join(json.dumps({"name": s, "sql": s, "input": str(ticks)}) + "\n" for s in ("bad", "good")))
     bad, good = map(json.loads, run("--batch", batch).stdout.splitlines())

@@ -26,7 +26,7 @@ from candlewright_cep import SkipFailed, TriggerRejected, evaluate
 from core.settings import Settings
 
 if TYPE_CHECKING:
-    from candlewright.cli.backtest import Backtest
+    from candlewright_platform.cli.backtest import Backtest
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -79,7 +79,7 @@ def _over_history(
     as_seen: bool,
 ) -> pa.Table:
     """The rows of a backtest; with `--output table` its chart is printed, too."""
-    from candlewright.cli import backtest
+    from candlewright_platform.cli import backtest
 
     if table not in (None, "ticks", "ohlc"):
         raise typer.BadParameter(f"--table {table}: stored data is in ticks and ohlc")

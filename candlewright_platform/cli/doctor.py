@@ -14,7 +14,7 @@ import typer
 
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_rows
-from candlewright.cli.platform import fetch_status
+from candlewright.cli.status import fetch_status
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from candlewright_platform.supervisor import ports
 from candlewright_platform.supervisor.parts import STAGES

@@ -11,9 +11,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from candlewright.cli import backtest
 from candlewright.cli.app import app
 from candlewright_cep import evaluate
+from candlewright_platform.cli import backtest
 from core.settings import Settings
 from iceberg import OHLC, OHLC_REVISIONS, TICKS, append, corrections, create_tables, load_table, open_catalog
 from iceberg.read import tick_bounds

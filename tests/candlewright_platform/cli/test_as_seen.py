@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bus import StoredRecord
-from candlewright.cli import backtest
+from candlewright_platform.cli import backtest
 from core.settings import Settings
 from flink_replacement_spark.tables.published_bars import published_bars
 from iceberg import OHLC_REVISIONS, append, create_tables, load_table, new_revisions, open_catalog, scan_revisions

@@ -1,0 +1,65 @@
+"""What `candlewright-platform` adds to the command line where it is installed; found by its entry points."""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+import typer
+
+from candlewright.wire.errors import CandlewrightError
+
+GROUP = "candlewright.platform"
+PLATFORM = "candlewright-platform"
+#: Commands of the platform, and those that it adds to groups, so that they can be named where it is not installed.
+COMMANDS = ("up", "demo", "doctor", "config", "keys", "dead-letters", "kapacitor-udf", "bench")
+GROUPED_COMMANDS = {"trigger": ("try",)}
+
+
+class PlatformMissing(CandlewrightError):
+    """A command needs the platform's own packages."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs {PLATFORM}, which is not installed here: `uv tool install {PLATFORM}`")
+
+
+def extension(name: str) -> Any:
+    """What the platform provides under `name`, or None where it is not installed."""
+    return next((found.load() for found in entry_points(group=GROUP, name=name)), None)
+
+
+def join(app: typer.Typer) -> None:
+    """Add the platform's commands to `app`; without the platform, commands in their place that say so."""
+    platform: typer.Typer | None = extension("commands")
+    if platform is not None:
+        merge(app, platform)
+        return
+    _add_missing(app, "candlewright", COMMANDS)
+    for group in app.registered_groups:
+        if group.typer_instance is not None and group.name:
+            _add_missing(group.typer_instance, f"candlewright {group.name}", GROUPED_COMMANDS.get(group.name, ()))
+
+
+def merge(app: typer.Typer, other: typer.Typer) -> None:
+    """Add the commands and groups of `other`; a group that both have gets the commands of both."""
+    app.registered_commands += other.registered_commands
+    groups = {group.name: group.typer_instance for group in app.registered_groups}
+    for group in other.registered_groups:
+        own = groups.get(group.name)
+        if own is None:
+            app.registered_groups.append(group)
+        elif group.typer_instance is not None:
+            merge(own, group.typer_instance)
+
+
+def _add_missing(app: typer.Typer, prefix: str, names: tuple[str, ...]) -> None:
+    takes_anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    for name in names:
+        command = app.command(name, help=f"Needs {PLATFORM}.", add_help_option=False, context_settings=takes_anything)
+        command(_refusal(f"`{prefix} {name}`"))
+
+
+def _refusal(what: str) -> Callable[[], None]:
+    def refuse() -> None:
+        raise PlatformMissing(what)
+
+    return refuse
