@@ -10,6 +10,7 @@ from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import Expression
 from candlewright_cep.functions.aggregates import COUNTS, empty_value, reduced, running, spend
+from candlewright_cep.functions.frames import framed
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.conditions import Trial
 from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks
@@ -18,8 +19,8 @@ from candlewright_cep.matching.search import Found, PartitionSearch, StepLimit
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, arranged, sort_codes
 from candlewright_cep.syntax.tokens import Position
-from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType
-from candlewright_cep.vector import Index, Vector, choose
+from candlewright_cep.types import BIGINT, DOUBLE, SqlType
+from candlewright_cep.vector import Index, Vector, choose, ranges
 
 _EXPANDED = 30_000_000
 
@@ -219,7 +220,7 @@ def _compute(
     if function.name in VALUES:
         target = {"FIRST_VALUE": low, "LAST_VALUE": high - 1}.get(function.name, low + function.offset - 1)
         return arguments[0].take(np.where((target >= low) & (target < high), target, -1))
-    return _aggregate(function, arguments, bounds, low, high, length, at)
+    return _aggregate(function, arguments, bounds, window, low, high, length, at)
 
 
 def _ranking(
@@ -253,6 +254,7 @@ def _aggregate(
     function: WindowFunction,
     arguments: list[Vector],
     bounds: Bounds,
+    window: Window,
     low: Index,
     high: Index,
     length: int,
@@ -260,43 +262,24 @@ def _aggregate(
 ) -> Vector:
     if length == 0:
         return empty_value(function.name, function.type, 0)
-    first = np.repeat(bounds.starts, bounds.ends - bounds.starts)
-    if bool((low == first).all()):
+    if window.recognize is None and window.frame.lower.kind == "UNBOUNDED PRECEDING":
         spend(function.name, length)
         over = running(function.name, arguments, bounds.starts, length, function.type)
         found = over.take(np.where(high > low, high - 1, -1))
         if function.name in COUNTS:
             return Vector(function.type, np.where(found.mask, found.values, 0), None)
         return found
+    moved = framed(function.name, arguments, low, high, function.type)
+    if moved is not None:
+        return moved
     sizes = high - low
     total = int(sizes.sum())
-    if total <= _EXPANDED:
-        spend(function.name, total)
-        firsts = np.cumsum(sizes) - sizes
-        positions = np.arange(total, dtype=np.int64) - np.repeat(firsts, sizes) + np.repeat(low, sizes)
-        expanded = [argument.take(positions) for argument in arguments]
-        return reduced(function.name, expanded, firsts, sizes, total, function.type)
-    return _by_differences(function, arguments, low, high, at)
-
-
-def _by_differences(function: WindowFunction, arguments: list[Vector], low: Index, high: Index, at: Position) -> Vector:
-    """Wide frames: differences of running totals, in extended precision for doubles."""
-    if not arguments:
-        return Vector(function.type, high - low, None)
-    argument = arguments[0]
-    counts = np.concatenate([[0], np.cumsum(argument.mask.astype(np.int64))])
-    count = counts[high] - counts[low]
-    if function.name == "COUNT":
-        return Vector(function.type, count, None)
-    if function.name not in ("SUM", "AVG") or argument.type.kind is Kind.STRING:
+    if total > _EXPANDED:
         raise at.reject(f"the frames of {function.name} hold more than {_EXPANDED} rows in all", "use a shorter frame")
-    exact = argument.values.dtype.kind == "i" and function.name == "SUM"
-    numbers = argument.values if exact else argument.values.astype(np.longdouble)
-    totals = np.concatenate([[0], np.cumsum(np.where(argument.mask, numbers, 0))]).astype(numbers.dtype)
-    total = totals[high] - totals[low]
-    if function.name == "AVG":
-        return Vector(function.type, (total / np.maximum(count, 1)).astype(np.float64), count > 0)
-    return Vector(function.type, total.astype(argument.values.dtype), count > 0)
+    spend(function.name, total)
+    firsts = np.cumsum(sizes) - sizes
+    expanded = [argument.take(ranges(low, sizes)) for argument in arguments]
+    return reduced(function.name, expanded, firsts, sizes, total, function.type)
 
 
 # -- row patterns in a window ---------------------------------------------------------------------------------------

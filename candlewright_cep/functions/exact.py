@@ -1,0 +1,161 @@
+"""Exact sums of doubles over many ranges of rows at once.
+
+A double is a whole number of units, and whole numbers add without rounding: the sum of a range is the difference of two
+running sums, whatever lies before the range. Numbers are kept as digits of `bits` bits, lowest first, in int64 arrays.
+Running sums may wrap around, since their differences are right as long as the digits of one range's sum fit. Only the
+result is rounded, once, so it depends on the values of its range alone: not on their order, and not on batches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep.vector import Array, Bools, Index
+
+Digits = list[Index]
+#: Bits of a digit of a plain sum, and of one that is multiplied.
+_SUM_BITS, _PRODUCT_BITS = 32, 20
+#: Scaling by a power of two is one multiplication up to here.
+_PLAIN_EXPONENT = 1000
+
+
+def _scaled(values: Array, exponent: int) -> Array:
+    if abs(exponent) <= _PLAIN_EXPONENT:
+        return values * 2.0**exponent
+    found: Array = np.ldexp(values, exponent)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """One whole number a row: the sum of `digits[k]` * 2 ** (`bits` * k), in units of 2 ** `exponent`."""
+
+    digits: Digits
+    bits: int
+    exponent: int
+
+    @staticmethod
+    def of(values: Array, bits: int) -> "Wide":
+        """Finite doubles as they are."""
+        most = float(np.abs(values).max(initial=0.0))
+        exponent = int(np.frexp(most)[1])
+        digits: Digits = []
+        rest = values
+        while True:
+            exponent -= bits
+            digit = np.rint(_scaled(rest, -exponent))
+            digits.append(digit.astype(np.int64))
+            rest = rest - _scaled(digit, exponent)
+            if not rest.any():
+                return Wide(digits[::-1], bits, exponent)
+
+    def balanced(self) -> "Wide":
+        """The same numbers with digits of at most half the base, so that each outweighs all below it."""
+        half, digits = 1 << (self.bits - 1), []
+        carry: Index = np.zeros(1, np.int64)
+        for digit in self.digits:
+            whole = digit + carry
+            carry = (whole + half) >> self.bits
+            digits.append(whole - (carry << self.bits))
+        while carry.any():
+            further = (carry + half) >> self.bits
+            digits.append(carry - (further << self.bits))
+            carry = further
+        return Wide(digits, self.bits, self.exponent)
+
+    def times(self, factor: Index) -> "Wide":
+        return Wide([digit * factor for digit in self.digits], self.bits, self.exponent)
+
+    def __mul__(self, other: "Wide") -> "Wide":
+        products: Digits = [
+            np.zeros(len(self.digits[0]), np.int64) for _ in range(len(self.digits) + len(other.digits) - 1)
+        ]
+        for low, one in enumerate(self.digits):
+            for high, two in enumerate(other.digits):
+                products[low + high] += one * two
+        return Wide(products, self.bits, self.exponent + other.exponent)
+
+    def __sub__(self, other: "Wide") -> "Wide":
+        """Of a number in the same units."""
+        length = max(len(self.digits), len(other.digits))
+        none = [np.zeros(1, np.int64)]
+        mine, its = (part + none * (length - len(part)) for part in (self.digits, other.digits))
+        return Wide([one - two for one, two in zip(mine, its, strict=True)], self.bits, self.exponent)
+
+    def rounded(self) -> Array:
+        """The nearest double, ties to even."""
+        whole = self.balanced()
+        scaled = [
+            _scaled(digit.astype(np.float64), whole.exponent + whole.bits * place)
+            for place, digit in enumerate(whole.digits)
+        ]
+        found = scaled[-1]
+        if len(scaled) == 1:
+            return found
+        # What rounding took away, and the digits below that, of which only the sign can matter.
+        lost, below = np.zeros(len(found)), np.zeros(len(found))
+        for digit in scaled[-2::-1]:
+            is_exact = lost == 0
+            total = found + digit
+            below = np.where(is_exact | (below != 0), below, digit)
+            lost = np.where(is_exact, digit - (total - found), lost)
+            found = np.where(is_exact, total, found)
+        # A tie that the digits below decide the other way.
+        other = found + 2 * lost
+        is_tie = ((below > 0) & (lost > 0)) | ((below < 0) & (lost < 0))
+        return np.where(is_tie & (other - found == 2 * lost), other, found)
+
+
+class RangeSums:
+    """Sums over the ranges of rows `low` to `high` (exclusive)."""
+
+    def __init__(self, low: Index, high: Index) -> None:
+        self._low, self._high = low, high
+
+    def of(self, values: Array) -> Index:
+        """Of whole numbers, modulo 2 ** 64."""
+        totals = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=totals[1:])
+        found: Index = totals.take(self._high) - totals.take(self._low)
+        return found
+
+    def wide(self, numbers: Wide) -> Wide:
+        return Wide([self.of(digit) for digit in numbers.digits], numbers.bits, numbers.exponent)
+
+    def rounded(self, values: Array) -> Array:
+        """Of doubles: NaN and infinities count as in any other sum."""
+        finite = np.isfinite(values)
+        if finite.all():
+            return self.wide(Wide.of(values, _SUM_BITS)).rounded()
+        found = self.wide(Wide.of(np.where(finite, values, 0.0), _SUM_BITS)).rounded()
+        rises, falls = self.of(values == np.inf) > 0, self.of(values == -np.inf) > 0
+        found = np.where(rises, np.inf, np.where(falls, -np.inf, found))
+        return np.where((self.of(np.isnan(values)) > 0) | (rises & falls), np.nan, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """`products[k]` for pairs of arguments, NaN where a value of the range is not finite: what
+    `count` * SUM(a * b) - SUM(a) * SUM(b) is."""
+
+    count: Index
+    means: list[Array]
+    products: dict[tuple[int, int], Array]
+
+
+def moments(sums: RangeSums, arguments: Sequence[Array], present: Bools) -> Moments:
+    """Of the rows that are `present`."""
+    finite = present & np.logical_and.reduce([np.isfinite(values) for values in arguments])
+    count = sums.of(present)
+    is_odd = count != sums.of(finite)
+    numbers = [Wide.of(np.where(finite, values, 0.0), _PRODUCT_BITS) for values in arguments]
+    totals = [sums.wide(number).balanced() for number in numbers]
+    found: dict[tuple[int, int], Array] = {}
+    for one in range(len(numbers)):
+        for two in range(one, len(numbers)):
+            mixed = sums.wide(numbers[one] * numbers[two]).balanced().times(count)
+            exact = (mixed - totals[one] * totals[two]).rounded()
+            found[one, two] = np.where(is_odd, np.nan, exact) if is_odd.any() else exact
+    means = [np.where(is_odd, np.nan, total.rounded() / np.maximum(count, 1)) for total in totals]
+    return Moments(count, means, found)
