@@ -44,7 +44,7 @@ from ingestor.threads import BusThreads
 
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTC/USDT"
 FIRST_ID = 1_000
-CONFIG = IngestorConfig("", ("BINANCE",), 0, 4, 5.0, 15.0, 15.0, 5.0, 0.7, False)
+CONFIG = IngestorConfig(("",), ("BINANCE",), 0, 4, 5.0, 15.0, 15.0, 5.0, 0.7, False)
 
 
 def run(rows: int = 60_000, latency_rows: int = 1_000, pace: float = 100.0) -> dict[str, Any]:

@@ -1,21 +1,69 @@
-"""`python -m broker`: hand jobs to ingestors until SIGTERM or Ctrl-C."""
+"""`python -m broker`: hand jobs to ingestors until SIGTERM or Ctrl-C, once no other broker does."""
 
 import os
 import signal
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 from broker.journal.retention import Retention
 from broker.server import BrokerServer
 from bus.connect import connect
+from bus.roles import BROKER, Keeper, say_standby
+from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire.errors import CandlewrightError
 from core.background import exit_on_failure
-from core.http import StatusServer
+from core.http import Status, StatusServer
 from core.log import configure_logging, get_logger
-from core.settings import load_settings
+from core.settings import Settings, load_settings
 
 #: The threads that write to the bus must not wait five milliseconds for a busy loop to let them on.
 SWITCH_SECONDS = 0.0005
+
+
+class Broker:
+    """A broker over its term as the role's holder; until there is one, a standby."""
+
+    def __init__(self, settings: Settings, seat: str) -> None:
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._server: BrokerServer | None = None
+        self._keeper = Keeper.of(settings.bus.url, BROKER, settings.roles.lease_seconds, seat)
+
+    def run(self) -> None:
+        """Until `stop`. Raises CandlewrightError, RoleLost among them."""
+        term = self._keeper.wait(self._stopping, say_standby)
+        if term is None:
+            return
+        settings = self._settings
+        bus = connect(settings.bus.model_copy(update={"url": term.address(settings.bus.url)}))
+        try:
+            server = BrokerServer(settings.broker, bus, Retention.of(settings), settings.ticks.max_ahead_ns)
+            self._keeper.on_lost = server.fail
+            server.start()
+            bus.put(TABLE_BROKER, {SERVING_KEY: b"%d" % term.epoch})
+            self._server = server
+            if self._stopping.is_set():
+                server.stop()
+            server.run()
+        finally:
+            bus.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._server is not None:
+            self._server.stop()
+
+    def close(self) -> None:
+        self._keeper.close()
+
+    def status(self) -> Status:
+        if self._server is None:
+            is_standby = self._keeper.is_standby
+            return Status("broker", False, details={"role": self._keeper.status()}, is_standby=is_standby)
+        status = self._server.status()
+        return replace(status, details={**status.details, "role": self._keeper.status()})
 
 
 def main() -> int:
@@ -23,21 +71,19 @@ def main() -> int:
     configure_logging("broker", settings.log.level)
     exit_on_failure()
     sys.setswitchinterval(SWITCH_SECONDS)
-    bus = connect(settings.bus)
-    broker = BrokerServer(settings.broker, bus, Retention.of(settings), settings.ticks.max_ahead_ns)
+    broker = Broker(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
     http = StatusServer(settings.http.bind, broker.status, port_file=Path(port_file) if port_file else None)
     try:
-        broker.start()
         broker.run()
     except CandlewrightError as error:
         get_logger().error("broker_failed", error=str(error))
         return 1
     finally:
+        broker.close()
         http.close()
-        bus.close()
     return 0
 
 

@@ -124,6 +124,7 @@ class BrokerServer:
         self._gathered = Gatherer()
         self._marks: deque[Mark] = deque()
         self._stopping = threading.Event()
+        self._failure: BaseException | None = None
         self._is_serving = False
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
@@ -183,6 +184,8 @@ class BrokerServer:
         was_open = True
         try:
             while not self._stopping.is_set():
+                if self._failure is not None:
+                    raise self._failure
                 # Nothing can be dispatched before the leases are there, so that frames may gather for so long: many are
                 # handled with less work and fewer wake-ups each than few are.
                 is_due_soon = self._leases.is_due_soon
@@ -230,6 +233,11 @@ class BrokerServer:
 
     def stop(self) -> None:
         self._stopping.set()
+        self._waker()
+
+    def fail(self, error: BaseException) -> None:
+        """Have `run` raise `error`, from any thread."""
+        self._failure = error
         self._waker()
 
     def _close(self) -> None:

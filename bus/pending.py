@@ -59,16 +59,11 @@ class PendingCall(ABC):
         raise BusUnavailable(f"the bus does not answer: {reason}")
 
 
-class PendingNumbers(PendingCall):
-    """So many commands, each answered by a number."""
-
-    def __init__(self, commands: int) -> None:
-        self._commands = commands
+class PendingNumber(PendingCall):
+    """A script that answers with a number."""
 
     def _takes(self, lines: list[bytes]) -> bool:
-        if any(line[:1] == b"-" for line in lines):
-            self._fail(repr(lines))
-        return len(lines) == self._commands
+        return len(lines) == 1
 
 
 class PendingAppend(PendingCall):

@@ -24,16 +24,18 @@ from bus.limits import (
 )
 from bus.lives import Lives
 from bus.lost import report
-from bus.pending import PendingAppend, PendingNumbers
+from bus.pending import PendingAppend, PendingNumber
 from bus.replies import dense, stored
 from bus.routing import Router
-from bus.store import Argument, Store, pack, pack_script
+from bus.store import Argument, Store, pack
 from bus.topics import ENDING, REFUSING_REGISTRIES
 from candlewright.wire.errors import BusError, BusFull, BusLimit, CallsLost, LeaseLost, OffsetOutOfRange, RecordsLost
 
 _LIMITS = Limits()
 _TRIM_CHUNK = 2_000
 _UNPACK_CHUNK = 2_000
+#: What a script can hand to one command.
+_DELETED_AT_ONCE = 4_000
 #: Asked for at once.
 _MAX_ENTRIES = 1_000
 #: How long a call is known, so that its repetition writes nothing: after a lost connection, or a lost process.
@@ -115,7 +117,7 @@ class RedisBus:
         arguments, packed = self._arguments(
             topic, records, chosen, count, (f"as:{writer}", number), _NAMED_CALL_SECONDS
         )
-        return pending if self._store.begin(pending, pack_script("publish", arguments, packed)) else None
+        return pending if self._store.begin_script(pending, "publish", arguments, packed) else None
 
     def publish_once(
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
@@ -280,7 +282,7 @@ class RedisBus:
     def release(self, topic: str, reader: str) -> None:
         held = self.holds(topic, reader)
         if held:
-            self._store.call("HDEL", f"cw:holds:{topic}", *(f"{p}:{reader}" for p in held))
+            self._store.write([("HDEL", f"cw:holds:{topic}", *(f"{p}:{reader}" for p in held))])
 
     def holds(self, topic: str, reader: str) -> dict[int, int]:
         found = {}
@@ -351,7 +353,8 @@ class RedisBus:
         if not offsets:
             return 0
         self._touch(topic, group, must_exist=False)
-        return int(self._store.call("XACK", _log(topic, partition), group, *(f"{offset}-1" for offset in offsets)))
+        command = ("XACK", _log(topic, partition), group, *(f"{offset}-1" for offset in offsets))
+        return int(self._store.write([command])[0])
 
     def claim_expired(
         self,
@@ -382,7 +385,7 @@ class RedisBus:
 
     def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
         if records:
-            self._store.calls([_give_back(topic, group, record) for record in records])
+            self._store.write([_give_back(topic, group, record) for record in records])
 
     def pending(self, topic: str, group: str) -> dict[int, int]:
         return {partition: int(reply[0]) for partition, reply in enumerate(self._pending(topic, group))}
@@ -405,18 +408,19 @@ class RedisBus:
 
     # ---- leases
     def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
-        commands = _grant(leases, revoking)
-        if commands:
-            self._store.calls(commands)
+        if leases or revoking:
+            self._store.run("grant", *_grant(leases, revoking))
 
-    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingNumbers | None:
-        commands = _grant(leases, revoking)
-        pending = PendingNumbers(len(commands))
-        return pending if commands and self._store.begin(pending, b"".join(map(pack, commands))) else None
+    def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> PendingNumber | None:
+        if not leases and not revoking:
+            return None
+        pending, arguments = PendingNumber(), _grant(leases, revoking)
+        packed = pack(arguments).partition(b"\r\n")[2]
+        return pending if self._store.begin_script(pending, "grant", len(arguments), packed) else None
 
     def revoke(self, names: Sequence[str]) -> None:
         if names:
-            self._store.call("HDEL", "cw:leases", *names)
+            self._store.write([("HDEL", "cw:leases", *names)])
 
     def leases(self) -> dict[str, bytes]:
         return {name.decode(): note for name, note in _pairs(self._store.call("HGETALL", "cw:leases"))}
@@ -430,7 +434,7 @@ class RedisBus:
 
     def put_new(self, table: str, key: str, value: bytes) -> bytes:
         name = f"cw:table:{table}"
-        return bytes(self._store.calls([("HSETNX", name, key, value), ("HGET", name, key)])[1])
+        return bytes(self._store.write([("HSETNX", name, key, value), ("HGET", name, key)])[1])
 
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
         if not keys:
@@ -442,8 +446,9 @@ class RedisBus:
         return {key.decode(): value for key, value in _pairs(self._store.run("table_get", table))}
 
     def delete(self, table: str, keys: Sequence[str]) -> None:
-        if keys:
-            self._store.calls([("HDEL", f"cw:table:{table}", *keys), ("ZREM", f"cw:expiry:{table}", *keys)])
+        for at in range(0, len(keys), _DELETED_AT_ONCE):
+            some = keys[at : at + _DELETED_AT_ONCE]
+            self._store.write([("HDEL", f"cw:table:{table}", *some), ("ZREM", f"cw:expiry:{table}", *some)])
 
     # ---- shared rate budgets
     def take(self, budget: str, cost: float, *, capacity: float, per_second: float) -> float:
@@ -579,7 +584,8 @@ class RedisBus:
         deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
         # What another one claims meanwhile has not been idle for so long any more.
         least = max(int(idle), min(entry[2] for entry in waiting))
-        entries = self._store.call("XCLAIM", stream, group, consumer, least, *(entry[0] for entry in waiting))
+        command = ("XCLAIM", stream, group, consumer, least, *(entry[0] for entry in waiting))
+        (entries,) = self._store.write([command])
         claimed = stored(topic, partition, [entry for entry in entries if entry is not None])
         if len(claimed) < len(deliveries):
             # Claimed by another meanwhile, or no more in the stream, which only a writer outside the bus can cause.
@@ -660,13 +666,9 @@ class RedisBus:
         return {group: positions for group, positions in found.items() if len(positions) == count}
 
 
-def _grant(leases: Mapping[str, bytes], revoking: Sequence[str]) -> list[Sequence[Argument]]:
-    commands: list[Sequence[Argument]] = []
-    if revoking:
-        commands.append(("HDEL", "cw:leases", *revoking))
-    if leases:
-        commands.append(("HSET", "cw:leases", *(part for pair in leases.items() for part in pair)))
-    return commands
+def _grant(leases: Mapping[str, bytes], revoking: Sequence[str]) -> list[Argument]:
+    """Of `lua/grant.lua`."""
+    return [len(revoking), *revoking, *(part for pair in leases.items() for part in pair)]
 
 
 def _log(topic: str, partition: int) -> str:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 from redis.connection import AbstractConnection, Connection, parse_url
@@ -21,7 +21,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 from bus.limits import REFUSALS, RETRIES
 from bus.pending import PendingCall
 from bus.replies import ReplyParser
-from candlewright.wire.errors import BusError, BusRefusing, BusUnavailable
+from candlewright.wire.errors import BusError, BusRefusing, BusUnavailable, RoleLost
 from core.log import get_logger
 
 log = get_logger()
@@ -58,6 +58,9 @@ _CODES: dict[type[redis.RedisError], str] = {
 _CODE = re.compile(rf"(?:^|\s-)({'|'.join(_REFUSALS)})\b")
 
 
+#: What `lua/_fence.lua` answers.
+_FENCED = re.compile(r"FENCED cw:role:(\S+) (\d+) (\d+)")
+
 #: A line `--@ name` of a script stands for the file `_name.lua`, which several scripts share.
 _SHARED = re.compile(rb"^--@ (\w+)\n", re.MULTILINE)
 
@@ -69,7 +72,7 @@ def _lua(name: str) -> bytes:
 
 class Script:
     def __init__(self, name: str) -> None:
-        self.source = _lua(name)
+        self.source = _lua("_fence") + _lua(name)
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 
@@ -95,9 +98,21 @@ def _begin_life() -> bytes:
     return pack(("EVAL", script("life").source, 0, secrets.token_hex(6)))
 
 
-def pack_script(name: str, count: int, arguments: bytes) -> bytes:
-    """The run of a script that the server knows, with `count` arguments in wire format already."""
-    return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n0\r\n%b" % (count + 3, script(name).sha, arguments)
+class Fence(NamedTuple):
+    """The epoch of a role under which a store writes: its scripts refuse to run once a later one has begun."""
+
+    role: str
+    epoch: int
+
+    @classmethod
+    def of(cls, url: str) -> "Fence | None":
+        """Of an address that names one (`redis://host:6379/0#driver=7`). Raises ValueError."""
+        role, _, epoch = url.partition("#")[2].partition("=")
+        return cls(role, int(epoch)) if role else None
+
+    @property
+    def key(self) -> str:
+        return f"cw:role:{self.role}"
 
 
 class Store:
@@ -107,10 +122,19 @@ class Store:
     raises BusUnavailable or BusRefusing. So every command given here must be harmless when it runs twice.
 
     At maxmemory (and so on) a script is refused whole or runs whole: Redis looks at a script's first write alone.
+
+    Where `url` names a fence, scripts and `write` raise RoleLost once its epoch is over.
     """
 
     def __init__(self, url: str, *, retry_seconds: float, timeout_seconds: float) -> None:
-        self._options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+        self.fence = Fence.of(url)
+        keys = () if self.fence is None else (self.fence.key, self.fence.epoch)
+        #: How many keys a script gets, and these.
+        self._keys = pack((len(keys), *keys)).partition(b"\r\n")[2]
+        self._key_count = len(keys)
+        #: Scripts that have run here, which the server knows then.
+        self._known: set[str] = set()
+        self._options: dict[str, Any] = dict(parse_url(url.partition("#")[0]))  # type: ignore[no-untyped-call]
         self._connection_class: type[AbstractConnection] = self._options.pop("connection_class", Connection)
         self._options.update(
             parser_class=ReplyParser,
@@ -141,6 +165,13 @@ class Store:
         packed = b"".join(map(pack, commands))
         return self.repeat(lambda: [_checked(reply) for reply in self._exchange(packed, len(commands))])
 
+    def write(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """`calls` of commands that change something: in one step under a fence."""
+        if self.fence is None:
+            return self.calls(commands)
+        replies: list[Any] = self.run("commands", *(part for each in commands for part in (len(each), *each)))
+        return replies
+
     def run(self, name: str, *arguments: Argument) -> Any:
         """The reply of a script of `bus/lua`."""
         return self.run_packed(name, len(arguments), pack(arguments).partition(b"\r\n")[2])
@@ -148,18 +179,29 @@ class Store:
     def run_packed(self, name: str, count: int, arguments: bytes) -> Any:
         """`run` with `count` arguments in wire format already."""
         chosen = script(name)
-        start = b"*%d\r\n" % (count + 3)
-        by_sha = pack_script(name, count, arguments)
+        start = b"*%d\r\n" % (count + 3 + self._key_count)
+        by_sha = self.pack_script(name, count, arguments)
 
         def attempt() -> Any:
             try:
                 return _checked(self._exchange(by_sha, 1)[0])
             except redis.exceptions.NoScriptError:
                 # A server that started anew knows no scripts; EVAL makes it remember this one.
-                by_source = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n0\r\n" % (len(chosen.source), chosen.source)
-                return _checked(self._exchange(start + by_source + arguments, 1)[0])
+                by_source = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n" % (len(chosen.source), chosen.source)
+                return _checked(self._exchange(start + by_source + self._keys + arguments, 1)[0])
 
-        return self.repeat(attempt)
+        reply = self.repeat(attempt)
+        self._known.add(name)
+        return reply
+
+    def pack_script(self, name: str, count: int, arguments: bytes) -> bytes:
+        """The run of a script that the server knows, with `count` arguments in wire format already."""
+        start = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (count + 3 + self._key_count, script(name).sha)
+        return start + self._keys + arguments
+
+    def begin_script(self, pending: PendingCall, name: str, count: int, arguments: bytes) -> bool:
+        """`begin` with a script; False also where the server may not know it yet."""
+        return name in self._known and self.begin(pending, self.pack_script(name, count, arguments))
 
     def begin(self, pending: PendingCall, packed: bytes) -> bool:
         """Send commands and wait for nothing; `pending` is told of the answer.
@@ -221,6 +263,8 @@ class Store:
             )
             return retrying(attempt)
         except redis.RedisError as error:
+            if (found := _FENCED.search(str(error))) is not None:
+                raise RoleLost(found[1], int(found[2]), int(found[3])) from error
             if code := _refusal(error):
                 raise BusRefusing(code, _REFUSALS[code]) from error
             if _is_passing(error):

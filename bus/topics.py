@@ -32,6 +32,7 @@ REFUSING_REGISTRIES = frozenset({REGISTRY_REQUESTS})
 
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
+TABLE_BROKER = "broker"  # SERVING_KEY -> the epoch of the broker whose door is open
 TABLE_SERVED = "served_venues"  # SERVED_KEY -> ServedVenues, kept fresh by the broker
 TABLE_QUIET_RANGES = "quiet_ranges"  # ticker -> QuietRanges, found by ingestors
 TABLE_REQUEST_STATES = "request_states"  # request id -> RequestState (broker's progress)
@@ -48,6 +49,8 @@ TABLE_DEAD_LETTERS = "dead_letters"  # part and topic -> the newest DeadLetter o
 TABLE_LOST_RECORDS = "lost_records"  # topic -> what a reader had read of it that the store lost, for a day; bus.lost
 TABLE_PLATFORM = "platform"  # facts about everything on this bus: `origin` (core.origin)
 
+#: The one key of TABLE_BROKER.
+SERVING_KEY = "serving"
 #: The one key of TABLE_SERVED.
 SERVED_KEY = "slots"
 #: The one key of TABLE_PROVER.

@@ -26,12 +26,15 @@ class Status:
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    #: Another process has this part's role: this one is well, and waits to take over.
+    is_standby: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
             "part": self.part,
             "version": VERSION,
             "ready": self.is_ready,
+            "standby": self.is_standby,
             "healthy": not self.problems,
             "problems": list(self.problems),
             "warnings": list(self.warnings),

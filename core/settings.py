@@ -53,6 +53,12 @@ class BrokerSettings(Group):
     proof_seconds: float = Field(5.0, ge=0)
 
 
+class RolesSettings(Group):
+    """`lease_seconds`: how long a broker, a driver or a relay's registry may be silent before a standby takes over."""
+
+    lease_seconds: float = Field(5.0, ge=0.5)
+
+
 class RelaySettings(Group):
     requests_bind: ZeroMQBind = "tcp://127.0.0.1:5559"
     notifications_bind: ZeroMQBind = "tcp://127.0.0.1:5558"
@@ -78,7 +84,8 @@ class IngestorSettings(Group):
     slots_historical: int = Field(4, ge=0)
     slots_realtime: int = Field(16, ge=0)
     venues: tuple[str, ...] = ("BINANCE", "KRAKEN", "OKX", "BYBIT", "COINBASE")
-    broker: str = ""
+    #: One address or several, of which the ingestor looks for the broker that serves.
+    broker: str | tuple[str, ...] = ""
     request_timeout_seconds: float = Field(10.0, gt=0)
     budget_share: float = Field(0.7, gt=0, le=1)
     rate_limit: bool = True
@@ -204,6 +211,7 @@ class Settings(BaseSettings):
     #: What kind of data this start adds; by default the sandbox's with `up --sandbox`, else that of exchanges.
     origin: Origin | None = None
     broker: BrokerSettings = BrokerSettings()
+    roles: RolesSettings = RolesSettings()
     relay: RelaySettings = RelaySettings()
     client: ClientSettings = ClientSettings()
     ingestor: IngestorSettings = IngestorSettings()

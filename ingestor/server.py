@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -9,9 +10,10 @@ import zmq
 import zmq.asyncio
 
 from bus import Bus
+from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
-from candlewright.wire.errors import BadFrame, CandlewrightError, ConfigurationError, LeaseLost
+from candlewright.wire.errors import BadFrame, BusUnavailable, CandlewrightError, ConfigurationError, LeaseLost
 from candlewright.wire.ticker import ccxt_id
 from core.background import awaited_task, start_task
 from core.failures import Failure, FailureCode
@@ -65,6 +67,10 @@ from ingestor.threads import BusThreads
 log = get_logger()
 
 TICK_SECONDS = 0.25
+#: Between two looks at which broker serves.
+FOLLOW_SECONDS = 1.0
+#: Of a new connection that goes to the next broker.
+MOVING_REASONS = frozenset({"disconnected", "silence"})
 
 
 class IngestorServer:
@@ -81,6 +87,9 @@ class IngestorServer:
         self._connections: dict[int, Connection] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_over = asyncio.Event()
+        #: Which of the brokers it looks to, and when any of them was heard.
+        self._broker = 0
+        self._heard_at = -math.inf
         self._ticked_at = time.monotonic()
         self._context = zmq.asyncio.Context()
         self._build_clients()
@@ -139,6 +148,8 @@ class IngestorServer:
     async def run(self) -> None:
         keepers = [awaited_task(keeper.run()) for keeper in self._keepers.values()]
         ticker = awaited_task(self._tick())
+        if len(self._config.brokers) > 1:
+            keepers.append(awaited_task(self._follow_broker()))
         self._apply(Started(time.monotonic()))
         watched = awaited_task(self._is_over.wait())
         try:
@@ -159,6 +170,17 @@ class IngestorServer:
             self._apply(Ticked(self._ticked_at))
             metrics.RUNNING.set(len(self._tasks))
             await asyncio.sleep(TICK_SECONDS)
+
+    async def _follow_broker(self) -> None:
+        """Leave a broker that is there and serves no more: cut off from the bus, it does not know of its successor."""
+        serving: bytes | None = None
+        while True:
+            with contextlib.suppress(BusUnavailable):
+                (found,) = await self._threads.run(lambda: self._bus.get(TABLE_BROKER, [SERVING_KEY]))
+                if serving is not None and found != serving:
+                    self._apply(ConnectionLost(self._state.connection, time.monotonic()))
+                serving = found
+            await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _close(self, tasks: Sequence["asyncio.Task[object]"]) -> None:
         running = [*tasks, *self._tasks.values()]
@@ -184,6 +206,7 @@ class IngestorServer:
         at = time.monotonic()
         try:
             message = message_of(parts)
+            self._heard_at = at
             self._apply(Heard(number, at))
             self._message_came(number, message, at)
         except BadFrame as error:
@@ -227,12 +250,17 @@ class IngestorServer:
             case Connect(number, reason):
                 if reason != "start":
                     metrics.RECONNECTS.labels(reason).inc()
-                log.info("connects", broker=self._config.broker, connection=number, reason=reason)
+                brokers = self._config.brokers
+                if reason in MOVING_REASONS:
+                    self._broker = (self._broker + 1) % len(brokers)
+                address = brokers[self._broker]
+                log.info("connects", broker=address, connection=number, reason=reason)
                 self._connections[number] = Connection(
                     self._context,
-                    self._config.broker,
+                    address,
                     on_frames=lambda parts: self._frames_came(number, parts),
                     on_lost=lambda: self._apply(ConnectionLost(number, time.monotonic())),
+                    moves_on=len(brokers) > 1,
                 )
             case Disconnect(number):
                 self._connections.pop(number).close()
@@ -293,10 +321,12 @@ class IngestorServer:
         is_stuck = now - self._ticked_at > 10
         if is_stuck:
             problems.append(f"the main loop has been stuck for {now - self._ticked_at:.0f} s")
-        has_broker = now - self._state.heard_at < self._config.silence
+        # One broker gets the time of a silence to speak; of several each new connection would count as that.
+        heard_at = self._state.heard_at if len(self._config.brokers) == 1 else self._heard_at
+        has_broker = now - heard_at < self._config.silence
         details: Mapping[str, object] = {
-            "broker": self._config.broker,
-            "broker_heard_seconds_ago": round(now - self._state.heard_at, 1),
+            "broker": self._config.brokers[self._broker],
+            "broker_heard_seconds_ago": round(now - heard_at, 1) if math.isfinite(heard_at) else None,
             "slots_offered": self._state.offered(),
             "running_jobs": {job_id: job.ticker for job_id, job in self._state.running.items()},
             "last_frame_seconds_ago": {ticker: round(age, 1) for ticker, age in self._realtime.ages().items()},

@@ -13,7 +13,7 @@ class IngestorConfig:
     shutdown waits for jobs to stop.
     """
 
-    broker: str
+    brokers: tuple[str, ...]
     venues: tuple[str, ...]
     slots_historical: int
     slots_realtime: int
@@ -36,7 +36,7 @@ class IngestorConfig:
     def of(cls, settings: Settings) -> "IngestorConfig":
         broker, own = settings.broker, settings.ingestor
         return cls(
-            broker=own.broker or _reachable(broker.bind),
+            brokers=_listed(own.broker) or (_reachable(broker.bind),),
             venues=own.venues,
             slots_historical=own.slots_historical,
             slots_realtime=own.slots_realtime,
@@ -50,6 +50,12 @@ class IngestorConfig:
             max_ahead_ns=settings.ticks.max_ahead_ns,
             silence_floor=own.silence_floor_seconds,
         )
+
+
+def _listed(brokers: str | tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(brokers, str):
+        return (brokers,) if brokers else ()
+    return brokers
 
 
 def _reachable(bind: str) -> str:

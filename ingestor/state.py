@@ -144,6 +144,11 @@ class IngestorState:
         return self._exit_at is not None
 
     @property
+    def connection(self) -> int:
+        """The newest one."""
+        return self._connection
+
+    @property
     def heard_at(self) -> float:
         """When the broker was last heard, or a connection to it was begun."""
         return self._heard_at

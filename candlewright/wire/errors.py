@@ -11,6 +11,7 @@
     │   ├── BusFull              (retryable: back-pressure)
     │   │   └── BusLimit         as many topics, groups or names as the bus takes
     │   ├── LeaseLost            the writer was fenced; its work is another's now
+    │   ├── RoleLost             another process has taken over the writer's role
     │   ├── OffsetOutOfRange     the records were trimmed or never written
     │   ├── CallsLost            the store lost what this writer published last
     │   └── RecordsLost          the store lost records that were read, or replaced them by others
@@ -108,6 +109,19 @@ class LeaseLost(BusError):
     def __init__(self, lease: str) -> None:
         super().__init__(f"job {lease} has no lease any more")
         self.lease = lease
+
+
+class RoleLost(BusError):
+    """`epoch`: under which was written; `newest`: the one that has begun since, 0 in a store that has lost it."""
+
+    def __init__(self, role: str, epoch: int, newest: int) -> None:
+        super().__init__(f"another process has taken over the role {role}: epoch {epoch} ended with epoch {newest}")
+        self.role = role
+        self.epoch = epoch
+        self.newest = newest
+
+    def __reduce__(self) -> tuple[type["RoleLost"], tuple[str, int, int]]:
+        return RoleLost, (self.role, self.epoch, self.newest)
 
 
 class OffsetOutOfRange(BusError):

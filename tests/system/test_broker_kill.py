@@ -42,6 +42,8 @@ class BrokerProcess:
             "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
             "CANDLEWRIGHT_HTTP_PORT_FILE": str(self._port_file),
             "CANDLEWRIGHT_LOG__LEVEL": "error",
+            # Started again only after its end, as by a supervisor.
+            "CANDLEWRIGHT_SUPERVISED": "test/broker",
         }
         self.start()
 

@@ -22,7 +22,7 @@ from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
 
 CONFIG = IngestorConfig(
-    broker="",
+    brokers=("",),
     venues=("BINANCE",),
     slots_historical=0,
     slots_realtime=4,

@@ -1,0 +1,202 @@
+"""Roles: work that only one process at a time may do.
+
+A process holds a role for a term: a lease on the bus that it renews. Each term has the next epoch. The holder writes
+over `Term.address`, and every script of the bus refuses to run under an epoch that is over, in the same step as the
+write. So a holder that was stopped or cut off changes nothing when it comes back: its writes raise RoleLost.
+
+A process that finds the role taken stands by, and takes over once the lease has run out. It does so at once where the
+holder left, or sat in the same seat: a supervisor starts a part again only after the end of the one before.
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bus.store import Store
+from candlewright.wire.errors import BusUnavailable, ConfigurationError, RoleLost
+from core.background import start_thread
+from core.log import get_logger
+
+__all__ = ["BROKER", "DRIVER", "REGISTRY", "Keeper", "RoleState", "Roles", "Term", "say_standby"]
+
+BROKER = "broker"
+DRIVER = "driver"
+#: The relay's single duties: registered triggers, live requests of subscribers, and marking finals as passed on.
+REGISTRY = "registry"
+
+#: Renewals within a lease; a standby looks four times as often.
+_RENEWALS = 5
+_LOOKS = 20
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    role: str
+    epoch: int
+
+    def address(self, url: str) -> str:
+        """Of the same bus: whatever is written over it is refused once this term is over."""
+        return f"{url.partition('#')[0]}#{self.role}={self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """`holder` is empty between two terms. `epoch`: of the last term that began."""
+
+    epoch: int
+    holder: str
+    standbys: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"holder": self.holder or None, "epoch": self.epoch, "standbys": list(self.standbys)}
+
+
+class Roles:
+    """The calls to the bus; each raises BusError or, once the bus is away for a second, BusUnavailable."""
+
+    def __init__(self, url: str, *, retry_seconds: float = 1.0, timeout_seconds: float = 2.0) -> None:
+        self._store = Store(url.partition("#")[0], retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
+
+    def acquire(self, role: str, holder: str, lease_seconds: float, *, seat: str = "", above: int = 0) -> Term | None:
+        """The term that begins now, or None while another process holds the role; `holder` is a standby then.
+
+        `above`: an epoch that is over, for where the store may have lost the count.
+        """
+        milliseconds = round(lease_seconds * 1_000)
+        epoch, is_mine = self._store.run("role", "take", role, holder, seat, milliseconds, above)
+        return Term(role, int(epoch)) if is_mine else None
+
+    def renew(self, term: Term, lease_seconds: float) -> bool:
+        """False once another term has begun."""
+        return bool(self._store.run("role", "keep", term.role, term.epoch, round(lease_seconds * 1_000)))
+
+    def release(self, term: Term) -> None:
+        self._store.run("role", "leave", term.role, term.epoch)
+
+    def withdraw(self, role: str, holder: str) -> None:
+        """No longer a standby."""
+        self._store.run("role", "withdraw", role, holder)
+
+    def all(self) -> dict[str, RoleState]:
+        """Of every role that anyone ever held."""
+        return {
+            name.decode(): RoleState(int(epoch), holder.decode(), tuple(sorted(each.decode() for each in standbys)))
+            for name, epoch, holder, standbys in self._store.run("roles")
+        }
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def say_standby() -> None:
+    """For those who started a part by hand."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write("standby\n")
+        sys.stdout.flush()
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+
+
+@dataclass(slots=True)
+class Keeper:
+    """One process's part in a role: `wait` until it is ours, and keep it until `close`.
+
+    `on_lost` is called once, from a thread, when another term has begun. While the bus cannot be reached the term goes
+    on: nobody else can begin one, and nothing can be written.
+    """
+
+    roles: Roles
+    role: str
+    lease_seconds: float
+    seat: str = ""
+    on_lost: Callable[[RoleLost], object] = lambda _: None
+    holder: str = field(default_factory=_holder)
+    term: Term | None = None
+    #: Whether another process was seen to hold the role.
+    is_standby: bool = False
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, url: str, role: str, lease_seconds: float, seat: str = "") -> "Keeper":
+        """Raises ConfigurationError for a url that no bus can have."""
+        try:
+            # A server that hangs must not keep a holder from renewing in time once it goes on.
+            return cls(Roles(url, retry_seconds=lease_seconds / _RENEWALS), role, lease_seconds, seat)
+        except ValueError as error:
+            raise ConfigurationError(f"bus.url: {error}") from error
+
+    def wait(self, stopping: threading.Event, on_standby: Callable[[], object] = lambda: None) -> Term | None:
+        """Our term, or None when `stopping` was set before there was one. `on_standby`: called when we must wait."""
+        pause = 0.0
+        while not stopping.wait(pause):
+            try:
+                term = self.roles.acquire(self.role, self.holder, self.lease_seconds, seat=self.seat)
+            except BusUnavailable as error:
+                log.warning("role_not_reached", role=self.role, error=str(error))
+                # The holder could not renew its lease either, and gets the time to.
+                pause = self.lease_seconds if self.is_standby else self.lease_seconds / _LOOKS
+                continue
+            if term is not None:
+                return self._began(term)
+            if not self.is_standby:
+                self.is_standby = True
+                log.info("standby", role=self.role)
+                on_standby()
+            pause = self.lease_seconds / _LOOKS
+        return None
+
+    def advance(self, above: int) -> Term:
+        """Our next term, with an epoch greater than `above`, which a store that lost its count may not know."""
+        term = self.roles.acquire(self.role, self.holder, self.lease_seconds, seat=self.seat, above=above)
+        if term is None:
+            raise RoleLost(self.role, 0 if self.term is None else self.term.epoch, above)
+        self.term = term
+        return term
+
+    def status(self) -> Mapping[str, Any]:
+        return {"name": self.role, "epoch": None if self.term is None else self.term.epoch, "standby": self.is_standby}
+
+    def close(self) -> None:
+        """Leave the role to whoever stands by."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if self.term is None:
+                self.roles.withdraw(self.role, self.holder)
+            else:
+                self.roles.release(self.term)
+        except BusUnavailable as error:
+            log.warning("role_not_released", role=self.role, error=str(error))
+        self.roles.close()
+
+    def _began(self, term: Term) -> Term:
+        self.term, self.is_standby = term, False
+        self._thread = start_thread(f"role-{self.role}", self._keep)
+        log.info("role_taken", role=self.role, epoch=term.epoch)
+        return term
+
+    def _keep(self) -> None:
+        while not self._closing.wait(self.lease_seconds / _RENEWALS):
+            term = self.term
+            assert term is not None
+            try:
+                is_ours = self.roles.renew(term, self.lease_seconds)
+            except BusUnavailable as error:
+                log.warning("role_not_renewed", role=self.role, error=str(error))
+                continue
+            if not is_ours and term is self.term:
+                newest = self.roles.all().get(self.role)
+                self.on_lost(RoleLost(self.role, term.epoch, newest.epoch if newest else 0))
+                return

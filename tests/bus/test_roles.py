@@ -1,0 +1,212 @@
+"""One holder a role, and nothing written under an epoch that is over."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from bus.api import Record
+from bus.redis_bus import RedisBus
+from bus.roles import BROKER, Keeper, Roles, RoleState, Term
+from candlewright.wire.errors import RoleLost
+
+
+@pytest.fixture
+def roles(redis_url: str) -> Iterator[Roles]:
+    made = Roles(redis_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def admin(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def lapse(admin: redis.Redis) -> None:
+    """The lease of the broker's holder runs out."""
+    admin.hset(f"cw:role:{BROKER}", "until", "0")
+
+
+def test_a_role_has_one_holder_and_the_next_one_a_later_epoch(roles: Roles, admin: redis.Redis) -> None:
+    first = roles.acquire(BROKER, "one", 60)
+    assert first == Term(BROKER, 1)
+    assert roles.acquire(BROKER, "two", 60) is None
+    assert roles.all() == {BROKER: RoleState(1, "one", ("two",))}
+    lapse(admin)
+    second = roles.acquire(BROKER, "two", 60)
+    assert second == Term(BROKER, 2)
+    assert roles.all() == {BROKER: RoleState(2, "two", ())}
+    assert not roles.renew(first, 60)
+    roles.release(first)
+    assert roles.all()[BROKER].holder == "two"
+
+
+def test_a_lapsed_lease_that_nobody_took_is_renewed(roles: Roles, admin: redis.Redis) -> None:
+    term = roles.acquire(BROKER, "one", 60)
+    assert term is not None
+    lapse(admin)
+    assert roles.renew(term, 60)
+    assert roles.acquire(BROKER, "two", 60) is None
+
+
+def test_a_released_role_is_free_at_once(roles: Roles) -> None:
+    term = roles.acquire(BROKER, "one", 60)
+    assert term is not None
+    roles.release(term)
+    assert roles.all()[BROKER].holder == ""
+    assert roles.acquire(BROKER, "two", 60) == Term(BROKER, 2)
+
+
+def test_a_part_that_its_supervisor_started_again_does_not_wait_for_its_own_lease(roles: Roles) -> None:
+    roles.acquire(BROKER, "one", 60, seat="run/broker")
+    assert roles.acquire(BROKER, "other", 60, seat="another/broker") is None
+    assert roles.acquire(BROKER, "one again", 60, seat="run/broker") == Term(BROKER, 2)
+
+
+def test_an_epoch_passes_the_one_that_a_store_has_forgotten(roles: Roles) -> None:
+    assert roles.acquire(BROKER, "one", 60, above=41) == Term(BROKER, 42)
+
+
+#: What changes something.
+WRITES: dict[str, Callable[[RedisBus], object]] = {
+    "publish": lambda bus: bus.publish("t", [Record(b"x")]),
+    "publish as": lambda bus: bus.publish_as("t", [Record(b"x")], writer="w", number=1),
+    "publish once": lambda bus: bus.publish_once(
+        "t", Record(b"x"), registry="r", name="n", content=b"c", keep_seconds=9
+    ),
+    "create topic": lambda bus: bus.create_topic("other", 3),
+    "hold": lambda bus: bus.hold("t", "reader", {0: 1}),
+    "release": lambda bus: bus.release("held", "reader"),
+    "trim": lambda bus: bus.trim("old", keep_seconds=0),
+    "put": lambda bus: bus.put("table", {"a": b"1"}),
+    "put new": lambda bus: bus.put_new("table", "new", b"1"),
+    "delete": lambda bus: bus.delete("table", ["kept"]),
+    "grant": lambda bus: bus.grant({"job": b""}, revoking=["lease"]),
+    "revoke": lambda bus: bus.revoke(["lease"]),
+    "acknowledge": lambda bus: bus.acknowledge("grouped", "g", 0, [0]),
+    "read group": lambda bus: bus.read_group("grouped", "g", "c"),
+    "claim": lambda bus: bus.claim_expired("grouped", "g", "d", min_idle_seconds=0),
+}
+
+
+def content(admin: redis.Redis) -> dict[bytes, bytes | None]:
+    return {key: admin.dump(key) for key in admin.keys("*") if not key.startswith(b"cw:role")}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_of_an_earlier_term_changes_nothing(
+    redis_url: str, roles: Roles, admin: redis.Redis, name: str
+) -> None:
+    plain = RedisBus(redis_url)
+    plain.publish("held", [Record(b"x")])
+    plain.hold("held", "reader", {0: 0})
+    plain.publish("old", [Record(b"x")])
+    plain.put("table", {"kept": b"1"})
+    plain.grant({"lease": b""})
+    plain.create_group("grouped", "g", at_end=False)
+    plain.publish("grouped", [Record(b"x", partition=0)])
+    plain.publish("grouped", [Record(b"x", partition=0)])
+    plain.read_group("grouped", "g", "c", max_records=1)
+    first = roles.acquire(BROKER, "one", 60)
+    assert first is not None
+    sleeper = RedisBus(first.address(redis_url))
+    sleeper.put("table", {"first": b"1"})
+    lapse(admin)
+    second = roles.acquire(BROKER, "two", 60)
+    assert second is not None
+    before = content(admin)
+    with pytest.raises(RoleLost) as lost:
+        WRITES[name](sleeper)
+    assert (lost.value.role, lost.value.epoch, lost.value.newest) == (BROKER, 1, 2)
+    assert content(admin) == before
+    WRITES[name](RedisBus(second.address(redis_url)))
+    assert content(admin) != before
+
+
+def test_a_begun_write_of_an_earlier_term_changes_nothing(redis_url: str, roles: Roles, admin: redis.Redis) -> None:
+    first = roles.acquire(BROKER, "one", 60)
+    assert first is not None
+    bus = RedisBus(first.address(redis_url))
+    bus.grant({"before": b""})
+    bus.publish("t", [Record(b"x", key=b"k")])
+    lapse(admin)
+    roles.acquire(BROKER, "two", 60)
+    pending = bus.begin_grant({"job": b""})
+    assert pending is not None
+    with pytest.raises(Exception, match="FENCED"):
+        while not pending.is_done():
+            time.sleep(0.001)
+    # The answer cost the connection.
+    bus.partitions("another")
+    publish = bus.begin_publish_as("t", [Record(b"x", key=b"k")], writer="w", number=1)
+    assert publish is not None
+    with pytest.raises(Exception, match="FENCED"):
+        while not publish.is_done():
+            time.sleep(0.001)
+    assert set(bus.leases()) == {"before"}
+    assert sum(state.end for state in bus.state("t")) == 1
+
+
+def test_a_store_that_was_emptied_takes_nothing_more(redis_url: str, roles: Roles, admin: redis.Redis) -> None:
+    term = roles.acquire(BROKER, "one", 60)
+    assert term is not None
+    admin.flushall()
+    with pytest.raises(RoleLost):
+        RedisBus(term.address(redis_url)).put("table", {"a": b"1"})
+
+
+def test_a_standby_takes_over_and_the_holder_that_wakes_is_notified(redis_url: str, admin: redis.Redis) -> None:
+    lost: list[RoleLost] = []
+    notified, waits = threading.Event(), threading.Event()
+
+    def on_lost(error: RoleLost) -> None:
+        lost.append(error)
+        notified.set()
+
+    holder = Keeper.of(redis_url, BROKER, 0.5)
+    holder.on_lost = on_lost
+    standby = Keeper.of(redis_url, BROKER, 0.5)
+    stopping = threading.Event()
+    assert holder.wait(stopping) == Term(BROKER, 1)
+    found: list[Term | None] = []
+    waiting = threading.Thread(target=lambda: found.append(standby.wait(stopping, waits.set)))
+    waiting.start()
+    try:
+        assert waits.wait(10)
+        assert standby.status() == {"name": BROKER, "epoch": None, "standby": True}
+        # Between two renewals, as of a holder that sleeps; the test may have to try again.
+        while waiting.is_alive():
+            lapse(admin)
+        assert found == [Term(BROKER, 2)]
+        assert notified.wait(10)
+        assert (lost[0].epoch, lost[0].newest) == (1, 2)
+    finally:
+        stopping.set()
+        waiting.join()
+        holder.close()
+        standby.close()
+
+
+def test_a_keeper_renews_its_lease_and_leaves_the_role_when_it_is_closed(redis_url: str, roles: Roles) -> None:
+    keeper = Keeper.of(redis_url, BROKER, 0.5)
+    keeper.wait(threading.Event())
+    until = time.monotonic() + 1.2
+    while time.monotonic() < until:
+        assert roles.all()[BROKER].holder == keeper.holder
+        time.sleep(0.05)
+    keeper.close()
+    assert roles.all()[BROKER].holder == ""
+
+
+def test_a_standby_that_stops_is_not_shown_any_more(redis_url: str, roles: Roles) -> None:
+    roles.acquire(BROKER, "one", 60)
+    keeper = Keeper.of(redis_url, BROKER, 60)
+    stopping = threading.Event()
+    assert keeper.wait(stopping, stopping.set) is None
+    assert roles.all()[BROKER].standbys == (keeper.holder,)
+    keeper.close()
+    assert roles.all()[BROKER].standbys == ()
