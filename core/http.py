@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from candlewright.version import VERSION
 from core import metrics
 from core.background import problems, start_thread, warnings
-from core.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,29 +6,20 @@ environment that must be meant as one, so that a typing mistake is not silently 
 """
 
 import os
-import tomllib
-import warnings
 from collections.abc import Mapping
 from ipaddress import ip_address
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import ConfigDict, Field, field_validator
+from pydantic_settings import SettingsConfigDict
 
-from candlewright.wire.errors import ConfigurationError
-from core import settings_environment
-from core.binds import HostPort, ZeroMQBind
+from candlewright.settings import ClientConfig, Group, RelayAddresses, SparkAddress, load
+from candlewright.settings.binds import ZeroMQBind
 from core.origin import Origin
 from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
-from core.settings_group import Group
-from core.spark_connect import TOKEN, connect_url
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-DEFAULT_FILE = "candlewright.toml"
-PREFIX = "CANDLEWRIGHT_"
+#: Groups of the platform refuse keys that they do not know.
+_WHOLE = ConfigDict(extra="forbid")
 
 
 def is_loopback(bind: str) -> bool:
@@ -59,9 +50,9 @@ class RolesSettings(Group):
     lease_seconds: float = Field(5.0, ge=0.5)
 
 
-class RelaySettings(Group):
-    requests_bind: ZeroMQBind = "tcp://127.0.0.1:5559"
-    notifications_bind: ZeroMQBind = "tcp://127.0.0.1:5558"
+class RelaySettings(RelayAddresses):
+    model_config = _WHOLE
+
     keep_notifications_hours: float = Field(24.0, gt=0)
     request_timeout_seconds: float = Field(3_600.0, gt=0)
     #: Keys on: clients are let in by CURVE keys (`candlewright keys new`), and see only what is theirs.
@@ -72,12 +63,6 @@ class RelaySettings(Group):
         """What others than this machine can reach while keys are off."""
         binds = () if self.curve else (self.requests_bind, self.notifications_bind)
         return tuple(bind for bind in binds if not is_loopback(bind))
-
-
-class ClientSettings(Group):
-    """`key`: the file of `candlewright keys new`, where the platform has keys on."""
-
-    key: str = ""
 
 
 class IngestorSettings(Group):
@@ -123,23 +108,18 @@ class BusSettings(Group):
     max_rows: int = Field(250_000, ge=1_000)
 
 
-class SparkSettings(Group):
+class SparkSettings(SparkAddress):
     """`checkpoints`: a folder or URL for the offsets of the queries, by default in the data directory; `packages`:
     Maven coordinates of further jars.
     """
 
+    model_config = _WHOLE
+
     master: str = "local[*]"
-    connect_bind: HostPort = "127.0.0.1:15002"
     checkpoints: str = ""
     packages: tuple[str, ...] = ()
     driver_memory: str = "1g"
     trigger_milliseconds: int = Field(0, ge=0)
-    conf: Mapping[str, str] = {}
-
-    @property
-    def connect_url(self) -> str:
-        """The `sc://` address of the platform's Spark Connect."""
-        return connect_url(self.connect_bind, self.conf.get(TOKEN, ""))
 
 
 class IcebergSettings(Group):
@@ -188,34 +168,22 @@ class TriggersSettings(Group):
     activation_timeout_seconds: float = Field(30.0, gt=0)
 
 
-class HttpSettings(Group):
-    bind: HostPort = "127.0.0.1:8080"
-
-
 class LogSettings(Group):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class Settings(BaseSettings):
+class Settings(ClientConfig):
     """Shape of `candlewright.toml`; one frozen instance per process."""
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix=PREFIX,
-        env_nested_delimiter=settings_environment.NESTED,
-        nested_model_default_partial_update=True,
-    )
+    model_config = SettingsConfigDict(extra="forbid")
 
-    data_dir: Path = Path("data")
     #: What kind of data this start adds; by default the sandbox's with `up --sandbox`, else that of exchanges.
     origin: Origin | None = None
     broker: BrokerSettings = BrokerSettings()
     roles: RolesSettings = RolesSettings()
     relay: RelaySettings = RelaySettings()
-    client: ClientSettings = ClientSettings()
     ingestor: IngestorSettings = IngestorSettings()
-    exchange: dict[str, ExchangeSettings] = {}
+    exchange: Mapping[str, ExchangeSettings] = {}
     bus: BusSettings = BusSettings()
     spark: SparkSettings = SparkSettings()
     iceberg: IcebergSettings = IcebergSettings()
@@ -223,18 +191,12 @@ class Settings(BaseSettings):
     bars: BarsSettings = BarsSettings()
     triggers: TriggersSettings = TriggersSettings()
     gateways: GatewaysSettings = GatewaysSettings()
-    http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
 
     @field_validator("exchange", mode="before")
     @classmethod
     def _venues_in_capitals(cls, value: Any) -> Any:
         return {venue.upper(): group for venue, group in value.items()} if isinstance(value, dict) else value
-
-    @field_validator("data_dir")
-    @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.absolute()
 
     @property
     def has_gateways(self) -> bool:
@@ -248,47 +210,5 @@ class Settings(BaseSettings):
 
 
 def load_settings(file: str | os.PathLike[str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Read the settings.
-
-    `file`: a TOML file; by default the one that CANDLEWRIGHT_CONFIG names, else `candlewright.toml` where it exists.
-    `overrides`: nested values from the command line.
-    Raises ConfigurationError with one sentence a problem. Warns of variables with our prefix that may be another's.
-    """
-    errors, doubts = settings_environment.problems(os.environ, PREFIX, Settings)
-    if errors:
-        raise ConfigurationError(f"settings: {'; '.join(errors)}")
-    for doubt in doubts:
-        warnings.warn(doubt, stacklevel=2)
-    chosen = file or os.environ.get(f"{PREFIX}CONFIG")
-    if chosen and not Path(chosen).is_file():
-        raise ConfigurationError(f"no such settings file: {chosen}")
-    path = Path(chosen or DEFAULT_FILE)
-
-    class FileSettings(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
-
-    try:
-        return FileSettings(**(overrides or {}))
-    except ValidationError as error:
-        raise ConfigurationError(f"settings: {'; '.join(map(_problem, error.errors()))}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"settings: {path} is no TOML: {error}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"settings: {error}") from error
-
-
-def _problem(found: "ErrorDetails") -> str:
-    name = ".".join(map(str, found["loc"]))
-    if found["type"] != "extra_forbidden":
-        return f"{name}: {found['msg'].removeprefix('Value error, ')}"
-    nearest = settings_environment.nearest_setting(name, Settings)
-    return f"{name}: no such setting" + (f"; did you mean {nearest}?" if nearest else ", and none is named like it")
+    """Read the settings of the platform; raises ConfigurationError with one sentence a problem."""
+    return load(Settings, file, overrides)

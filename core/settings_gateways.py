@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from core.binds import HostPort
-from core.settings_group import Group
+from candlewright.settings.binds import HostPort
+from candlewright.settings.group import Group
 
 
 class KafkaPixySettings(Group):

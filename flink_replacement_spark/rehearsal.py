@@ -15,9 +15,9 @@ from pyspark import SparkContext
 
 from bus.embedded import EmbeddedRedis
 from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.spark_connect import connect_session
 from core.log import configure_logging
 from core.settings import Settings
-from core.spark_connect import connect_session
 from flink_replacement_spark.engine.class_archive import QUIET, archive_of
 from flink_replacement_spark.engine.session import JAVA_OPTIONS
 from flink_replacement_spark.jars import fetch_jars, packages_of

@@ -15,6 +15,7 @@ from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
 from relay.requests.pages import read_from_iceberg
+from relay.requests.stored import stored_in_iceberg
 from relay.server import Relay
 from relay.settings import RelayConfig
 
@@ -32,7 +33,7 @@ def main() -> int:
     configure_logging("relay", settings.log.level)
     exit_on_failure()
     try:
-        relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings))
+        relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings), stored_in_iceberg(settings))
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         bus.close()

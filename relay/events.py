@@ -224,6 +224,12 @@ class ReadRows:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadStored:
+    peer: Peer
+    query: cw.StoredQuery
+
+
+@dataclass(frozen=True, slots=True)
 class AskTriggers:
     """Hand a valid message about triggers to those who decide about them; they answer it."""
 
@@ -232,4 +238,15 @@ class AskTriggers:
     at_ns: int
 
 
-Command = Reply | Enqueue | LookUp | PublishControl | Announce | ListVenues | ReplayTopic | ReadRows | AskTriggers
+Command = (
+    Reply
+    | Enqueue
+    | LookUp
+    | PublishControl
+    | Announce
+    | ListVenues
+    | ReplayTopic
+    | ReadRows
+    | ReadStored
+    | AskTriggers
+)

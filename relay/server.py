@@ -9,7 +9,7 @@ live requests thread  starts and cancels the jobs behind live topics (relay.live
 triggers thread       registers and removes triggers (relay.triggers.desk)
 trigger checks thread checks their texts (relay.triggers.checks)
 trigger events thread publishes what fired (relay.triggers.feed)
-two task threads      TopicReplay and legacy reads (relay.requests.long_answers)
+two task threads      TopicReplay and reads of the tables (relay.requests.long_answers)
 keys thread           says who is let in, with keys on (relay.doors.doorkeeper)
 """
 
@@ -50,6 +50,7 @@ from relay.live.requests import LiveRequests
 from relay.register import FINAL_TYPE, Register, StoredFinal
 from relay.requests.long_answers import LongAnswers
 from relay.requests.pages import ReadRows
+from relay.requests.stored import ReadStored
 from relay.settings import RelayConfig
 from relay.state import RelayState
 from relay.topics import wanted_finals
@@ -82,7 +83,7 @@ class Relay:
     With keys on, making one raises ConfigurationError when the folder of keys cannot be read or written.
     """
 
-    def __init__(self, config: RelayConfig, bus: Bus, read_rows: ReadRows) -> None:
+    def __init__(self, config: RelayConfig, bus: Bus, read_rows: ReadRows, read_stored: ReadStored) -> None:
         self._config = config
         self._bus = bus
         self._register = Register(bus, config)
@@ -122,7 +123,9 @@ class Relay:
         self._trigger_feed = TriggerFeed(
             bus, self._register, config.limits, self._triggers.callback_of, self._notifier.publish
         )
-        self._long_answers = LongAnswers(bus, read_rows, self._outbox, config.limits, self._fail, self._reply)
+        self._long_answers = LongAnswers(
+            bus, read_rows, read_stored, self._outbox, config.limits, self._fail, self._reply
+        )
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -407,7 +410,7 @@ class Relay:
                     metrics.PUBLISHED.labels("repeated").inc(len(batch))
                 else:
                     metrics.DROPPED_REPLAYS.inc()
-            case ev.ReplayTopic() | ev.ReadRows():
+            case ev.ReplayTopic() | ev.ReadRows() | ev.ReadStored():
                 return self._long_answers.start(command)
             case ev.AskTriggers():
                 return self._ask_triggers(command)

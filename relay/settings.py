@@ -33,6 +33,8 @@ class RelayLimits:
     max_topic_bytes_read: int = 64 << 20
     max_legacy_rows: int = 1_000_000
     page_rows: int = 1_000
+    #: Rows of one answer to a StoredQuery; the client asks for those after them.
+    max_stored_rows: int = 50_000
     venue_refresh_seconds: float = 1.0
     #: Topics of ticks and bars that realtime jobs are kept for, those that one sender (a key, else an address) may have
     #: with all its connections, and those of one connection; more are refused until there is room.

@@ -37,6 +37,7 @@ from relay.events import (
     Peer,
     PublishControl,
     ReadRows,
+    ReadStored,
     Repeated,
     ReplayTopic,
     Reply,
@@ -101,6 +102,7 @@ class RelayState:
             cw.RequestStateQuery: lambda peer, query, at_ns: [LookUp(StateAsked(peer), query.request_id)],
             cw.TopicReplay: self._replay,
             cw.VenueQuery: lambda peer, query, at_ns: [ListVenues(peer, query)],
+            cw.StoredQuery: self._read_stored,
         }
 
     def handle(self, event: Event) -> list[Command]:
@@ -167,6 +169,14 @@ class RelayState:
             text = f"With keys on, {query.topic[:200]!r} is not this client's: its ids begin with {peer.name!r}."
             return self._on_command_failed(CommandFailed(ReplayTopic(peer, query), "NOT_ALLOWED", text))
         return [ReplayTopic(peer, query)]
+
+    def _read_stored(self, peer: Peer, query: cw.StoredQuery, at_ns: int) -> list[Command]:
+        try:
+            validation.check_stored(query)
+            ownership.check_foreign(peer.name, "covered_by", query.covered_by, self.names)
+        except InvalidRequest as error:
+            return [_error(peer, "INVALID", str(error), query.request_id)]
+        return [ReadStored(peer, query)]
 
     def _enqueue(self, submission: Submission) -> Enqueue:
         peer = submission.peer
@@ -297,7 +307,7 @@ class RelayState:
             return [_error(command.purpose.peer, event.code, event.text, command.request_id)]
         if isinstance(command, PublishControl):
             return [_error(command.peer, event.code, event.text, command.control.request_id)]
-        if isinstance(command, ListVenues):
+        if isinstance(command, ListVenues | ReadStored):
             return [_error(command.peer, event.code, event.text, command.query.request_id)]
         if isinstance(command, AskTriggers):
             if isinstance(command.message, cw.TriggerQuery):

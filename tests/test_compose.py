@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from core.settings import PREFIX, load_settings
+from candlewright.settings import PREFIX
+from core.settings import load_settings
 from flink_replacement_spark.engine import session
 from flink_replacement_spark.jars import ICEBERG_AWS
 from gateways.enabled import enabled_gateways

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from candlewright.settings.environment import names_of
 from core.settings import Settings, load_settings
-from core.settings_environment import names_of
 
 ROOT = Path(__file__).resolve().parents[1]
 #: A user's own.

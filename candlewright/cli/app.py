@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from candlewright.cli import extensions
+from candlewright.cli import platform_commands
 from candlewright.cli.options import (
     Config,
     DataDir,
@@ -33,7 +33,7 @@ app.add_typer(trigger_app, name="trigger")
 
 def _version(is_asked: bool) -> None:
     if is_asked:
-        from core.version import VERSION
+        from candlewright.version import VERSION
 
         print(f"candlewright {VERSION}")
         raise typer.Exit
@@ -132,19 +132,6 @@ def watch(
     from candlewright.cli import watch
 
     watch.watch(ticker, period, output, count, config, timeout)
-
-
-@app.command()
-def gaps(
-    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE.")],
-    output: OutputOption = Output.table,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """Trades that were missed while a ticker was followed, repaired or not."""
-    from candlewright.cli import gaps
-
-    gaps.gaps(ticker, output, data_dir, config)
 
 
 @app.command()
@@ -293,4 +280,4 @@ def trigger_events(
     trigger.events(trigger_id, follow, count, quiet, output, config)
 
 
-extensions.join(app)
+platform_commands.join(app)

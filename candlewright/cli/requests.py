@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 import typer
 
 from candlewright.cli import chart
-from candlewright.cli.extensions import PlatformMissing, extension
 from candlewright.cli.loading import settings_for
-from candlewright.cli.near_tables import naming_the_folder
-from candlewright.cli.near_tickers import near_stored
 from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout, yes_or_no
 from candlewright.cli.progress import RequestProgress
-from candlewright.client import Client, History, RequestTimedOut, Stored, connect
+from candlewright.client import (
+    Client,
+    History,
+    PlatformUnreachable,
+    RequestTimedOut,
+    RowsUnavailable,
+    Stored,
+    connect,
+)
 from candlewright.client.records import Range
 from candlewright.client.times import format_nanoseconds, to_nanoseconds
+from candlewright.extensions import PlatformMissing, extension
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ticker import Ticker
@@ -71,11 +77,17 @@ def load(
 ) -> None:
     wanted = _range(ticker, period, start, end, limit, output, file)
     settings = settings_for(config, data_dir)
-    with naming_the_folder(settings), connect(settings=settings) as c:
-        got = _stored(c, wanted, None)
-        _put_out(got, output, file)
+    try:
+        with connect(settings=settings) as c:
+            got = _stored(c, wanted, None)
+    except PlatformUnreachable as error:
+        raise RowsUnavailable(
+            f"no tables are in {settings.data_dir}: --data-dir names another folder; {error}"
+        ) from error
+    _put_out(got, output, file)
     if not got.row_count:
-        say(f"nothing of {ticker} is stored in this range{near_stored(settings, ticker)}")
+        near = extension("near_stored")
+        say(f"nothing of {ticker} is stored in this range{near(settings, ticker) if near is not None else ''}")
 
 
 def _range(

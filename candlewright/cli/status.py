@@ -9,13 +9,13 @@ import typer
 
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_rows, print_table, say
+from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
-from core.settings import Settings
 
 _STATUS_TIMEOUT_SECONDS = 5.0
 
 
-def fetch_status(settings: Settings) -> dict[str, Any]:
+def fetch_status(settings: ClientConfig) -> dict[str, Any]:
     """The supervisor's status page; raises CandlewrightError when nobody answers."""
     host, _, port = settings.http.bind.rpartition(":")
     url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '*', '[::]') else host}:{port}/status"

@@ -7,7 +7,10 @@ with cw.connect() as c:
     print(t.to_pandas())
 """
 
+from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from candlewright.client.aio import AsyncClient
 from candlewright.client.connection import Connection
@@ -27,6 +30,7 @@ from candlewright.client.errors import (
 )
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.rows import Rows
+from candlewright.client.history.spark_connect import SparkRows
 from candlewright.client.history.stored import Stored
 from candlewright.client.live.items import Bar, Tick
 from candlewright.client.live.realtime import AsyncRealtime, Realtime
@@ -44,7 +48,8 @@ from candlewright.client.records import (
 from candlewright.client.sync import Client
 from candlewright.client.triggers.events import TriggerEvent
 from candlewright.client.triggers.triggers import AsyncTrigger, Trigger
-from core.settings import Settings, load_settings
+from candlewright.extensions import extension
+from candlewright.settings import ClientConfig, load_client_config
 
 __all__ = [
     "AsyncClient",
@@ -94,15 +99,16 @@ def connect(
     *,
     data_dir: str | PathLike[str] | None = None,
     spark: str | None = None,
-    settings: Settings | None = None,
+    settings: ClientConfig | None = None,
     rows: Rows | None = None,
     key: str | PathLike[str] | None = None,
 ) -> Client:
     """A blocking client; use it in a `with` statement.
 
     `requests`, `notifications`: the relay's addresses (`tcp://host:port`). `timeout`: seconds to wait for one answer,
-    resends included. `client_id`: a fresh one by default; finals of its requests are kept for it. Rows are read from
-    the tables in `data_dir` where they are there, else through Spark Connect at `spark` (`sc://host:port`). `key`: the
+    resends included. `client_id`: a fresh one by default; finals of its requests are kept for it. Rows come
+    through Spark Connect if `spark` is given (`sc://host:port`; needs the extra `spark-connect`), from the tables in
+    `data_dir` where they and the platform are there, else from the relay. `key`: the
     file of `candlewright keys new`, where the platform has keys on; ids that the client makes then begin with its name.
     What is not given comes from the settings (environment, `candlewright.toml`, defaults).
     """
@@ -117,7 +123,7 @@ def aconnect(
     *,
     data_dir: str | PathLike[str] | None = None,
     spark: str | None = None,
-    settings: Settings | None = None,
+    settings: ClientConfig | None = None,
     rows: Rows | None = None,
     key: str | PathLike[str] | None = None,
 ) -> AsyncClient:
@@ -132,7 +138,7 @@ def _connection(
     client_id: str | None,
     data_dir: str | PathLike[str] | None,
     spark: str | None,
-    settings: Settings | None,
+    settings: ClientConfig | None,
     rows: Rows | None,
     key: str | PathLike[str] | None,
 ) -> Connection:
@@ -142,5 +148,14 @@ def _connection(
             overrides["data_dir"] = data_dir
         if spark is not None:
             overrides["spark"] = {"connect_bind": spark.removeprefix("sc://")}
-        settings = load_settings(overrides=overrides)
+        settings = load_config(overrides=overrides)
+    if rows is None and spark is not None:
+        rows = SparkRows(settings.spark)
     return Connection(settings, requests, notifications, timeout, client_id, rows, key)
+
+
+def load_config(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> ClientConfig:
+    """The settings of a client; where the platform is installed all of them, so that each mistyped key is an error."""
+    load = extension("settings") or load_client_config
+    config: ClientConfig = load(file, overrides)
+    return config

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, overload
 import zmq
 from google.protobuf.message import Message
 
-from candlewright.client.connection import Connection
+from candlewright.client.connection import Connection, range_of
 from candlewright.client.errors import Interruption
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.progress import Progress
@@ -21,7 +21,7 @@ from candlewright.client.live.items import Bar, Tick
 from candlewright.client.live.realtime import AsyncRealtime
 from candlewright.client.live.streams import AsyncStream
 from candlewright.client.operations import Operations
-from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
+from candlewright.client.records import Market, Notification, Range, RequestState, Snapshot, Submission, Venue
 from candlewright.client.session import sockets
 from candlewright.client.session.closing import CLOSED, AsyncClosing
 from candlewright.client.session.session import Operation, Ticket
@@ -124,15 +124,15 @@ class AsyncClient(AsyncClosing):
         """See `Client.history`; `progress` is a plain function called in the event loop."""
         wanted = self._connection.range(ticker, period, start, end, limit, refresh)
         if as_of is not None:
-            return await asyncio.to_thread(self._connection.read_stored, wanted, as_of)
+            return await self._read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
         final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
-        return await asyncio.to_thread(self._connection.read_history, wanted, final)
+        return await self._read_history(wanted, final)
 
     async def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
         """See `Client.load`."""
         wanted = self._connection.range(ticker, period, start, end, limit)
-        return await asyncio.to_thread(self._connection.read_stored, wanted)
+        return await self._read_stored(wanted, None)
 
     async def submit(
         self,
@@ -158,7 +158,20 @@ class AsyncClient(AsyncClosing):
 
     async def read(self, notification: Notification, *, limit: int | None = None) -> History:
         """The rows of a request that ended OK."""
-        return await asyncio.to_thread(self._connection.read_final, notification, limit)
+        return await self._read_history(range_of(notification, limit), notification)
+
+    async def _read_history(self, wanted: Range, final: Notification) -> History:
+        near = await asyncio.to_thread(lambda: self._connection.near)
+        if near is not None:
+            return await asyncio.to_thread(near.history, wanted, final)
+        return await self.run(lambda ask: ask.rows_of(wanted, final))
+
+    async def _read_stored(self, wanted: Range, as_of: Time | None) -> Stored:
+        moment = self._connection.stored(wanted, as_of)
+        near = await asyncio.to_thread(lambda: self._connection.near)
+        if near is not None:
+            return await asyncio.to_thread(near.stored, wanted, moment)
+        return await self.run(lambda ask: ask.stored(wanted, moment))
 
     async def state(self, request_id: str) -> RequestState:
         """How far a request of any kind is; `unknown` for an id that the platform does not know (any more)."""

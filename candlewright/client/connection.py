@@ -7,9 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
-from candlewright.client.history.history import History
-from candlewright.client.history.rows import Rows, rows_from
-from candlewright.client.history.stored import Stored
+from candlewright.client.history.rows import Rows, near_rows
 from candlewright.client.live.feed import Feed
 from candlewright.client.live.items import Bar, Bars, Tick, Ticks
 from candlewright.client.operations import Operations
@@ -20,12 +18,12 @@ from candlewright.client.session.sockets import reachable
 from candlewright.client.times import Time, format_nanoseconds, to_nanoseconds
 from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
 from candlewright.client.triggers.parameters import Parameter, parameter_texts
+from candlewright.settings import ClientConfig
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright.wire.keys import ClientKey
 from candlewright.wire.periods import parse_period
 from candlewright.wire.ticker import Ticker
-from core.settings import Settings
 
 MAX_CLIENT_ID_BYTES = 200
 
@@ -38,7 +36,7 @@ class Connection:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientConfig,
         requests: str | None,
         notifications: str | None,
         timeout: float,
@@ -121,12 +119,15 @@ class Connection:
         """Raises InvalidRequest."""
         return [parse_period(str(period)) for period in periods]
 
-    def read_history(self, wanted: Range, final: Notification) -> History:
-        """The rows of a request that ended OK; raises RowsUnavailable."""
-        return self._source().history(wanted, final)
+    @property
+    def near(self) -> Rows | None:
+        """What reads rows without the relay; None where nothing does."""
+        if self._rows is None:
+            self._rows = near_rows(self._settings)
+        return self._rows
 
-    def read_stored(self, wanted: Range, as_of: Time | None = None) -> Stored:
-        """Rows without a request; raises InvalidRequest for what can have none, RowsUnavailable."""
+    def stored(self, wanted: Range, as_of: Time | None) -> int | None:
+        """The moment in ns of rows that are read without a request; raises InvalidRequest for what can have none."""
         Ticker.parse(wanted.ticker)
         if wanted.start >= wanted.end:
             raise InvalidRequest("the start of the range is not before its end")
@@ -137,12 +138,8 @@ class Connection:
         moment = None if as_of is None else to_nanoseconds(as_of)
         if moment is not None and moment > time.time_ns():
             raise InvalidRequest(f"as_of {format_nanoseconds(moment)} is in the future")
-        return self._source().stored(wanted, moment)
+        return moment
 
-    def _source(self) -> Rows:
-        if self._rows is None:
-            self._rows = rows_from(self._settings)
-        return self._rows
 
-    def read_final(self, final: Notification, limit: int | None) -> History:
-        return self.read_history(Range(final.ticker, final.period_seconds, final.start, final.end, limit), final)
+def range_of(final: Notification, limit: int | None) -> Range:
+    return Range(final.ticker, final.period_seconds, final.start, final.end, limit)

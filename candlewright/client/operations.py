@@ -14,6 +14,7 @@ from candlewright.client.errors import (
 )
 from candlewright.client.history.legacy_pages import LegacyPages
 from candlewright.client.history.progress import Progress, Told
+from candlewright.client.history.relayed_rows import RelayedRows
 from candlewright.client.records import (
     Market,
     Notification,
@@ -49,7 +50,7 @@ class Newest:
     at: int
 
 
-class Operations(TriggerOperations, LegacyPages):
+class Operations(RelayedRows, TriggerOperations, LegacyPages):
     """All of them; `timeout_seconds` is how long one answer is waited for, resends included."""
 
     # ---- historical requests

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import zmq
 from google.protobuf.message import Message
 
-from candlewright.client.connection import Connection
+from candlewright.client.connection import Connection, range_of
 from candlewright.client.errors import Interruption
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.progress import Progress
@@ -21,7 +21,7 @@ from candlewright.client.live.items import Bar, Tick
 from candlewright.client.live.realtime import Realtime
 from candlewright.client.live.streams import Stream
 from candlewright.client.operations import Operations
-from candlewright.client.records import Market, Notification, RequestState, Snapshot, Submission, Venue
+from candlewright.client.records import Market, Notification, Range, RequestState, Snapshot, Submission, Venue
 from candlewright.client.session import sockets
 from candlewright.client.session.closing import CLOSED, Closing
 from candlewright.client.session.session import Operation, Ticket
@@ -121,18 +121,19 @@ class Client(Closing):
         """
         wanted = self._connection.range(ticker, period, start, end, limit, refresh)
         if as_of is not None:
-            return self._connection.read_stored(wanted, as_of)
+            return self._read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
         final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
-        return self._connection.read_history(wanted, final)
+        return self._read_history(wanted, final)
 
     def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
-        """Read the candles that are stored, without a request: neither platform nor exchange is asked.
+        """Read the candles that are stored, without a request: the exchange is not asked, and the platform only where
+        the tables cannot be reached from here.
 
         `unknown` of the result says where nothing is stored. Raises RowsUnavailable where the tables cannot be reached.
         """
         wanted = self._connection.range(ticker, period, start, end, limit)
-        return self._connection.read_stored(wanted)
+        return self._read_stored(wanted, None)
 
     def submit(
         self,
@@ -156,7 +157,16 @@ class Client(Closing):
 
     def read(self, notification: Notification, *, limit: int | None = None) -> History:
         """The rows of a request that ended OK."""
-        return self._connection.read_final(notification, limit)
+        return self._read_history(range_of(notification, limit), notification)
+
+    def _read_history(self, wanted: Range, final: Notification) -> History:
+        near = self._connection.near
+        return near.history(wanted, final) if near is not None else self.run(lambda ask: ask.rows_of(wanted, final))
+
+    def _read_stored(self, wanted: Range, as_of: Time | None) -> Stored:
+        moment = self._connection.stored(wanted, as_of)
+        near = self._connection.near
+        return near.stored(wanted, moment) if near is not None else self.run(lambda ask: ask.stored(wanted, moment))
 
     def state(self, request_id: str) -> RequestState:
         """How far a request of any kind is; `unknown` for an id that the platform does not know (any more)."""

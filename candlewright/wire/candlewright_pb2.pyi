@@ -300,6 +300,40 @@ class VenueList(_message.Message):
     venues: _containers.RepeatedCompositeFieldContainer[Venue]
     def __init__(self, request_id: _Optional[str] = ..., venues: _Optional[_Iterable[_Union[Venue, _Mapping]]] = ...) -> None: ...
 
+class StoredQuery(_message.Message):
+    __slots__ = ("request_id", "ticker", "period_seconds", "start_time", "end_time", "limit", "as_of", "covered_by")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TICKER_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    COVERED_BY_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    ticker: str
+    period_seconds: int
+    start_time: int
+    end_time: int
+    limit: int
+    as_of: int
+    covered_by: str
+    def __init__(self, request_id: _Optional[str] = ..., ticker: _Optional[str] = ..., period_seconds: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., limit: _Optional[int] = ..., as_of: _Optional[int] = ..., covered_by: _Optional[str] = ...) -> None: ...
+
+class StoredRows(_message.Message):
+    __slots__ = ("request_id", "rows", "next_start", "holes", "closed_until")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_START_FIELD_NUMBER: _ClassVar[int]
+    HOLES_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    rows: bytes
+    next_start: int
+    holes: _containers.RepeatedCompositeFieldContainer[TimeRange]
+    closed_until: int
+    def __init__(self, request_id: _Optional[str] = ..., rows: _Optional[bytes] = ..., next_start: _Optional[int] = ..., holes: _Optional[_Iterable[_Union[TimeRange, _Mapping]]] = ..., closed_until: _Optional[int] = ...) -> None: ...
+
 class HistoryEnd(_message.Message):
     __slots__ = ("job_id", "partition", "spans", "rows", "expected", "holes", "exchange_time", "first_open_time", "last_open_time", "reason", "closed_until")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -89,6 +89,8 @@ FRAMES: tuple[FrameType, ...] = (
     _row(0x4F, cw.WorkProgress, 4 * KIB, _TO_BROKER),
     _row(0x50, cw.VenueQuery, 4 * KIB, _TO_RELAY),
     _row(0x51, cw.VenueList, 16 * MIB, _TO_CLIENT),
+    _row(0x52, cw.StoredQuery, 4 * KIB, _TO_RELAY),
+    _row(0x53, cw.StoredRows, 16 * MIB, _TO_CLIENT),
 )
 
 _BY_ID = {row.type_id: row for row in FRAMES}

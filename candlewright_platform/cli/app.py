@@ -59,6 +59,19 @@ def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config
     doctor.run(output, data_dir, config)
 
 
+@app.command()
+def gaps(
+    ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE.")],
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Trades that were missed while a ticker was followed, repaired or not."""
+    from candlewright_platform.cli import gaps
+
+    gaps.gaps(ticker, output, data_dir, config)
+
+
 @config_app.command("show")
 def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """All settings in force, secrets hidden."""

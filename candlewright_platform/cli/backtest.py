@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright.cli.chart import Candle
-from candlewright.cli.near_tickers import near_stored
 from candlewright.cli.output import say
 from candlewright.client.times import format_nanoseconds
 from candlewright.wire.candlewright_pb2 import OHLCV
@@ -25,6 +24,7 @@ from candlewright_cep import (
     compile_query,
     compile_stream,
 )
+from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
 from triggers.check import INPUTS, TriggerOptions, TriggerRules, compile_trigger
 from triggers.events import firings

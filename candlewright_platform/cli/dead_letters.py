@@ -11,12 +11,12 @@ from google.protobuf.message import DecodeError, Message
 from bus import dead_letters, topics
 from bus.api import Bus, Record
 from bus.connect import connect
-from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, say
 from candlewright.client.times import format_nanoseconds
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest, OffsetOutOfRange
+from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.supervisor.parts import bus_url_of
 from core.settings import Settings
 from gateways.records import is_platform, record_of

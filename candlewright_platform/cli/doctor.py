@@ -12,14 +12,14 @@ from pathlib import Path
 
 import typer
 
-from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_rows
 from candlewright.cli.status import fetch_status
+from candlewright.version import VERSION
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.supervisor import ports
 from candlewright_platform.supervisor.parts import STAGES
 from core.settings import Settings
-from core.version import VERSION
 from relay.doors.keys import KeyFolder
 from venues.catalogue import is_known
 

@@ -31,7 +31,7 @@ def serve(
     """
 
     def settings() -> "Settings":
-        from candlewright.cli.loading import settings_for
+        from candlewright_platform.cli.loading import settings_for
 
         return settings_for(config, data_dir)
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, say
+from candlewright_platform.cli.loading import settings_for
 from core.settings import Settings
 from relay.doors.keys import KeyFolder
 

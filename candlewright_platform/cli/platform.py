@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
-from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_table
 from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.nearest import did_you_mean, near_venues
+from candlewright_platform.cli.loading import settings_for
 from core.background import exit_on_failure
 from venues.catalogue import CCXT_EXCHANGES, is_known
 

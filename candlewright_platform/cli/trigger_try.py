@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import typer
 
 from candlewright.cli import chart
-from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_arrow_table, say, style_of_stdout
 from candlewright.cli.progress import RequestProgress
 from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS
@@ -23,6 +22,7 @@ from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ticker import Ticker
 from candlewright_cep import SkipFailed, TriggerRejected, evaluate
+from candlewright_platform.cli.loading import settings_for
 from core.settings import Settings
 
 if TYPE_CHECKING:

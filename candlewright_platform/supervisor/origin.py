@@ -5,11 +5,11 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from candlewright.version import VERSION
 from candlewright.wire.errors import ConfigurationError
 from candlewright_platform.supervisor.parts import SANDBOX
 from core.origin import Origin, check_same
 from core.settings import Settings
-from core.version import VERSION
 
 FILE = "origin.json"
 _WAY_OUT = "choose another directory with --data-dir"

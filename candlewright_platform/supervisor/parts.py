@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from candlewright.settings import PREFIX
 from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.nearest import did_you_mean
 from candlewright_platform.supervisor.ports import free_port
@@ -16,7 +17,7 @@ from candlewright_platform.supervisor.probes import HttpPing, RedisPing, StatusP
 from candlewright_platform.supervisor.server import PartSpec
 from candlewright_platform.supervisor.state import PartPlan
 from core.origin import Origin
-from core.settings import PREFIX, IngestorSettings, Settings
+from core.settings import IngestorSettings, Settings
 
 REDIS = "redis"
 SANDBOX = "sandbox"

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from candlewright.settings import PREFIX
 from candlewright.wire.errors import ConfigurationError
-from core.settings import PREFIX, Settings
+from core.settings import Settings
 
 REDIS_PORT = 6379
 #: How long one connection may take to be made.

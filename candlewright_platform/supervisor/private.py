@@ -12,12 +12,13 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+from candlewright.settings import PREFIX
 from candlewright.wire.errors import CandlewrightError
 from candlewright_platform.supervisor.parts import merged
 from candlewright_platform.supervisor.ports import free_port
 from candlewright_platform.supervisor.processes import GUARD
 from core.background import start_thread
-from core.settings import PREFIX, Settings
+from core.settings import Settings
 
 READY_SECONDS = 1_800.0
 STOP_SECONDS = 90.0

@@ -12,8 +12,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from candlewright.wire.errors import ConfigurationError
+from candlewright.wire.spark_connect import TOKEN
 from core.settings import Settings
-from core.spark_connect import TOKEN
 from flink_replacement_spark.engine.class_archive import java_options
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.engine.java import java_home

@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from candlewright.wire.errors import CandlewrightError, InvalidRequest, TriggerRejected
+from candlewright.wire.spark_connect import connect_session
 from core.settings import Settings
-from core.spark_connect import connect_session
 from flink_replacement_spark.sql.recognize_text import Statement
 
 if TYPE_CHECKING:

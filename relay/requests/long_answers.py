@@ -1,4 +1,4 @@
-"""Answers that may be long, made in threads of their own: TopicReplay, and legacy reads of the table."""
+"""Answers that may be long, made in threads of their own: TopicReplay, and reads of the tables."""
 
 import threading
 import time
@@ -17,12 +17,13 @@ from relay.doors.envelope import seal
 from relay.doors.outbox import Outbox, PeerStalled
 from relay.live import topic_replay
 from relay.requests.pages import ReadRows, pages
+from relay.requests.stored import ReadStored
 from relay.settings import RelayLimits
 
 #: How long a thread waits for a client that does not read.
 _STREAM_SECONDS = 30.0
 log = get_logger()
-LongCommand = ev.ReplayTopic | ev.ReadRows
+LongCommand = ev.ReplayTopic | ev.ReadRows | ev.ReadStored
 
 
 class LongAnswers:
@@ -32,6 +33,7 @@ class LongAnswers:
         self,
         bus: Bus,
         read_rows: ReadRows,
+        read_stored: ReadStored,
         outbox: Outbox,
         limits: RelayLimits,
         fail: Callable[[ev.CommandFailed], None],
@@ -39,6 +41,7 @@ class LongAnswers:
     ) -> None:
         self._bus = bus
         self._read_rows = read_rows
+        self._read_stored = read_stored
         self._outbox = outbox
         self._limits = limits
         self._fail = fail
@@ -61,8 +64,11 @@ class LongAnswers:
         try:
             if isinstance(command, ev.ReplayTopic):
                 self._replay_topic(command)
-            else:
+            elif isinstance(command, ev.ReadRows):
                 self._answer_from_table(command)
+            else:
+                answer = self._read_stored(command.query, self._limits.max_stored_rows)
+                self._outbox.stream(command.peer, seal(command.peer, answer), _STREAM_SECONDS)
         except PeerStalled:
             log.info("client_stalled")
         except topic_replay.NotKept as error:

@@ -1,5 +1,6 @@
 """What makes a request invalid, in sentences for people. Raises InvalidRequest; returns what is put on the bus."""
 
+from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import EARLIEST_NS, LATEST_NS, WEEK_SECONDS, count_opens, other_unit
@@ -63,6 +64,22 @@ def historical(message: ing.SubmitHistoricalRequest, venues: VenueBook) -> ing.S
     if not clean.client_id:
         clean.ClearField("client_id")
     return clean
+
+
+def check_stored(query: cw.StoredQuery) -> None:
+    """Stored candles can be read although their venue is not served now."""
+    check_id("request_id", query.request_id)
+    try:
+        Ticker.parse(query.ticker)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"The ticker is malformed: {error}.") from error
+    if query.period_seconds == 0:
+        raise InvalidRequest("The period_seconds is 0; give the length of a candle in seconds.")
+    check_range(query.start_time, query.end_time)
+    if query.HasField("as_of"):
+        check_time("as_of", query.as_of)
+    if query.HasField("limit") and query.limit == 0:
+        raise InvalidRequest("The limit is 0; leave it out to get every candle.")
 
 
 def data_request(message: ing.DataRequest, venues: VenueBook) -> ing.DataRequest:

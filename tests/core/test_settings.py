@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from candlewright.settings.environment import names_of, problems
 from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings, load_settings
-from core.settings_environment import names_of, problems
 
 
 @pytest.fixture(autouse=True)

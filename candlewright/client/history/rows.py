@@ -1,4 +1,4 @@
-"""Where the rows of a finished request come from: the tables themselves, or Spark Connect when they are elsewhere."""
+"""Where rows come from besides the relay: the tables themselves, or Spark Connect."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from candlewright.client.history.history import History
 from candlewright.client.history.stored import Stored
 from candlewright.client.records import Notification, Range
+from candlewright.extensions import extension
+from candlewright.settings import ClientConfig
 from candlewright.wire import candlewright_pb2 as cw
-from core.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,15 +24,11 @@ class Rows(Protocol):
         ...
 
 
-def rows_from(settings: Settings) -> Rows:
-    """The tables by pyiceberg where they can be reached from here, else Spark Connect on `spark.connect_bind`."""
-    if settings.iceberg.catalog != "sqlite" or (settings.data_dir / "catalog.db").exists():
-        from candlewright.client.history.lake import LakeRows
-
-        return LakeRows(settings)
-    from candlewright.client.history.spark_connect import SparkRows
-
-    return SparkRows(settings.spark)
+def near_rows(config: ClientConfig) -> Rows | None:
+    """The tables themselves, where they can be reached from here and the platform is installed to read them."""
+    tables = extension("tables")
+    rows: Rows | None = tables(config) if tables is not None else None
+    return rows
 
 
 def legacy_table(candles: Sequence[cw.OHLCV]) -> "pa.Table":

@@ -10,8 +10,8 @@ from candlewright.client.history.history import History
 from candlewright.client.history.promised import as_promised
 from candlewright.client.history.stored import Stored
 from candlewright.client.records import Notification, Range
-from core.settings import SparkSettings
-from core.spark_connect import connect_session, connect_url
+from candlewright.settings import SparkAddress
+from candlewright.wire.spark_connect import connect_session, connect_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,10 @@ _IN_RANGE = (
 @contextmanager
 def open_session(address: str) -> Iterator["SparkSession"]:
     """A Spark Connect session at a `host:port` or `sc://` address; raises RowsUnavailable when nobody listens there."""
-    from pyspark.errors import PySparkException
+    try:
+        from pyspark.errors import PySparkException
+    except ModuleNotFoundError as error:
+        raise RowsUnavailable("Spark Connect needs Spark's client: install candlewright[spark-connect]") from error
 
     url = connect_url(address)
     where = f"Spark Connect at {url.partition(';')[0]}"
@@ -42,20 +45,20 @@ def open_session(address: str) -> Iterator["SparkSession"]:
         yield session
 
 
-def session_of(settings: SparkSettings) -> AbstractContextManager["SparkSession"]:
+def session_of(settings: SparkAddress) -> AbstractContextManager["SparkSession"]:
     """A session with the platform of these settings; raises RowsUnavailable."""
     return open_session(settings.connect_url)
 
 
 class SparkRows:
-    def __init__(self, settings: SparkSettings) -> None:
+    def __init__(self, settings: SparkAddress) -> None:
         self._settings = settings
 
     def history(self, wanted: Range, final: Notification) -> History:
-        from pyspark.errors import PySparkException
-
         # One session a read: none outlives its server.
         with session_of(self._settings) as session:
+            from pyspark.errors import PySparkException
+
             try:
                 table = self._candles(session, wanted)
                 holes = self._holes(session, final.request_id)
@@ -65,9 +68,9 @@ class SparkRows:
         return as_promised(table, holes, closed_until, wanted, final)
 
     def stored(self, wanted: Range, as_of: int | None) -> Stored:
-        from pyspark.errors import PySparkException
-
         with session_of(self._settings) as session:
+            from pyspark.errors import PySparkException
+
             try:
                 if as_of is not None:
                     return Stored.of(self._known(session, wanted, as_of), wanted, as_of=as_of)

@@ -19,10 +19,10 @@ from candlewright.cli.app import app
 from candlewright.cli.output import FileOutput, fitting, print_arrow, print_table
 from candlewright.client.history.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
+from candlewright.version import VERSION
 from candlewright.wire.errors import BusRefusing
 from candlewright_platform.cli import bench as bench_command
 from core.http import Status, StatusServer
-from core.version import VERSION
 from tests.fresh_bus import FreshBus
 
 Run = Callable[..., Result]

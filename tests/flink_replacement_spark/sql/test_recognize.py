@@ -13,8 +13,8 @@ import typer
 from candlewright.cli import tables
 from candlewright.cli.output import FileOutput
 from candlewright.wire.errors import InvalidRequest, TriggerRejected
+from candlewright.wire.spark_connect import connect_session
 from candlewright_cep import evaluate
-from core.spark_connect import connect_session
 from flink_replacement_spark.sql.connect import run_sql
 from flink_replacement_spark.sql.recognize import frame_of
 from iceberg import OHLC, load_table, open_catalog, read_ohlc

@@ -10,10 +10,10 @@ import pytest
 
 from bus import Record
 from bus import topics as bus_topics
-from candlewright.client.history.lake import LakeRows
 from candlewright.client.history.spark_connect import SparkRows
 from candlewright.client.records import Range
 from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright_platform.lake import LakeRows
 from core.settings import Settings
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.tables.follower import Follower

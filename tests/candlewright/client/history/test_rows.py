@@ -10,13 +10,14 @@ import pytest
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from candlewright.client.errors import RowsUnavailable
-from candlewright.client.history.lake import LakeRows
-from candlewright.client.history.rows import legacy_table, rows_from
+from candlewright.client.history.rows import legacy_table, near_rows
 from candlewright.client.history.spark_connect import SparkRows
 from candlewright.client.records import Notification, Outcome, Range
+from candlewright.settings import ClientConfig
 from candlewright.wire import candlewright_pb2 as pb
+from candlewright.wire.spark_connect import connect_url
+from candlewright_platform.lake import LakeRows
 from core.settings import Settings
-from core.spark_connect import connect_url
 from iceberg import COVERAGE, OHLC, create_tables, open_catalog
 
 MINUTE = 60 * 10**9
@@ -100,9 +101,10 @@ def test_a_request_without_a_coverage_row_has_no_holes(settings: Settings) -> No
     assert LakeRows(settings).history(Range("A/B.X", 60, 0, MINUTE), final(1, "other")).holes == ()
 
 
-def test_tables_are_read_here_when_they_are_here_else_by_spark(settings: Settings, tmp_path: Path) -> None:
-    assert isinstance(rows_from(settings), LakeRows)
-    assert isinstance(rows_from(Settings(data_dir=tmp_path)), SparkRows)
+def test_tables_are_read_here_if_they_are_here(settings: Settings, tmp_path: Path) -> None:
+    assert isinstance(near_rows(settings), LakeRows)
+    assert near_rows(Settings(data_dir=tmp_path)) is None
+    assert near_rows(ClientConfig(data_dir=settings.data_dir)) is None
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:15002", "sc://127.0.0.1:15002", "0.0.0.0:15002", "*:15002"])
@@ -146,7 +148,7 @@ def test_the_token_of_the_settings_is_shown_to_spark_connect(tmp_path: Path) -> 
         settings = Settings.model_validate({"data_dir": tmp_path, "spark": spark})
         try:
             with pytest.raises(RowsUnavailable, match=f"localhost:{port}/? cannot be reached|closed"):
-                rows_from(settings).history(Range("A/B.X", 60, 0, MINUTE), final(1))
+                SparkRows(settings.spark).history(Range("A/B.X", 60, 0, MINUTE), final(1))
         finally:
             server.stop(None).wait()
     assert set(seen) == {"Bearer a/b="}

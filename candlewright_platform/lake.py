@@ -1,10 +1,11 @@
-"""Rows straight from the Iceberg tables, without Spark."""
+"""Rows straight from the Iceberg tables, without Spark: what the client reads where the platform is installed."""
 
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history.history import History
 from candlewright.client.history.promised import as_promised
 from candlewright.client.history.stored import Stored
 from candlewright.client.records import Notification, Range
+from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
 from core.settings import Settings
 
@@ -40,3 +41,15 @@ class LakeRows:
             return Stored.of(read_ohlc(*what, wanted.limit), wanted, holes)
         except (CandlewrightError, OSError) as error:
             raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error
+
+
+def are_near(config: ClientConfig) -> bool:
+    """Whether the tables can be read without a running platform."""
+    if not isinstance(config, Settings):
+        return False
+    return config.iceberg.catalog != "sqlite" or (config.data_dir / "catalog.db").exists()
+
+
+def near_rows(config: ClientConfig) -> LakeRows | None:
+    """None where the tables cannot be reached from here."""
+    return LakeRows(config) if isinstance(config, Settings) and are_near(config) else None

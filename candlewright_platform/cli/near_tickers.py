@@ -2,17 +2,18 @@
 
 from difflib import get_close_matches
 
-from candlewright.cli.near_tables import are_near
+from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.nearest import did_you_mean
+from candlewright_platform.lake import are_near
 from core.settings import Settings
 
 _MOST, _CUTOFF = 3, 0.7
 
 
-def near_stored(settings: Settings, ticker: str) -> str:
+def near_stored(settings: ClientConfig, ticker: str) -> str:
     """The end of a sentence; empty where the tables cannot be read from here, or have none like it."""
-    if not are_near(settings):
+    if not isinstance(settings, Settings) or not are_near(settings):
         return ""
     try:
         from iceberg.read import stored_tickers

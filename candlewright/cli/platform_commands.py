@@ -1,30 +1,14 @@
-"""What `candlewright-platform` adds to the command line where it is installed; found by its entry points."""
+"""The commands of `candlewright-platform`: its own where it is installed, else commands that say so."""
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import Any
 
 import typer
 
-from candlewright.wire.errors import CandlewrightError
+from candlewright.extensions import PLATFORM, PlatformMissing, extension
 
-GROUP = "candlewright.platform"
-PLATFORM = "candlewright-platform"
 #: Commands of the platform, and those that it adds to groups, so that they can be named where it is not installed.
-COMMANDS = ("up", "demo", "doctor", "config", "keys", "dead-letters", "kapacitor-udf", "bench")
+COMMANDS = ("up", "demo", "doctor", "gaps", "config", "keys", "dead-letters", "kapacitor-udf", "bench")
 GROUPED_COMMANDS = {"trigger": ("try",)}
-
-
-class PlatformMissing(CandlewrightError):
-    """A command needs the platform's own packages."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} needs {PLATFORM}, which is not installed here: `uv tool install {PLATFORM}`")
-
-
-def extension(name: str) -> Any:
-    """What the platform provides under `name`, or None where it is not installed."""
-    return next((found.load() for found in entry_points(group=GROUP, name=name)), None)
 
 
 def join(app: typer.Typer) -> None:

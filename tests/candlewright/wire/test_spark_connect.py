@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.connect.client import reattach
 from pyspark.sql.connect.proto import base_pb2_grpc as rpc
 
-from core.spark_connect import connect_session
+from candlewright.wire.spark_connect import connect_session
 
 pytestmark = [
     pytest.mark.timeout(30),

@@ -4,12 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from candlewright.client import RowsUnavailable
+from candlewright_platform.lake import are_near
 from core.settings import Settings
-
-
-def are_near(settings: Settings) -> bool:
-    """Whether the tables can be read without the platform."""
-    return settings.iceberg.catalog != "sqlite" or (settings.data_dir / "catalog.db").exists()
 
 
 @contextmanager

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from candlewright.cli.loading import settings_for
-from candlewright.cli.near_tables import are_near, naming_the_folder
-from candlewright.cli.near_tickers import near_stored
 from candlewright.cli.output import Output, print_rows, yes_or_no
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ticker import Ticker
+from candlewright_platform.cli.loading import settings_for
+from candlewright_platform.cli.near_tables import naming_the_folder
+from candlewright_platform.cli.near_tickers import near_stored
+from candlewright_platform.lake import are_near
 from core.settings import Settings
 
 if TYPE_CHECKING:

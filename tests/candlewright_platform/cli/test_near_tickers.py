@@ -81,7 +81,10 @@ def test_so_it_is_where_the_platform_would_be_asked(command: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("command", [("gaps", TICKER), ("load", TICKER, *RANGE)])
 def test_in_another_folder_than_the_platforms_the_option_is_named(tmp_path: Path, command: tuple[str, ...]) -> None:
-    environment = {"CANDLEWRIGHT_SPARK__CONNECT_BIND": f"127.0.0.1:{free_port()}"}
+    environment = {
+        "CANDLEWRIGHT_SPARK__CONNECT_BIND": f"127.0.0.1:{free_port()}",
+        "CANDLEWRIGHT_RELAY__REQUESTS_BIND": f"tcp://127.0.0.1:{free_port()}",
+    }
     result = CliRunner(env=environment).invoke(app, [*command, "--data-dir", str(tmp_path / "other")])
     assert result.exit_code == 1
     assert f"no tables are in {tmp_path / 'other'}: --data-dir names another folder" in str(result.exception)

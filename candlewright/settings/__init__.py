@@ -1,0 +1,25 @@
+"""Settings that clients read; the platform's own (`core.settings`) add theirs to these."""
+
+from candlewright.settings.client import (
+    ClientConfig,
+    ClientSettings,
+    HttpSettings,
+    RelayAddresses,
+    SparkAddress,
+    load_client_config,
+)
+from candlewright.settings.group import Group
+from candlewright.settings.loading import DEFAULT_FILE, PREFIX, load
+
+__all__ = [
+    "DEFAULT_FILE",
+    "PREFIX",
+    "ClientConfig",
+    "ClientSettings",
+    "Group",
+    "HttpSettings",
+    "RelayAddresses",
+    "SparkAddress",
+    "load",
+    "load_client_config",
+]

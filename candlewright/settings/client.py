@@ -1,0 +1,90 @@
+"""The settings of a client: where the platform is reached, and the key that it is shown.
+
+A settings file is shared with the platform: groups and keys that only the platform knows are left alone here. One that
+is nearly the name of a client's own is an error.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from candlewright.settings import environment
+from candlewright.settings.binds import HostPort, ZeroMQBind
+from candlewright.settings.group import Group
+from candlewright.settings.loading import PREFIX, load
+from candlewright.wire.spark_connect import TOKEN, connect_url
+
+#: How alike two names are, from 0 to 1, where one is taken for a mistyped other.
+_ALIKE = 0.8
+
+
+class SharedGroup(BaseModel):
+    """A group of which the platform knows more keys."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_mistyped(cls, values: Any) -> Any:
+        if cls.model_config.get("extra") == "ignore" and isinstance(values, Mapping):
+            for name in set(values) - set(cls.model_fields):
+                if near := get_close_matches(name, cls.model_fields, n=1, cutoff=_ALIKE):
+                    raise ValueError(f"{name}: no such setting; did you mean {near[0]}?")
+        return values
+
+
+class RelayAddresses(SharedGroup):
+    requests_bind: ZeroMQBind = "tcp://127.0.0.1:5559"
+    notifications_bind: ZeroMQBind = "tcp://127.0.0.1:5558"
+
+
+class ClientSettings(Group):
+    """`key`: the file of `candlewright keys new`, where the platform has keys on."""
+
+    key: str = ""
+
+
+class SparkAddress(SharedGroup):
+    connect_bind: HostPort = "127.0.0.1:15002"
+    conf: Mapping[str, str] = {}
+
+    @property
+    def connect_url(self) -> str:
+        """The `sc://` address of the platform's Spark Connect."""
+        return connect_url(self.connect_bind, self.conf.get(TOKEN, ""))
+
+
+class HttpSettings(Group):
+    bind: HostPort = "127.0.0.1:8080"
+
+
+class ClientConfig(BaseSettings):
+    """What a client reads of `candlewright.toml`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        env_prefix=PREFIX,
+        env_nested_delimiter=environment.NESTED,
+        nested_model_default_partial_update=True,
+    )
+
+    data_dir: Path = Path("data")
+    relay: RelayAddresses = RelayAddresses()
+    client: ClientSettings = ClientSettings()
+    spark: SparkAddress = SparkAddress()
+    http: HttpSettings = HttpSettings()
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.absolute()
+
+
+def load_client_config(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> ClientConfig:
+    """Raises ConfigurationError, as `load` does."""
+    return load(ClientConfig, file, overrides)
