@@ -193,11 +193,18 @@ class Bus(Protocol):
         ...
 
     def publish_new(
-        self, topic: str, records: Sequence[Record], *, registry: str, names: Sequence[str], keep_seconds: float
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        registry: str,
+        names: Sequence[str],
+        keep_seconds: float,
+        contents: Sequence[bytes] = (),
     ) -> list[bool]:
         """`publish_once` for many: append those of `records` whose names are not known, in order and in one atomic
-        step, and remember their names with empty contents; whether each was appended. Of a name that comes twice the
-        first record counts. Raises BusFull (nothing written).
+        step, and remember their names with their `contents` (empty ones if none are given); whether each was appended.
+        Of a name that comes twice the first record counts. Raises BusFull (nothing written).
         """
         ...
 

@@ -129,14 +129,23 @@ class RedisBus:
         return Once(True, content, found[0])
 
     def publish_new(
-        self, topic: str, records: Sequence[Record], *, registry: str, names: Sequence[str], keep_seconds: float
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        registry: str,
+        names: Sequence[str],
+        keep_seconds: float,
+        contents: Sequence[bytes] = (),
     ) -> list[bool]:
         firsts: dict[str, int] = {}
         for place, name in enumerate(names):
             firsts.setdefault(name, place)
         while firsts:
             keys = [_once_key(registry, name).encode() for name in firsts]
-            once = ("*" + " ".join(str(len(key)) for key in keys), b"".join(keys), _milliseconds(keep_seconds))
+            own = [contents[place] for place in firsts.values()] if contents else []
+            lengths = "*" + " ".join(str(len(key)) for key in keys) + "=" + " ".join(str(len(each)) for each in own)
+            once = (lengths, b"".join((*keys, *own)), _milliseconds(keep_seconds))
             chosen = [records[place] for place in firsts.values()]
             found = self._append(topic, chosen, lease=None, once=once, registry=registry)
             if not isinstance(found, Known):

@@ -21,6 +21,7 @@ from iceberg.read import (
     read_past_ticks,
     read_ticks,
     scan_range,
+    scan_ranges,
     scan_series,
     scan_trade_ids,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "rewrite",
     "scan_claims",
     "scan_range",
+    "scan_ranges",
     "scan_revisions",
     "scan_series",
     "scan_stored",

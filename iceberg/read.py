@@ -10,13 +10,14 @@ from pyiceberg.table import Table
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
-from iceberg.filters import at_least, below, equal, one_of
+from iceberg.filters import any_of, at_least, below, equal, one_of
 from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
 #: More tickers in one filter cost more than they leave out.
 _MAX_LISTED = 200
+_RANGES_PER_SCAN = 20
 
 
 def read_ohlc(
@@ -146,6 +147,15 @@ def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, en
     """All columns of the candles in the range, ordered by open_time."""
     found = _collect(table, range_filter(ticker, period_seconds, start_ns, end_ns), OHLC.arrow_schema)
     return found.take(pc.sort_indices(found["open_time"]))
+
+
+def scan_ranges(table: Table, ranges: Sequence[tuple[str, int, int, int]]) -> pa.Table:
+    """All columns of the candles in any of these ranges (ticker, period_seconds, start_ns, end_ns), in no order."""
+    parts = [OHLC.arrow_schema.empty_table()]
+    for first in range(0, len(ranges), _RANGES_PER_SCAN):
+        wanted = any_of([range_filter(*each) for each in ranges[first : first + _RANGES_PER_SCAN]])
+        parts.append(_collect(table, wanted, OHLC.arrow_schema))
+    return pa.concat_tables(parts)
 
 
 def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:

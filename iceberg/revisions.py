@@ -41,6 +41,8 @@ _MICRO = 1_000
 PUBLISHED_LAST, COMMITTED = 998, 999
 #: With more series a filter that names each of them costs more than it leaves out.
 _MAX_SERIES = 50
+#: Bars with fewer others between them are read together; so many ranges at once.
+_MAX_GAP, _MAX_RANGES = 1_000, 20
 #: More than any revision.
 _GROUP = 1 << 32
 
@@ -134,25 +136,36 @@ def _numbers(
 def scan_revisions(table: Table, candles: pa.Table, *, numbers_only: bool = False) -> pa.Table:
     """What is stored of these bars (and of some others beside them), in no order."""
     names = _NUMBERED if numbers_only else tuple(_SCHEMA.names)
-    found = table.scan(row_filter=_near(candles), selected_fields=names).to_arrow()
-    return found.select(names).cast(pa.schema([_SCHEMA.field(name) for name in names]))
+    schema = pa.schema([_SCHEMA.field(name) for name in names])
+    parts = [schema.empty_table()]
+    near = _near(candles)
+    for first in range(0, len(near), _MAX_RANGES):
+        wanted = any_of(near[first : first + _MAX_RANGES])
+        parts.append(table.scan(row_filter=wanted, selected_fields=names).to_arrow().select(names).cast(schema))
+    return pa.concat_tables(parts)
 
 
-def _near(candles: pa.Table) -> BooleanExpression:
-    groups = candles.group_by(["ticker", "period_seconds"]).aggregate([("open_time", "min"), ("open_time", "max")])
-    if groups.num_rows > _MAX_SERIES:
-        groups = candles.group_by(["period_seconds"]).aggregate([("open_time", "min"), ("open_time", "max")])
-    columns = [
-        groups[name].cast(pa.int64()).to_pylist() for name in ("period_seconds", "open_time_min", "open_time_max")
-    ]
-    found: list[BooleanExpression] = [
-        And(equal("period_seconds", period), at_least("open_time", iso(first)), below("open_time", iso(last + 1)))
-        for period, first, last in zip(*columns, strict=True)
-    ]
-    if "ticker" in groups.column_names:
-        tickers = groups["ticker"].to_pylist()
-        found = [And(equal("ticker", ticker), own) for ticker, own in zip(tickers, found, strict=True)]
-    return any_of(found)
+def _near(candles: pa.Table) -> list[BooleanExpression]:
+    """The ranges in which these candles lie close together, by series, or for all series where these are many."""
+    is_listed = candles.group_by(["ticker", "period_seconds"]).aggregate([]).num_rows <= _MAX_SERIES
+    keys = ["ticker", "period_seconds", "open_time"] if is_listed else ["period_seconds", "open_time"]
+    rows = candles.select(keys).sort_by([(key, "ascending") for key in keys])
+    periods, times = rows["period_seconds"].to_numpy(), rows["open_time"].cast(pa.int64()).to_numpy()
+    is_first = np.ones(len(times), np.bool_)
+    is_first[1:] = (np.diff(periods) != 0) | (np.diff(times) > _MAX_GAP * periods[1:].astype(np.int64) * 1_000_000)
+    if is_listed:
+        ticker = rows["ticker"].combine_chunks().dictionary_encode().indices.to_numpy()
+        is_first[1:] |= np.diff(ticker) != 0
+    firsts = np.flatnonzero(is_first)
+    found: list[BooleanExpression] = []
+    for first, last in zip(firsts.tolist(), [*(firsts[1:] - 1).tolist(), len(times) - 1], strict=True):
+        near: BooleanExpression = And(
+            equal("period_seconds", int(periods[first])),
+            at_least("open_time", iso(int(times[first]))),
+            below("open_time", iso(int(times[last]) + 1)),
+        )
+        found.append(And(equal("ticker", rows["ticker"][first].as_py()), near) if is_listed else near)
+    return found
 
 
 def read_as_of(

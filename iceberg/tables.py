@@ -60,14 +60,14 @@ class TableDefinition:
     partition_spec: PartitionSpec
     sort_order: SortOrder
     properties: dict[str, str] = field(default_factory=lambda: dict(_PROPERTIES))
+    arrow_schema: pa.Schema = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrow_schema", schema_to_pyarrow(self.schema, include_field_ids=False))
 
     @property
     def identifier(self) -> tuple[str, str]:
         return NAMESPACE, self.name
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return schema_to_pyarrow(self.schema, include_field_ids=False)
 
 
 def _schema(*columns: tuple[str, IcebergType]) -> Schema:

@@ -17,6 +17,11 @@ from candlewright.wire import grid
 _MANY_DEADLINES = 10_000
 #: Questions that may wait for the driver's answer; beyond, clients take turns.
 MAX_QUESTIONS = 256
+#: A sender and a venue.
+_Asker = tuple[str, str]
+#: Requests of one sender to one venue that have asked and have not been dispatched. More would not be dispatched
+#: sooner, and the answers take the driver's time from the requests of others.
+MAX_ASKED = 128
 
 
 class _Question:
@@ -38,8 +43,10 @@ class Lifecycle:
         #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
         self.decided: dict[str, int] = {}
         self.deadlines: list[tuple[int, str]] = []
-        #: Requests that are to ask what the table proves of them, in turn.
-        self._to_ask = FairQueue[_Question]()
+        #: Requests that are to ask what the table proves of them, by sender and venue, which take turns.
+        self._to_ask: dict[_Asker, FairQueue[_Question]] = {}
+        #: Those that have asked, and some that were dispatched since.
+        self._asked: dict[_Asker, list[HistoricalRequest]] = {}
         #: Those that have asked, and until when they wait for the answer.
         self._asking: deque[tuple[float, str]] = deque()
         self._unanswered: set[str] = set()
@@ -113,24 +120,44 @@ class Lifecycle:
             self.unasked += 1
             return
         request.awaits_proof = True
-        self._to_ask.add(_Question(request))
+        asker = request.lane[0], request.venue
+        self._to_ask.setdefault(asker, FairQueue[_Question]()).add(_Question(request))
         self._ask_next()
 
     def _ask_next(self) -> None:
         """Few questions at a time: the driver answers them in their order, and clients take turns only here."""
+        while len(self._unanswered) < MAX_QUESTIONS and (asker := self._next_asker()) is not None:
+            questions = self._to_ask.pop(asker)
+            question = questions.head()
+            assert question is not None
+            questions.advance(keep=False)
+            if questions:
+                self._to_ask[asker] = questions
+            if self._is_open(question.request):
+                self._asked.setdefault(asker, []).append(question.request)
+                self._ask(question.request)
+
+    def _next_asker(self) -> _Asker | None:
+        """The one that has waited longest of those that may ask."""
+        for asker in self._to_ask:
+            asked = self._asked.get(asker, [])
+            if len(asked) >= MAX_ASKED:
+                asked[:] = [each for each in asked if not each.was_dispatched and self._is_open(each)]
+            if len(asked) < MAX_ASKED:
+                return asker
+        return None
+
+    def _is_open(self, request: HistoricalRequest) -> bool:
+        return self._desk.requests.get(request.request_id) is request
+
+    def _ask(self, request: HistoricalRequest) -> None:
         desk = self._desk
         seconds = desk.settings.proof_seconds
-        while len(self._unanswered) < MAX_QUESTIONS and (question := self._to_ask.head()) is not None:
-            self._to_ask.advance(keep=False)
-            request = question.request
-            if desk.requests.get(request.request_id) is not request:
-                continue
-            limit = None if request.limit is None else request.limit - request.rows
-            deadline = desk.wall_ns + int(seconds * grid.SECOND)
-            self._unanswered.add(request.request_id)
-            self._asking.append((desk.at + seconds, request.request_id))
-            uncut = request.uncut()
-            desk.say(AskProof(request.request_id, request.ticker, request.period_seconds, uncut, limit, deadline))
+        limit = None if request.limit is None else request.limit - request.rows
+        deadline = desk.wall_ns + int(seconds * grid.SECOND)
+        self._unanswered.add(request.request_id)
+        self._asking.append((desk.at + seconds, request.request_id))
+        desk.say(AskProof(request.request_id, request.ticker, request.period_seconds, request.uncut(), limit, deadline))
 
     def on_proof(self, event: ProofFound) -> None:
         self._take_proof(event)
@@ -173,12 +200,15 @@ class Lifecycle:
                 request.awaits_proof = False
                 desk.note("proof_unanswered", request_id=request_id)
                 self.proceed(request)
-        while not desk.has_prover and (question := self._to_ask.head()) is not None:
-            self._to_ask.advance(keep=False)
-            if desk.requests.get(question.request.request_id) is question.request:
-                self.unasked += 1
-                question.request.awaits_proof = False
-                self.proceed(question.request)
+        if not desk.has_prover:
+            waiting, self._to_ask = self._to_ask, {}
+            for questions in waiting.values():
+                while (question := questions.head()) is not None:
+                    questions.advance(keep=False)
+                    if self._is_open(question.request):
+                        self.unasked += 1
+                        question.request.awaits_proof = False
+                        self.proceed(question.request)
         self._ask_next()
 
     # ---- on
@@ -245,6 +275,8 @@ class Lifecycle:
         else:
             self.close_state(request.request_id, request.ticker, message)
         desk.end(request)
+        if self._to_ask:
+            self._ask_next()
 
     def _expected(self, request: HistoricalRequest, status: Final) -> int:
         """Candles that an ended request should have had: where it failed, those of what it never got as well."""

@@ -2,7 +2,7 @@
 --
 -- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
 --       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, which stand behind each
---       other as the content), once content, once milliseconds, seconds to remember the call, '1' = at maxmemory too,
+--       other as the content, and, after '=' and their lengths, their contents behind them), once content, once milliseconds, seconds to remember the call, '1' = at maxmemory too,
 --       topics at most, seconds to keep an unused sequence, names of a registry at most, '1' = further names are refused,
 --       '1' = only as the call after the writer's last one,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
@@ -45,16 +45,21 @@ if argv[16] == '1' then
     return { 'G', string.format('%.0f', last) }
   end
 end
-local several
+local several, contents
 if string.sub(argv[7], 1, 1) == '*' then
-  several = {}
+  several, contents = {}, {}
   local known, at = { 'D' }, 1
-  for length in string.gmatch(argv[7], '%d+') do
+  local key_lengths, lengths = string.match(argv[7], '^([^=]*)=?(.*)$')
+  for length in string.gmatch(key_lengths, '%d+') do
     several[#several + 1] = string.sub(argv[8], at, at + length - 1)
     at = at + length
     if call('EXISTS', several[#several]) == 1 then
       known[#known + 1] = #several - 1
     end
+  end
+  for length in string.gmatch(lengths, '%d+') do
+    contents[#contents + 1] = string.sub(argv[8], at, at + length - 1)
+    at = at + length
   end
   if #known > 1 then
     return known
@@ -375,8 +380,8 @@ local function remember(names_of)
   end
 end
 if several then
-  for _, key in ipairs(several) do
-    call('SET', key, '', 'PX', argv[9])
+  for place, key in ipairs(several) do
+    call('SET', key, contents[place] or '', 'PX', argv[9])
   end
   remember(several)
 elseif argv[7] ~= '' then

@@ -105,19 +105,18 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def candles(pages: Sequence[Page], start_ns: int, end_ns: int, updated_at_us: int) -> pa.Table:
+def candles(pages: Sequence[Page], start_ns: int | Array, end_ns: int | Array, updated_at_us: int) -> pa.Table:
     """Rows of `market.ohlc` from pages of one ticker and period: those of [start_ns, end_ns), in order, the last
-    page winning where an open time is repeated.
+    page winning where an open time is repeated. The bounds are those of all rows of the pages, or of each.
     """
     pages = [page for page in pages if len(page)]
     if not pages:
         return OHLC.arrow_schema.empty_table()
     open_time = np.concatenate([page.columns["open_time"] for page in pages]).astype(np.int64)
+    inside = np.flatnonzero((open_time >= start_ns) & (open_time < end_ns))
     # Unique of the reversed array names the last occurrence of each open time.
-    times, place = np.unique(open_time[::-1], return_index=True)
-    chosen = len(open_time) - 1 - place
-    is_inside = (times >= start_ns) & (times < end_ns)
-    times, chosen = times[is_inside], chosen[is_inside]
+    times, place = np.unique(open_time[inside][::-1], return_index=True)
+    chosen = inside[len(inside) - 1 - place]
     rows = len(times)
     prices = {name: np.concatenate([page.columns[name] for page in pages])[chosen] for name in _PRICES}
     source = pa.DictionaryArray.from_arrays(

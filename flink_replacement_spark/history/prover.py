@@ -42,6 +42,7 @@ _WAIT_SECONDS = 1.0
 #: The broker asks nothing more this long after the last round.
 BEACON_SECONDS = 10.0
 MAX_PAUSE_SECONDS = 5.0
+MAX_REST_SECONDS = 0.25
 
 _QUESTIONS = metrics.Counter(
     "candlewright_spark_proof_questions_total",
@@ -74,16 +75,20 @@ class Prover:
         pause = 0.0
         while not self._stopping.wait(pause):
             try:
-                self.step()
-                self.problem, pause = "", 0.0
+                started = time.monotonic()
+                has_answered = self.step()
+                # While questions keep coming, those of a pause are answered together, and the writers, which need the
+                # same interpreter, get as much of it.
+                pause = min(time.monotonic() - started, MAX_REST_SECONDS) if has_answered else 0.0
+                self.problem = ""
             except Exception as error:  # The last resort of this thread: said, counted, tried again.
                 _QUESTIONS.labels("failed").inc()
                 self.problem = f"questions what is stored cannot be answered: {error}"
                 log.warning("proof_failed", error=str(error), kind=type(error).__name__)
                 pause = min(max(_WAIT_SECONDS, 2 * pause), MAX_PAUSE_SECONDS)
 
-    def step(self) -> None:
-        """Answer what is there, or wait a moment for questions."""
+    def step(self) -> bool:
+        """Answer what is there, or wait a moment for questions; whether any were answered."""
         if self._next is None:
             states = self._bus.state(bus_topics.PROOF_QUESTIONS)
             self._lives.start(bus_topics.PROOF_QUESTIONS, states)
@@ -91,17 +96,17 @@ class Prover:
         self._bus.put(bus_topics.TABLE_PROVER, {bus_topics.PROVER_KEY: b""}, keep_seconds=BEACON_SECONDS)
         try:
             if not self._bus.wait({(bus_topics.PROOF_QUESTIONS, 0): self._next}, _WAIT_SECONDS, lives=self._lives):
-                return
+                return False
             found = self._bus.read(
                 bus_topics.PROOF_QUESTIONS, 0, self._next, max_records=MAX_QUESTIONS, lives=self._lives
             )
         except RecordsLost as error:
             self._next, self._lives = error.kept, Lives()
-            return
+            return False
         except OffsetOutOfRange as error:
             # Trimmed unread: they are old, and nobody waits for an answer.
             self._next = error.first
-            return
+            return False
         now = time.time_ns()
         questions = list(filter(None, map(self._question, found)))
         open_questions = [question for question in questions if question.deadline > now]
@@ -111,6 +116,7 @@ class Prover:
                 self._publish(self.answers(open_questions))
         if found:
             self._next = found[-1].offset + 1
+        return bool(open_questions)
 
     def _question(self, record: StoredRecord) -> records.ProofQuestion | None:
         try:

@@ -1,6 +1,7 @@
 """Decisions of the history writer, without Spark, bus or tables: what to write together, and how a request ends."""
 
 import json
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.message import DecodeError
 
 from bus import PartitionState
+from candlewright.wire import grid
 from candlewright.wire import ingestor_pb2 as ing
 from iceberg import NAMESPACE, OHLC
 from protobuf import records_pb2 as records
@@ -16,6 +18,7 @@ from venues import sound
 #: Of what a final says of an error: the frame of a notification is bounded.
 MAX_TEXT = 4_000
 Status = ing.HistoryReadyNotification.NotificationStatus
+Series = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,41 +146,51 @@ def waves(pieces: Iterable[records.PieceDone], max_rows: int) -> list[list[recor
     a later outcome is compared with what an earlier one wrote; at most `max_rows` rows, or one piece.
     """
     result: list[list[records.PieceDone]] = []
+    taken: dict[Series, list[tuple[int, int]]] = {}
     rows = 0
     for piece in pieces:
-        fits = bool(result) and rows + piece.rows <= max_rows
-        if not fits or any(_overlap(piece, other) for other in result[-1]):
+        if not result or rows + piece.rows > max_rows or not _take(taken, piece):
             result.append([])
-            rows = 0
+            rows, taken = 0, {}
+            _take(taken, piece)
         result[-1].append(piece)
         rows += piece.rows
     return result
 
 
-def _overlap(one: records.PieceDone, other: records.PieceDone) -> bool:
-    return (
-        one.ticker == other.ticker
-        and one.period_seconds == other.period_seconds
-        and one.start_time < other.end_time
-        and other.start_time < one.end_time
-    )
+def _take(taken: dict[Series, list[tuple[int, int]]], piece: records.PieceDone) -> bool:
+    """Add the piece's range to those of its series, in order; False where it overlaps one of them."""
+    own = taken.setdefault((piece.ticker, piece.period_seconds), [])
+    start, end = piece.start_time, piece.end_time
+    place = bisect(own, (start, end))
+    if (place and own[place - 1][1] > start) or (place < len(own) and own[place][0] < end):
+        return False
+    own.insert(place, (start, end))
+    return True
 
 
-def runs(pieces: Sequence[records.PieceDone]) -> list[list[records.PieceDone]]:
-    """Pieces of one wave, grouped where they touch: each group is one range of one ticker and period."""
+def runs(
+    pieces: Sequence[records.PieceDone], max_gap: int = 0, max_candles: int | None = None
+) -> list[list[records.PieceDone]]:
+    """Pieces grouped where they touch, or lie at most `max_gap` candles apart: each group is in one range of one ticker
+    and period, which has at most `max_candles`, or one piece.
+    """
     ordered = sorted(pieces, key=lambda piece: (piece.ticker, piece.period_seconds, piece.start_time))
     result: list[list[records.PieceDone]] = []
     for piece in ordered:
-        last = result[-1][-1] if result else None
-        touches = last is not None and (last.ticker, last.period_seconds, last.end_time) == (
-            piece.ticker,
-            piece.period_seconds,
-            piece.start_time,
-        )
-        if not touches:
+        if not result or not _continues(result[-1], piece, max_gap, max_candles):
             result.append([])
         result[-1].append(piece)
     return result
+
+
+def _continues(run: Sequence[records.PieceDone], piece: records.PieceDone, max_gap: int, most: int | None) -> bool:
+    first, last, candle = run[0], run[-1], piece.period_seconds * grid.SECOND
+    return (
+        (last.ticker, last.period_seconds) == (piece.ticker, piece.period_seconds)
+        and piece.start_time - last.end_time <= max_gap * candle
+        and (most is None or piece.end_time - first.start_time <= most * candle)
+    )
 
 
 def final_notification(done: records.RequestDone, tally: Tally, now_ns: int) -> ing.HistoryReadyNotification:

@@ -8,8 +8,7 @@ final notification is decided by the bus's registry. So any micro-batch may run 
 import hashlib
 import threading
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,12 +22,10 @@ from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.dead_letters import Letter, put_aside
 from candlewright.wire import ingestor_pb2 as ing
-from candlewright.wire.errors import BadFrame, CandlewrightError, OffsetOutOfRange
+from candlewright.wire.errors import CandlewrightError
 from core import metrics
 from core.log import get_logger
-from core.poison import is_poison, reason_of
-from flink_replacement_spark.engine.bus_source import read_range
-from flink_replacement_spark.history import pages as history_pages
+from flink_replacement_spark.history.pieces import read_pieces, utc
 from flink_replacement_spark.history.state import (
     OutcomeRecord,
     Outcomes,
@@ -48,7 +45,7 @@ from iceberg import (
     compare_candles,
     is_committed,
     load_table,
-    scan_range,
+    scan_ranges,
     scan_stored,
     written_requests,
 )
@@ -63,6 +60,9 @@ TABLE_TALLIES = "history_tallies"
 _TALLY_KEEP_SECONDS = 7 * 86_400
 #: Rows that the driver decodes and commits at once, about 100 MB.
 DRIVER_ROWS = 400_000
+#: Ranges with fewer candles between them are compared with the table in one read, of so many candles at most.
+_NEAR_CANDLES = 1_000
+_READ_CANDLES = 400_000
 
 _BAD_RECORDS = metrics.Counter(
     "candlewright_spark_bad_records_total", "Outcomes on the bus that are not valid.", registry=metrics.REGISTRY
@@ -225,19 +225,23 @@ class HistoryWriter:
     # ---- candles
     def _confirm(self, proven: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
         """Faults by index of the piece: what was proven may have been deleted since."""
-        faults = {}
-        table = load_table(self._catalog, OHLC) if proven else None
-        for index, piece in enumerate(proven):
-            assert table is not None
-            series = piece.ticker, piece.period_seconds
-            rows = len(scan_stored(table, *series, piece.start_time, piece.end_time))
-            if rows < piece.rows:
-                faults[index] = (
-                    f"Of the {piece.rows} candles from {_utc(piece.start_time)} to {_utc(piece.end_time)} that were "
+        faults: dict[int, str] = {}
+        if not proven:
+            return faults
+        table = load_table(self._catalog, OHLC)
+        index_of = {id(piece): index for index, piece in enumerate(proven)}
+        for run in runs(proven, _NEAR_CANDLES, _READ_CANDLES):
+            start, end = run[0].start_time, max(piece.end_time for piece in run)
+            stored = scan_stored(table, run[0].ticker, run[0].period_seconds, start, end)
+            for piece in run:
+                low, high = np.searchsorted(stored, (piece.start_time, piece.end_time)).tolist()
+                if (rows := high - low) >= piece.rows:
+                    _ROWS.labels("proven").inc(piece.rows)
+                    continue
+                faults[index_of[id(piece)]] = (
+                    f"Of the {piece.rows} candles from {utc(piece.start_time)} to {utc(piece.end_time)} that were "
                     f"stored before, {piece.rows - rows} have been deleted meanwhile."
                 )
-            else:
-                _ROWS.labels("proven").inc(piece.rows)
         return faults
 
     def _write_wave(self, wave: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
@@ -255,44 +259,31 @@ class HistoryWriter:
                 with self._locks.writing(OHLC_REVISIONS, "history"):
                     self._merger.revise_pieces(sound, own)
             return faults | {placed[place]: text for place, text in found.items()}
-        tables: dict[str, pa.Table] = {}
-        now_us = time.time_ns() // 1_000
-        for index in placed:
-            piece = wave[index]
-            try:
-                tables[piece.job_id] = read_piece(self._bus, piece, now_us)
-            except PieceFault as fault:
-                faults[index] = str(fault)
-        sound = [piece for piece in wave if piece.job_id in tables and piece.rows]
-        if sound:
+        rows, found = read_pieces(self._bus, [wave[index] for index in placed], time.time_ns() // 1_000)
+        faults |= {placed[place]: text for place, text in found.items()}
+        if rows.num_rows:
             with self._locks.writing(OHLC, "history"):
-                written = self._upsert(sound, tables, own)
+                written = self._upsert([piece for index, piece in enumerate(wave) if index not in faults], rows, own)
             # Where this may be a repetition, the revisions may lack rows that the table has.
-            self._revisions.correct(written if self._has_finished_batch else pa.concat_tables(tables.values()), own)
+            self._revisions.correct(written if self._has_finished_batch else rows, own)
         return faults
 
-    def _upsert(
-        self, pieces: Sequence[records.PieceDone], rows: dict[str, pa.Table], summary: dict[str, str]
-    ) -> pa.Table:
+    def _upsert(self, pieces: Sequence[records.PieceDone], rows: pa.Table, summary: dict[str, str]) -> pa.Table:
         """The rows that were new to the table or changed it."""
         table = load_table(self._catalog, OHLC)
-        new, changed = [], []
-        for run in runs(pieces):
-            incoming = pa.concat_tables([rows[piece.job_id] for piece in run])
-            first = run[0]
-            known = scan_range(table, first.ticker, first.period_seconds, first.start_time, run[-1].end_time)
-            difference = compare_candles(incoming, known)
-            new.append(difference.new)
-            changed.append(difference.changed)
-            self._count(incoming.num_rows, difference.new.num_rows, difference.changed.num_rows)
-        inserts, updates = pa.concat_tables(new), pa.concat_tables(changed)
-        written = pa.concat_tables([inserts, updates])
+        ranges = [
+            (run[0].ticker, run[0].period_seconds, run[0].start_time, run[-1].end_time)
+            for run in runs([piece for piece in pieces if piece.rows], _NEAR_CANDLES, _READ_CANDLES)
+        ]
+        difference = compare_candles(rows, scan_ranges(table, ranges))
+        self._count(rows.num_rows, difference.new.num_rows, difference.changed.num_rows)
+        written = pa.concat_tables([difference.new, difference.changed])
         if not written.num_rows or is_committed(table, summary):
             return written
-        if updates.num_rows:
+        if difference.changed.num_rows:
             self._merger.merge(written, summary)
         else:
-            append_or_find(table, inserts, summary)
+            append_or_find(table, difference.new, summary)
         return written
 
     def _count(self, incoming: int, new: int, changed: int) -> None:
@@ -311,8 +302,7 @@ class HistoryWriter:
         if finals:
             with self._locks.writing(COVERAGE, "history"):
                 self._cover(open_requests, finals, summary)
-        for final in finals:
-            self._publish(final)
+            self._publish(finals)
         self._bus.delete(TABLE_TALLIES, list(by_id))
 
     def _cover(
@@ -335,73 +325,25 @@ class HistoryWriter:
         if pairs:
             append_or_find(table, _coverage_rows(pairs), summary)
 
-    def _publish(self, final: ing.HistoryReadyNotification) -> None:
-        content = final.SerializeToString(deterministic=True)
-        name = final.request_id
-        once = self._bus.publish_once(
+    def _publish(self, finals: Sequence[ing.HistoryReadyNotification]) -> None:
+        contents = [final.SerializeToString(deterministic=True) for final in finals]
+        are_first = self._bus.publish_new(
             bus_topics.NOTIFICATIONS,
-            Record(value=content, key=name.encode()),
+            [
+                Record(value=content, key=final.request_id.encode())
+                for final, content in zip(finals, contents, strict=True)
+            ],
             registry=bus_topics.REGISTRY_FINALS,
-            name=name,
-            content=content,
+            names=[final.request_id for final in finals],
+            contents=contents,
             keep_seconds=self._keep_finals_seconds,
         )
-        if once.is_first:
-            status = ing.HistoryReadyNotification.NotificationStatus.Name(final.status)
-            self.health.finals += 1
-            _FINALS.labels(status).inc()
-            log.info("request_finished", request_id=name, status=status, row_count=final.row_count)
-
-
-class PieceFault(CandlewrightError):
-    """A piece whose rows on the bus are not what was accepted; the text is a sentence for the client."""
-
-
-def read_piece(bus: Bus, piece: records.PieceDone, updated_at_us: int) -> pa.Table:
-    """The candles of exactly this piece as rows of `market.ohlc`; raises PieceFault."""
-    found: list[history_pages.Page] = []
-    with faults_of(piece):
-        for span in piece.spans:
-            for stored in read_range(bus, bus_topics.HISTORY, piece.partition, span.first_offset, span.last_offset):
-                found += pages_of_job((record.value for record in stored), piece)
-        return checked_candles(found, piece, updated_at_us)
-
-
-def pages_of_job(values: Iterator[bytes], piece: records.PieceDone) -> Iterator[history_pages.Page]:
-    for value in values:
-        page = history_pages.decode_page(value)
-        if page.job_id == piece.job_id:
-            yield page
-
-
-def checked_candles(found: Sequence[history_pages.Page], piece: records.PieceDone, updated_at_us: int) -> pa.Table:
-    """Rows of the piece; raises PieceFault unless they are of its ticker and period, and as many as were accepted."""
-    if any((page.ticker, page.period_seconds) != (piece.ticker, piece.period_seconds) for page in found):
-        raise PieceFault(f"Piece {piece.piece} holds candles of another ticker or period.")
-    if names := list(filter(None, map(history_pages.problem_with, found))):
-        raise PieceFault(f"Piece {piece.piece} holds a {names[0]} that is not a number for the table.")
-    rows = history_pages.candles(found, piece.start_time, piece.end_time, updated_at_us)
-    if rows.num_rows != piece.rows:
-        raise PieceFault(
-            f"Piece {piece.piece} ({_utc(piece.start_time)} to {_utc(piece.end_time)}) was reported with {piece.rows} "
-            f"candles, but {rows.num_rows} of that range are on the bus."
-        )
-    return rows
-
-
-@contextmanager
-def faults_of(piece: records.PieceDone) -> Iterator[None]:
-    """What the records of a piece bring about is its fault; a bad environment is not."""
-    try:
-        yield
-    except OffsetOutOfRange as error:
-        raise PieceFault(f"The pages of piece {piece.piece} are no longer on the bus: {error}.") from error
-    except BadFrame as error:
-        raise PieceFault(f"A page of piece {piece.piece} cannot be decoded: {error.text}.") from error
-    except Exception as error:
-        if not is_poison(error):
-            raise
-        raise PieceFault(f"The pages of piece {piece.piece} cannot be read: {reason_of(error)}.") from error
+        for final, is_first in zip(finals, are_first, strict=True):
+            if is_first:
+                status = ing.HistoryReadyNotification.NotificationStatus.Name(final.status)
+                self.health.finals += 1
+                _FINALS.labels(status).inc()
+                log.info("request_finished", request_id=final.request_id, status=status, row_count=final.row_count)
 
 
 def _letter(record: OutcomeRecord, reason: str) -> Letter:
@@ -428,10 +370,6 @@ def _coverage_rows(
         for done, final in pairs
     ]
     return pa.Table.from_pylist(rows, schema=COVERAGE.arrow_schema)
-
-
-def _utc(time_ns: int) -> str:
-    return f"{np.datetime64(time_ns // 1_000_000_000, 's')}Z"
 
 
 def _may_pass(error: BaseException) -> bool:

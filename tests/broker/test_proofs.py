@@ -291,6 +291,26 @@ def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pyte
     assert stage.bus.state(topics.PROOF_QUESTIONS)[0].end == 20
 
 
+def test_a_crowd_asks_only_for_what_can_be_dispatched_soon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers cost the driver's time, which another client's request waits for. One venue's wait is not another's."""
+    monkeypatch.setattr(lifecycle, "MAX_ASKED", 3)
+    broker, prover = with_prover(stage)
+    crowd = [stage.client.submit(10) for _ in range(10)]
+    eventually(lambda: len(broker.server.state.requests) == 10)
+    for name in crowd[:3]:
+        question = prover.question()
+        assert question.request_id == name
+        prover.answer(question)
+    eventually(lambda: broker.server.sizes()["queued"] == 3)
+    assert stage.bus.state(topics.PROOF_QUESTIONS)[0].end == 3
+    elsewhere = stage.client.submit(10, ticker="BTC/USDT.KRAKEN")
+    assert prover.question().request_id == elsewhere
+    peer = stage.peer(broker)
+    peer.offer(slots=2)
+    assert {peer.job().request_id for _ in range(2)} == set(crowd[:2])
+    assert [prover.question().request_id for _ in range(2)] == crowd[3:5]
+
+
 def test_a_driver_that_leaves_holds_up_none_of_those_that_were_to_ask(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

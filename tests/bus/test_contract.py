@@ -231,6 +231,18 @@ def test_publish_new_writes_each_name_once_in_one_call(bus: Bus) -> None:
     assert bus.recall("r", ["zero", "one", "ü", "four"]) == [b"c", b"", b"", None]
 
 
+def test_publish_new_remembers_the_contents_that_it_is_given(bus: Bus) -> None:
+    bus.create_topic("t", 2)
+    bus.publish_once("t", Record(b"0", key=b"a"), registry="r", name="zero", content=b"first", keep_seconds=60)
+    names = ["one", "zero", "two", "one", "three"]
+    contents = [b"1", b"0", b"", b"again", b"\x00=* 3\xff"]
+    records = [Record(name.encode(), key=name.encode()) for name in names]
+    written = bus.publish_new("t", records, registry="r", names=names, keep_seconds=60, contents=contents)
+    assert written == [True, False, True, False, True]
+    assert bus.recall("r", ["one", "zero", "two", "three"]) == [b"1", b"first", b"", b"\x00=* 3\xff"]
+    assert sum(state.end for state in bus.state("t")) == 4
+
+
 def test_only_one_of_many_writers_of_new_names_appends_each(bus: Bus) -> None:
     bus.create_topic("t", 1)
     written: list[bool] = []

@@ -37,6 +37,16 @@ def test_runs_are_unbroken_ranges_of_all_pieces(spans: list[tuple[str, int, int]
             assert all(a.end_time == b.start_time and a.ticker == b.ticker for a, b in pairwise(run))
 
 
+def test_pieces_that_are_near_each_other_are_one_run_up_to_its_size() -> None:
+    minute = 60_000_000_000
+    pieces = pieces_of([("A", n * 10 * minute, 5 * minute) for n in range(10)])
+    assert [len(run) for run in runs(pieces, max_gap=5)] == [10]
+    assert [len(run) for run in runs(pieces, max_gap=4)] == [1] * 10
+    assert [len(run) for run in runs(pieces, max_gap=5, max_candles=35)] == [4, 4, 2]
+    # One that is larger by itself is not cut.
+    assert [len(run) for run in runs(pieces, max_gap=5, max_candles=1)] == [1] * 10
+
+
 @given(hyp.lists(hyp.tuples(hyp.integers(0, 5), hyp.integers(0, 100)), max_size=20))
 def test_a_tally_survives_its_encoding_and_repetition(entries: list[tuple[int, int]]) -> None:
     tally = Tally()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from bus import Bus, Record
 from bus import topics as bus_topics
@@ -114,6 +115,38 @@ def test_a_request_ends_with_its_rows_its_coverage_and_one_final(bench: Bench) -
     (row,) = bench.coverage()
     assert (row["request_id"], row["got"], row["expected"], row["status"]) == ("r", 8, 8, "OK")
     assert len(row["holes"]) == 1  # type: ignore[arg-type]
+
+
+def test_many_small_requests_cost_few_calls_of_the_bus_and_few_reads_of_the_table(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a crowd are in one micro-batch with another client's one, which waits for all of them."""
+    calls: dict[str, int] = {}
+
+    def count(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*arguments: Any, **more: Any) -> Any:
+            calls[name] = calls.get(name, 0) + 1
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for name in ("read", "publish_once", "publish_new"):
+        count(bench.bus, name)
+    count(Table, "scan")
+    for number in range(200):
+        start = number * 10 if number % 40 else 50_000 + number * 200
+        bench.feed.piece(f"r{number}", range(start, start + 5))
+        bench.feed.done(f"r{number}", 5)
+    bench.batch()
+    assert {bench.final(f"r{number}").status for number in range(200)} == {ing.HistoryReadyNotification.OK}
+    assert len(notifications(bench.bus)) == 200
+    assert len(bench.minutes()) == 1_000
+    assert calls["read"] < 20
+    assert calls["publish_new"] == 1
+    assert "publish_once" not in calls
+    assert calls["scan"] < 10
 
 
 def test_coverage_says_where_the_range_ended_for_what_had_not_closed(bench: Bench) -> None:
