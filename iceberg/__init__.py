@@ -25,6 +25,7 @@ from iceberg.read import (
     scan_series,
     scan_trade_ids,
 )
+from iceberg.relocation import Relocated, relocate
 from iceberg.revisions import (
     COMMITTED,
     PUBLISHED_LAST,
@@ -65,6 +66,7 @@ __all__ = [
     "Claims",
     "Piece",
     "Proven",
+    "Relocated",
     "RowDifference",
     "TableDefinition",
     "append",
@@ -94,6 +96,7 @@ __all__ = [
     "read_past_ticks",
     "read_published",
     "read_ticks",
+    "relocate",
     "rewrite",
     "scan_claims",
     "scan_range",

@@ -4,7 +4,6 @@
 both open. `jdbc` is any other SQL database, `rest` a REST catalog.
 """
 
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -13,18 +12,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
+from core.table_files import catalog_file, check_not_moved, warehouse_of
 
 #: Name of the catalog in Spark; the SQL catalogs also write it into each of their rows.
 SPARK_CATALOG = "lake"
 NAMESPACE = "market"
-
-
-def warehouse_of(settings: Settings) -> str:
-    """Where tables live, as `file://...` or another URL."""
-    given = settings.iceberg.warehouse
-    if not given:
-        return f"file://{settings.data_dir / 'warehouse'}"
-    return given if "://" in given else f"file://{Path(given).absolute()}"
 
 
 def is_object_store(settings: Settings) -> bool:
@@ -36,19 +28,12 @@ def is_shared(settings: Settings) -> bool:
     return settings.iceberg.catalog != "sqlite" or bool(settings.iceberg.uri)
 
 
-def _sqlite_file(settings: Settings) -> Path:
-    uri = settings.iceberg.uri
-    for prefix in ("jdbc:sqlite:", "sqlite:///"):
-        uri = uri.removeprefix(prefix)
-    return Path(uri).absolute() if uri else settings.data_dir / "catalog.db"
-
-
 def catalog_properties(settings: Settings) -> dict[str, str]:
     """Properties for pyiceberg."""
     shared = {"warehouse": warehouse_of(settings), **settings.iceberg.properties}
     match settings.iceberg.catalog:
         case "sqlite":
-            return {"type": "sql", "uri": f"sqlite:///{_sqlite_file(settings)}", **shared}
+            return {"type": "sql", "uri": f"sqlite:///{catalog_file(settings)}", **shared}
         case "jdbc":
             return {"type": "sql", "uri": _required_uri(settings).removeprefix("jdbc:"), **shared}
         case "rest":
@@ -63,7 +48,7 @@ def spark_catalog_conf(settings: Settings) -> dict[str, str]:
     own: dict[str, str]
     match settings.iceberg.catalog:
         case "sqlite":
-            own = {"type": "jdbc", "uri": f"jdbc:sqlite:{_sqlite_file(settings)}", "jdbc.schema-version": "V1"}
+            own = {"type": "jdbc", "uri": f"jdbc:sqlite:{catalog_file(settings)}", "jdbc.schema-version": "V1"}
         case "jdbc":
             own = {"type": "jdbc", "jdbc.schema-version": "V1", **_jdbc_address(_required_uri(settings))}
         case "rest":
@@ -80,10 +65,11 @@ def spark_catalog_conf(settings: Settings) -> dict[str, str]:
 def open_catalog(settings: Settings) -> Catalog:
     """The catalog for this process; a SQL catalog's own tables are made when they are missing.
 
-    Raises ConfigurationError when it cannot be opened.
+    Raises ConfigurationError when it cannot be opened, and DirectoryMoved where its tables' files are elsewhere now.
     """
+    check_not_moved(settings)
     if settings.iceberg.catalog == "sqlite":
-        _sqlite_file(settings).parent.mkdir(parents=True, exist_ok=True)
+        catalog_file(settings).parent.mkdir(parents=True, exist_ok=True)
     try:
         return load_catalog(SPARK_CATALOG, **catalog_properties(settings))
     except (SQLAlchemyError, RESTError, OSError, ValueError) as error:

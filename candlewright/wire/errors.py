@@ -26,10 +26,12 @@
     ├── CommitUnknown            look before writing again
     ├── NotAuthorised
     └── ConfigurationError
+        └── DirectoryMoved       the tables' files are not where the catalog says
 
 `retryable` says whether the same call may succeed later without a change by the caller.
 """
 
+from shlex import quote
 from typing import ClassVar
 
 
@@ -204,3 +206,13 @@ class NotAuthorised(CandlewrightError):
 
 class ConfigurationError(CandlewrightError):
     pass
+
+
+class DirectoryMoved(ConfigurationError):
+    def __init__(self, directory: str, before: str) -> None:
+        super().__init__(
+            f"{directory} was moved or copied here: its tables still name files in {before}. With the platform stopped,"
+            f" run `candlewright relocate --data-dir {quote(directory)}` once"
+        )
+        self.directory = directory
+        self.before = before

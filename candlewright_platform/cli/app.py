@@ -52,6 +52,14 @@ def up(
 
 
 @app.command()
+def relocate(data_dir: DataDir = None, config: Config = None) -> None:
+    """Make the tables of a data directory that was moved or copied readable again; the platform must be stopped."""
+    from candlewright_platform.cli import platform
+
+    platform.relocate(data_dir, config)
+
+
+@app.command()
 def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """Check this machine and the settings, and say what to do. Exit code 1 when something is missing."""
     from candlewright_platform.cli import doctor

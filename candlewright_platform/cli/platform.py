@@ -1,4 +1,4 @@
-"""`candlewright up` and `config show`."""
+"""`candlewright up`, `relocate` and `config show`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from candlewright.cli.output import Output, json_line, print_table
+from candlewright.cli.output import Output, json_line, print_table, say
 from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.nearest import did_you_mean, near_venues
 from candlewright_platform.cli.loading import settings_for
@@ -40,6 +40,17 @@ def up(
         raise typer.BadParameter(str(error)) from error
     exit_on_failure()
     raise typer.Exit(run_up(settings, choice))
+
+
+def relocate(data_dir: Path | None, config: Path | None) -> None:
+    from candlewright_platform.supervisor.relocate import run_relocate
+
+    settings = settings_for(config, data_dir)
+    found = run_relocate(settings)
+    if found is None:
+        say(f"the tables of {settings.data_dir} are where their catalog says: nothing to do")
+        return
+    say(f"relocated the tables from {found.before} to {found.now}: {found.files} files rewritten")
 
 
 def _exchange_url(text: str) -> tuple[str, dict[str, str]]:

@@ -12,7 +12,8 @@ from candlewright.wire.errors import ConfigurationError
 class DataDirectoryLock:
     """Held until `release()` or the end of the process, however that comes.
 
-    `previous_run` is the run id of the supervisor before, whose processes may still be there after it was killed.
+    `previous_run` is the run id of the supervisor before, whose processes may still be there after it was killed; empty
+    in a copy of a directory, whose processes are the original's.
     """
 
     def __init__(self, descriptor: int, previous_run: str) -> None:
@@ -37,15 +38,21 @@ class DataDirectoryLock:
             raise ConfigurationError(
                 f"another `candlewright up`{owner} runs on {data_dir}: stop it, or choose another --data-dir"
             ) from error
-        return cls(descriptor, str(_content(descriptor).get("run", "")))
+        known = _content(descriptor)
+        is_copy = known.get("inode", _inode(descriptor)) != _inode(descriptor)
+        return cls(descriptor, "" if is_copy else str(known.get("run", "")))
 
     def announce(self, run: str) -> None:
-        content = json.dumps({"pid": os.getpid(), "run": run}).encode()
+        content = json.dumps({"pid": os.getpid(), "run": run, "inode": _inode(self._descriptor)}).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, content, 0)
 
     def release(self) -> None:
         os.close(self._descriptor)
+
+
+def _inode(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
 
 
 def _content(descriptor: int) -> dict[str, object]:

@@ -14,6 +14,7 @@ from candlewright_platform.supervisor.parts import Choice, describe, specs_of
 from candlewright_platform.supervisor.server import Supervisor
 from core.origin import Origin
 from core.settings import Settings
+from core.table_files import check_not_moved
 
 #: How long ports of a platform that was just killed may stay taken.
 PORT_PATIENCE_SECONDS = 5.0
@@ -43,11 +44,9 @@ def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_r
     origin = data_origin.origin_of(settings, names)
     lock = DataDirectoryLock.acquire(settings.data_dir)
     try:
-        if lock.previous_run:
-            left = processes.kill_marked(lock.previous_run)
-            if left:
-                tell(f"removed {left} processes that a killed platform left behind")
+        remove_left_behind(lock)
         data_origin.check(settings.data_dir, origin)
+        check_not_moved(settings)
         run = secrets.token_hex(8)
         lock.announce(run)
         ports.check(ports.binds_of(settings, names), PORT_PATIENCE_SECONDS)
@@ -64,6 +63,12 @@ def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_r
     finally:
         lock.release()
     return 0
+
+
+def remove_left_behind(lock: DataDirectoryLock) -> None:
+    """A platform that was killed may have left parts that still write."""
+    if lock.previous_run and (left := processes.kill_marked(lock.previous_run)):
+        tell(f"removed {left} processes that a killed platform left behind")
 
 
 def _settle_bus(settings: Settings, origin: Origin) -> None:
