@@ -41,6 +41,7 @@ from ingestor.progress import Progress
 from ingestor.realtime.service import RealtimeService
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
+from ingestor.venues import venue_of
 
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTC/USDT"
 FIRST_ID = 1_000
@@ -153,12 +154,13 @@ async def _ours(url: str, redis_url: str, rows: int, hop: _Hop) -> None:
     reader = threading.Thread(target=_forward, args=(connect(BusSettings(url=redis_url)), start, hop), daemon=True)
     reader.start()
     threads = BusThreads(2)
-    stock = exchange.build("binance", url=url, timeout_seconds=5)
+    description = venue_of("BINANCE")
+    stock = exchange.build(description, url=url, timeout_seconds=5)
     budget = Budget(
         bus,
         threads,
         venue="BINANCE",
-        ccxt_id="binance",
+        limits=description.limits,
         exchange=stock,
         egress="bench",
         share=0.7,
@@ -166,7 +168,7 @@ async def _ours(url: str, redis_url: str, rows: int, hop: _Hop) -> None:
         patience=10,
         on_blocked=lambda until: None,
     )
-    client = VenueClient("BINANCE", "binance", stock, budget, request_timeout=5, patience=10)
+    client = VenueClient(description, stock, budget, request_timeout=5, patience=10)
     await client.load_markets(Progress())
     service = RealtimeService(bus, threads, CONFIG, lambda venue: url)
     job_id = f"bench-{os.getpid()}"

@@ -14,7 +14,6 @@ from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame, BusUnavailable, CandlewrightError, ConfigurationError, LeaseLost
-from candlewright.wire.ticker import ccxt_id
 from core.background import awaited_task, start_task
 from core.failures import Failure, FailureCode
 from core.http import Status
@@ -63,6 +62,7 @@ from ingestor.realtime.service import RealtimeService
 from ingestor.settings import IngestorConfig
 from ingestor.state import IngestorState, SlotPlan
 from ingestor.threads import BusThreads
+from ingestor.venues import venue_of
 
 log = get_logger()
 
@@ -112,9 +112,9 @@ class IngestorServer:
     def _build_clients(self) -> None:
         config = self._config
         for venue in config.venues:
-            name, url = ccxt_id(venue), self._settings.exchange_url(venue)
+            description, url = venue_of(venue), self._settings.exchange_url(venue)
             try:
-                stock = exchange.build(name, url=url, timeout_seconds=config.request_timeout)
+                stock = exchange.build(description, url=url, timeout_seconds=config.request_timeout)
             except ConfigurationError as error:
                 self._problems.append(str(error))
                 log.error("venue_not_served", venue=venue, error=str(error))
@@ -123,7 +123,7 @@ class IngestorServer:
                 self._bus,
                 self._threads,
                 venue=venue,
-                ccxt_id=name,
+                limits=description.limits,
                 exchange=stock,
                 egress=self._settings.ingestor.egress,
                 share=config.budget_share,
@@ -132,7 +132,7 @@ class IngestorServer:
                 on_blocked=lambda until, venue=venue: self._blocked(venue, until),  # type: ignore[misc]
             )
             client = VenueClient(
-                venue, name, stock, budget, request_timeout=config.request_timeout, patience=config.patience
+                description, stock, budget, request_timeout=config.request_timeout, patience=config.patience
             )
             self._clients[venue] = client
             self._keepers[venue] = VenueKeeper(

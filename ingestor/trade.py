@@ -8,6 +8,7 @@ so that its id counts as seen: with a time that can be true, and the wild one, n
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,8 +28,19 @@ RECEIVED_AT: Final = 6
 UNKNOWN, BUY, SELL = 0, 1, 2
 
 
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Raw trades `first` to `last`, all at `price`, of `size` together; `time` in ns."""
+
+    first: int
+    last: int
+    time: int
+    price: float
+    size: float
+
+
 def order_of(trade_id: str) -> int:
-    """0 for what is no number of 64 bits; Bybit's spot ids have 19 digits, and fit."""
+    """0 for what is not a number of 64 bits; the longest ids in use have 19 digits, and fit."""
     if not trade_id.isascii() or not trade_id.isdecimal() or len(trade_id) > 19:
         return 0
     order = int(trade_id)

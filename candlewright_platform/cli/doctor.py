@@ -20,6 +20,7 @@ from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.supervisor import ports
 from candlewright_platform.supervisor.parts import STAGES
 from core.settings import Settings
+from ingestor.venues import described
 from relay.doors.keys import KeyFolder
 from venues.catalogue import is_known
 
@@ -132,7 +133,7 @@ def _keys(settings: Settings) -> Iterator[Finding]:
 def _venues(settings: Settings) -> Iterator[Finding]:
     """What `up` would start ingestors for that never become ready."""
     for venue in settings.ingestor.venues:
-        if not is_known(venue):
+        if not is_known(venue) and venue not in described():
             yield Finding("venues", Verdict.MISSING, f"ccxt has no exchange {venue}: see ingestor.venues")
 
 

@@ -12,6 +12,7 @@ from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.nearest import did_you_mean, near_venues
 from candlewright_platform.cli.loading import settings_for
 from core.background import exit_on_failure
+from ingestor.venues import described
 from venues.catalogue import CCXT_EXCHANGES, is_known
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access-key")
@@ -57,10 +58,11 @@ def _exchange_url(text: str) -> tuple[str, dict[str, str]]:
     venue, separator, url = text.partition("=")
     if not separator or not venue.strip() or not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--exchange-url {text!r}: write VENUE=URL, such as BINANCE=http://127.0.0.1:9001")
-    if not is_known(venue.strip().upper()):
-        near = did_you_mean(near_venues(venue.strip(), (name.upper() for name in CCXT_EXCHANGES)))
+    name = venue.strip().upper()
+    if not is_known(name) and name not in described():
+        near = did_you_mean(near_venues(venue.strip(), (*(each.upper() for each in CCXT_EXCHANGES), *described())))
         raise typer.BadParameter(f"--exchange-url {text!r}: ccxt has no exchange {venue.strip()!r}{near}")
-    return venue.strip().upper(), {"url": url.rstrip("/")}
+    return name, {"url": url.rstrip("/")}
 
 
 def config_show(output: Output, data_dir: Path | None, config: Path | None) -> None:

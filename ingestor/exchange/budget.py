@@ -10,7 +10,7 @@ from ingestor import metrics
 from ingestor.exchange.errors import Reply
 from ingestor.progress import Progress
 from ingestor.threads import BusThreads
-from ingestor.venues.limits import Allowance, Call, allowance_of, cost_of
+from ingestor.venues.limits import Allowance, Call, Limits
 
 #: A wait of this length means that the exchange itself told somebody to stop: no more slots meanwhile.
 BLOCK_SECONDS = 2.0
@@ -25,7 +25,7 @@ class Budget:
         threads: BusThreads,
         *,
         venue: str,
-        ccxt_id: str,
+        limits: Limits,
         exchange: Any,
         egress: str,
         share: float,
@@ -36,7 +36,7 @@ class Budget:
         self._bus = bus
         self._threads = threads
         self._venue = venue
-        self._ccxt_id = ccxt_id
+        self._limits = limits
         self._exchange = exchange
         self._egress = egress
         self._share = share
@@ -52,8 +52,8 @@ class Budget:
         waited = await self._until_unblocked(progress)
         if not self._is_limited:
             return
-        allowance = allowance_of(self._ccxt_id, call, self._exchange)
-        cost = cost_of(self._ccxt_id, call)
+        allowance = self._limits.allowance_of(call, self._exchange)
+        cost = self._limits.cost_of(call)
         capacity, per_second = allowance.shared(self._share, cost)
         name = self._name(allowance)
         while True:
@@ -105,14 +105,14 @@ class Budget:
     async def learn(self, reply: Reply | None, progress: Progress) -> None:
         """A reply came: take over the exchange's own count where it tells it."""
         self._pauses = 0
-        if reply is None or not self._is_limited or self._ccxt_id != "binance":
+        if reply is None or not self._is_limited or not self._limits.used_header:
             return
-        used = reply.headers.get("x-mbx-used-weight-1m", "")
+        used = reply.headers.get(self._limits.used_header, "")
         if not used.isdigit():
             return
-        allowance = allowance_of(self._ccxt_id, Call.CANDLES, self._exchange)
+        allowance = self._limits.allowance_of(Call.CANDLES, self._exchange)
         left = allowance.limit * self._share - int(used)
-        capacity, _ = allowance.shared(self._share, cost_of(self._ccxt_id, Call.CANDLES))
+        capacity, _ = allowance.shared(self._share, self._limits.cost_of(Call.CANDLES))
         if left < capacity:
             name = self._name(allowance)
             await self._threads.run(
@@ -120,7 +120,7 @@ class Budget:
             )
 
     def _allowances(self) -> set[Allowance]:
-        return {allowance_of(self._ccxt_id, call, self._exchange) for call in Call}
+        return {self._limits.allowance_of(call, self._exchange) for call in Call}
 
     def _name(self, allowance: Allowance) -> str:
         return f"{self._venue}:{allowance.bucket}@{self._egress}"

@@ -5,7 +5,6 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +27,7 @@ from ingestor.exchange.errors import Reply, UnknownFailure, stated_end, translat
 from ingestor.exchange.periods import native_periods
 from ingestor.exchange.stock import last_reply
 from ingestor.progress import SLACK_SECONDS, Progress
+from ingestor.venues.description import Market, Request, VenueDescription
 from ingestor.venues.limits import Call
 
 log = get_logger()
@@ -36,8 +36,6 @@ Result = TypeVar("Result")
 
 #: Tries of a call that the exchange refuses in words that nobody knows.
 UNKNOWN_TRIES = 3
-#: Exchanges of which ccxt never looks at its raw market records again; they are most of a market list's memory.
-WITHOUT_RAW_MARKETS = ("binance", "kraken", "okx", "bybit", "coinbase", "coinbaseexchange")
 #: Requests under way at once; others wait, and do not count that as the exchange's time.
 MAX_REQUESTS = 20
 #: How old a look at the exchange's clock may be where it decides nothing.
@@ -69,23 +67,14 @@ class ClockReading(NamedTuple):
         return self.told_ns + self.slack_ns - self.asked_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Market:
-    symbol: str
-    market_id: str
-    is_active: bool
-    base_id: str
-    quote_id: str
-
-
 class VenueClient:
     """Shared by all jobs of one venue in this process."""
 
     def __init__(
-        self, venue: str, ccxt_id: str, exchange: Any, budget: Budget, *, request_timeout: float, patience: float
+        self, description: VenueDescription, exchange: Any, budget: Budget, *, request_timeout: float, patience: float
     ) -> None:
-        self.venue = venue
-        self.ccxt_id = ccxt_id
+        self.venue = description.name
+        self.description = description
         self.exchange = exchange
         self.budget = budget
         self.markets: Mapping[str, Market] = {}
@@ -127,7 +116,7 @@ class VenueClient:
                 if market.get("spot") and market.get("id"):
                     symbol = market["symbol"]
                     chosen[symbol] = min(chosen.get(symbol, market), market, key=_preference)
-        # ccxt keeps whichever of two markets of one symbol it saw last (Kraken's dark pools, relisted coins).
+        # ccxt keeps whichever of two markets of one symbol it saw last (dark pools, relisted coins).
         self.exchange.markets.update(chosen)
         markets = {
             symbol: Market(
@@ -137,7 +126,7 @@ class VenueClient:
         }
         if not markets:
             raise BadReply(f"{self.venue} listed no spot market")
-        if self.ccxt_id in WITHOUT_RAW_MARKETS:
+        if not self.description.needs_raw_markets:
             for market in self.exchange.markets.values():
                 market["info"] = {}
         self.markets = markets
@@ -253,6 +242,11 @@ class VenueClient:
 
         return await attempts(run)
 
+    async def ask(self, request: Request, progress: Progress) -> Any:
+        """The decoded reply to one try of a raw call."""
+        method = getattr(self.exchange, request.method)
+        return await self.attempt(request.call, lambda: method(dict(request.parameters)), progress)
+
     async def attempt(self, kind: Call, ask: Callable[[], Awaitable[Any]], progress: Progress, scale: float = 1) -> Any:
         """One try. `scale`: how many requests ccxt makes for it at most."""
         await self.budget.take(kind, progress)
@@ -274,7 +268,7 @@ class VenueClient:
     async def _translated(self, error: Exception, progress: Progress) -> Exception:
         reply = getattr(error, "reply", None)
         self._note_date(reply)
-        translated = translate(error, self.ccxt_id, reply)
+        translated = translate(error, self.description.limits, reply)
         if isinstance(translated, RateLimited):
             has_said_when = stated_end(str(error), reply) is not None
             return await self.budget.block(translated, progress, has_said_when=has_said_when)

@@ -23,11 +23,11 @@ from candlewright.wire.errors import (
     UnknownTicker,
 )
 from core.failures import Failure, FailureCode
+from ingestor.venues.limits import Limits
 
 #: Pauses where an exchange says "stop" without saying until when.
 DEFAULT_PAUSE_SECONDS = 5.0
 BAN_PAUSE_SECONDS = 120.0
-BYBIT_PAUSE_SECONDS = 600.0
 
 _BANNED_UNTIL = re.compile(r"banned until (\d{13})")
 _UNKNOWN_SYMBOL = re.compile(
@@ -49,7 +49,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def translate(error: Exception, exchange_id: str, reply: Reply | None) -> Exception:
+def translate(error: Exception, limits: Limits, reply: Reply | None) -> Exception:
     """The platform's error for what ccxt raised, with the HTTP reply that it came from, where there was one."""
     text = _brief(error)
     status = reply.status if reply is not None else 0
@@ -57,8 +57,8 @@ def translate(error: Exception, exchange_id: str, reply: Reply | None) -> Except
         return error
     if isinstance(error, ccxt.ExchangeClosedByUser):
         return ExchangeError(text)
-    if _is_rate_limit(error, exchange_id, status):
-        return RateLimited(text, retry_at(text, exchange_id, reply))
+    if _is_rate_limit(error, limits, status):
+        return RateLimited(text, retry_at(text, limits, reply))
     if isinstance(error, ccxt.BadSymbol) or (isinstance(error, ccxt.ExchangeError) and _UNKNOWN_SYMBOL.search(text)):
         return UnknownTicker(text)
     if status in (403, 404, 451):
@@ -80,21 +80,20 @@ def translate(error: Exception, exchange_id: str, reply: Reply | None) -> Except
     return BadReply(f"a reply that cannot be read: {text}")
 
 
-def _is_rate_limit(error: Exception, exchange_id: str, status: int) -> bool:
-    if status in (418, 429) or (status == 403 and exchange_id == "bybit"):
+def _is_rate_limit(error: Exception, limits: Limits, status: int) -> bool:
+    if status in (418, 429) or status in limits.pauses:
         return True
     return isinstance(error, (ccxt.RateLimitExceeded, ccxt.DDoSProtection)) and status < 500
 
 
-def retry_at(text: str, exchange_id: str, reply: Reply | None) -> float:
+def retry_at(text: str, limits: Limits, reply: Reply | None) -> float:
     """Wall-clock seconds when the exchange may be asked again: what it said, else a guess on the safe side."""
     stated = stated_end(text, reply)
     if stated is not None:
         return stated
     status = reply.status if reply is not None else 0
-    if status == 403 and exchange_id == "bybit":
-        return time.time() + BYBIT_PAUSE_SECONDS
-    return time.time() + (BAN_PAUSE_SECONDS if status == 418 else DEFAULT_PAUSE_SECONDS)
+    default = BAN_PAUSE_SECONDS if status == 418 else DEFAULT_PAUSE_SECONDS
+    return time.time() + limits.pauses.get(status, default)
 
 
 def stated_end(text: str, reply: Reply | None) -> float | None:

@@ -10,11 +10,7 @@ import ccxt.async_support
 from candlewright.wire.errors import ConfigurationError, ExchangeError
 from ingestor.exchange import addresses
 from ingestor.exchange.errors import Reply
-
-#: Exchanges whose market list must be told to leave derivatives out.
-_SPOT_ONLY = ("binance", "okx", "bybit")
-#: Exchanges whose markets are complete without their list of currencies, which costs further requests.
-_WITHOUT_CURRENCIES = (*_SPOT_ONLY, "kraken", "coinbase", "coinbaseexchange")
+from ingestor.venues import VenueDescription
 
 #: The newest HTTP reply of the running task, so that concurrent calls on one instance do not mix theirs.
 _reply: ContextVar[Reply | None] = ContextVar("exchange_reply", default=None)
@@ -29,26 +25,25 @@ def last_reply() -> Reply | None:
     return _reply.get()
 
 
-def build(
-    ccxt_id: str, *, url: str, timeout_seconds: float, streaming: bool = False, hooks: type[Any] | None = None
-) -> Any:
-    """A ccxt exchange (of ccxt.pro with `streaming`); with `url` all its traffic goes to that server alone.
+def build(venue: VenueDescription, *, url: str, timeout_seconds: float, streaming: bool = False) -> Any:
+    """A ccxt exchange; with `url` all its traffic goes to that server alone.
 
-    `hooks`: a class whose methods go before the exchange's own. Numbers stay text until they are parsed once.
+    With `streaming` one of ccxt.pro, the venue's hooks in front of it. Numbers stay text until they are parsed once.
     Raises ConfigurationError for an id that ccxt does not have.
     """
     # ccxt.pro costs tens of MiB, which only a streaming process should pay.
     module = importlib.import_module("ccxt.pro") if streaming else ccxt.async_support
+    ccxt_id = venue.ccxt_id
     if ccxt_id not in module.exchanges:
         raise ConfigurationError(f"ccxt has no exchange {ccxt_id!r}{' that streams' if streaming else ''}")
     stock: type[Any] = getattr(module, ccxt_id)
-    if hooks is not None:
-        stock = type(stock.__name__, (hooks, stock), {})
+    if streaming and venue.stream is not None:
+        stock = type(stock.__name__, (venue.stream.hooks, stock), {})
     exchange = _observed(stock)({"enableRateLimit": False, "timeout": int(timeout_seconds * 1_000)})
     exchange.number = str
-    if ccxt_id in _SPOT_ONLY:
+    if venue.has_spot_switch:
         exchange.options["fetchMarkets"] = {**(exchange.options.get("fetchMarkets") or {}), "types": ["spot"]}
-    if ccxt_id in _WITHOUT_CURRENCIES:
+    if not venue.needs_currencies:
         exchange.has["fetchCurrencies"] = False
     exchange.allowed_host = ""
     if url:

@@ -19,10 +19,11 @@ from ingestor.exchange.stock import known_exchanges
 from ingestor.progress import Progress
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
+from ingestor.venues import described
 
 log = get_logger()
 
-#: The record that lists every exchange that ccxt knows, as markets whose symbol is ccxt's id.
+#: The record that lists every venue that can be served, as markets whose symbol is its name in lower case.
 ALL_VENUES = "*"
 
 
@@ -49,14 +50,16 @@ class VenueKeeper:
         """Until cancelled."""
         await self._until_done(self._load)
         self.problem = ""
+        # Before its slots are offered: the broker describes a venue itself of which the bus knows nothing.
+        await self._until_done(self._publish)
         self._on_ready()
         loaded_at = time.monotonic()
         while True:
-            await self._until_done(self._publish)
             await asyncio.sleep(self._config.venue_refresh)
             if time.monotonic() - loaded_at >= self._config.markets_refresh:
                 await self._until_done(self._load)
                 loaded_at = time.monotonic()
+            await self._until_done(self._publish)
 
     async def _load(self) -> None:
         await self.client.load_markets(self._progress)
@@ -110,5 +113,7 @@ def venue_record(client: VenueClient) -> cw.Venue:
 
 
 def all_venues() -> cw.Venue:
-    names = [cw.Market(symbol=name) for name in known_exchanges()]
-    return cw.Venue(venue=ALL_VENUES, markets=names, market_count=len(names), updated_at=time.time_ns())
+    """The ids of ccxt, and the venues that go by another name."""
+    names = {*known_exchanges(), *(name.lower() for name in described())}
+    markets = [cw.Market(symbol=name) for name in sorted(names)]
+    return cw.Venue(venue=ALL_VENUES, markets=markets, market_count=len(names), updated_at=time.time_ns())

@@ -11,13 +11,14 @@ from candlewright.wire.grid import SECOND, closed_end, first_open_from, open_con
 from core.log import get_logger
 from ingestor import metrics
 from ingestor.candles import EMPTY, Candles, joined
-from ingestor.exchange.client import Market, VenueClient
-from ingestor.exchange.pages import PageSource, Query
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import PageSource
 from ingestor.history.coverage import Coverage
 from ingestor.history.paging import Paging
 from ingestor.history.quiet import QuietBook, QuietSearch
 from ingestor.progress import Progress
 from ingestor.text import utc
+from ingestor.venues.description import Market, Query
 
 log = get_logger()
 

@@ -6,10 +6,11 @@ from candlewright.wire.errors import BadReply, DepthExceeded, NotOffered
 from candlewright.wire.grid import SECOND, origin_of
 from ingestor import metrics
 from ingestor.candles import EMPTY, Candles, joined
-from ingestor.exchange.client import Market, VenueClient
-from ingestor.exchange.pages import Fill, Page, PageSource, Query
+from ingestor.exchange.client import VenueClient
+from ingestor.exchange.pages import PageSource
 from ingestor.progress import Progress
 from ingestor.text import utc
+from ingestor.venues.description import Fill, Market, Page, Query
 
 #: Pages of one window that begin later than asked, each before the last: more is an exchange that pages backwards.
 MAX_BACKWARD_PAGES = 64

@@ -15,10 +15,10 @@ from candlewright.wire.errors import BadReply, BusError, DepthExceeded, NotOffer
 from candlewright.wire.grid import SECOND, WEEK_SECONDS, first_open_from, open_containing
 from core.log import get_logger
 from ingestor import metrics
-from ingestor.exchange.pages import Fill
 from ingestor.history.paging import Paging
 from ingestor.progress import Progress
 from ingestor.threads import BusThreads
+from ingestor.venues.description import Fill
 from protobuf import records_pb2 as rec
 
 log = get_logger()

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from candlewright.wire.errors import BadReply, DepthExceeded
 from candlewright.wire.grid import SECOND
 from ingestor.candles import Candles
 from ingestor.exchange.client import VenueClient
-from ingestor.exchange.pages import Query, rows_of
 from ingestor.history.fetch import Older
 from ingestor.progress import Progress
 from ingestor.text import utc
-from ingestor.venues.limits import Call
+from ingestor.trade import ORDER, PRICE, SIZE, TIME
+from ingestor.venues.description import Market, Query, TradeCursor
 
 #: Calls that one job may spend on trades, at about one a second.
 MAX_TRADE_PAGES = 120
@@ -44,14 +43,16 @@ class _Trades:
 
 def older_candles_of(client: VenueClient) -> Older | None:
     """The builder for `client`'s exchange, where it needs one."""
-    return KrakenTrades(client).candles if client.ccxt_id == "kraken" else None
+    cursor = client.description.candles.older
+    return TradeCandles(client, cursor).candles if cursor is not None else None
 
 
-class KrakenTrades:
-    """Trades by nanosecond cursor, 1,000 a call; their ids count up by one in each market."""
+class TradeCandles:
+    """Trades by nanosecond cursor; their ids count up by one in each market."""
 
-    def __init__(self, client: VenueClient) -> None:
+    def __init__(self, client: VenueClient, cursor: TradeCursor) -> None:
         self._client = client
+        self._cursor = cursor
 
     async def candles(self, query: Query, progress: Progress) -> AsyncIterator[Candles]:
         """Candles of [query.start, query.end), each from all its trades.
@@ -104,16 +105,27 @@ class KrakenTrades:
         """Trades after `since_ns`; an answer without one that is known to be among them proves nothing."""
 
         async def ask() -> _Trades:
-            params = {"pair": query.market.market_id, "since": str(max(since_ns, 0)), "count": "1000"}
-            reply = await self._client.attempt(
-                Call.TRADES, lambda: self._client.exchange.publicGetTrades(params), progress
-            )
-            page = _trades(reply, query.market.market_id)
+            reply = await self._client.ask(self._cursor.ask(query.market, since_ns), progress)
+            page = self._read(reply, query.market)
             if known_id is not None and known_id not in page.trade_id:
                 raise BadReply(f"{self._client.venue} no longer shows its trade {known_id}")
             return page
 
         return await self._client.call(ask, progress)
+
+    def _read(self, reply: Any, market: Market) -> _Trades:
+        rows, cursor = self._cursor.read(reply, market)
+        try:
+            trades = [self._cursor.parse(row, 0) for row in rows]
+            trade_id = np.array([trade[ORDER] for trade in trades], np.int64)
+            time = np.array([trade[TIME] for trade in trades], np.int64)
+            price = np.array([trade[PRICE] for trade in trades], np.float64)
+            size = np.array([trade[SIZE] for trade in trades], np.float64)
+        except (ValueError, TypeError, KeyError, IndexError, ArithmeticError) as error:
+            raise BadReply(f"rows that are not trades: {error}") from error
+        if not (np.isfinite(price).all() and np.isfinite(size).all()) or (price < 0).any() or (size < 0).any():
+            raise BadReply("a trade without a price or size")
+        return _Trades(trade_id, time, price, size, cursor).take(np.argsort(trade_id, kind="stable"))
 
     def _check_contiguous(self, page: _Trades, previous_id: int, query: Query) -> None:
         if page.trade_id[0] != previous_id + 1 or (np.diff(page.trade_id) != 1).any():
@@ -126,29 +138,11 @@ class KrakenTrades:
             raise DepthExceeded(f"{self._depth(query)}, and the trades since then are over {MAX_TRADE_PAGES} calls")
 
     def _depth(self, query: Query) -> str:
+        depth = self._client.description.candles.depth
         return (
-            f"{self._client.venue} keeps its newest 720 candles of {query.timeframe} only, from {utc(query.end)} on; "
-            f"asked was {utc(query.start)}"
+            f"{self._client.venue} keeps its newest {depth} candles of {query.timeframe} only, "
+            f"from {utc(query.end)} on; asked was {utc(query.start)}"
         )
-
-
-def _trades(reply: Any, market_id: str) -> _Trades:
-    result = reply.get("result") if isinstance(reply, dict) else None
-    if not isinstance(result, dict):
-        raise BadReply(f"a reply without trades: {str(reply)[:120]!r}")
-    key = market_id if market_id in result else next((name for name in result if name != "last"), "")
-    rows = rows_of(result, key)
-    try:
-        trade_id = np.array([int(row[6]) for row in rows], np.int64)
-        time = np.array([int(Decimal(str(row[2])).scaleb(9)) for row in rows], np.int64)
-        price = np.array([float(row[0]) for row in rows], np.float64)
-        size = np.array([float(row[1]) for row in rows], np.float64)
-        cursor = int(result["last"])
-    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError) as error:
-        raise BadReply(f"rows that are no trades: {error}") from error
-    if not (np.isfinite(price).all() and np.isfinite(size).all()) or (price < 0).any() or (size < 0).any():
-        raise BadReply("a trade without a price or size")
-    return _Trades(trade_id, time, price, size, cursor).take(np.argsort(trade_id, kind="stable"))
 
 
 def _candles(bars: Bars) -> Candles:

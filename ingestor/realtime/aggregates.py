@@ -1,22 +1,10 @@
 """An exchange's aggregates, each several raw trades of one price and time, and how one is cut to the ids that miss."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
-from ingestor.trade import SIZE, Trade
+from ingestor.trade import SIZE, Aggregate, Trade
 from protobuf import records_pb2 as records
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """Raw trades `first` to `last`, all at `price`, of `size` together; `time` in ns."""
-
-    first: int
-    last: int
-    time: int
-    price: float
-    size: float
 
 
 def cut(aggregate: Aggregate, first: int, last: int, known: Mapping[int, Trade]) -> Aggregate | None:

@@ -18,10 +18,10 @@ from ingestor.exchange.client import VenueClient
 from ingestor.exchange.errors import translate
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
-from ingestor.realtime.venue import StreamVenue
 from ingestor.trade import Trade
-from ingestor.venues import reading
+from ingestor.venues.description import Stream
 from ingestor.venues.hooks import SUBSCRIBING
+from ingestor.venues.reading import Parse
 
 log = get_logger()
 
@@ -84,14 +84,12 @@ class Feed:
     """Made by the first job of a venue, closed with the ingestor."""
 
     def __init__(
-        self, client: VenueClient, venue: StreamVenue, *, url: str, request_timeout: float, patience: float
+        self, client: VenueClient, stream: Stream, *, url: str, request_timeout: float, patience: float
     ) -> None:
         self.client = client
-        self.venue = venue
+        self.stream = stream
         self._patience = patience
-        self._pro = exchange.build(
-            client.ccxt_id, url=url, timeout_seconds=request_timeout, streaming=True, hooks=venue.hooks
-        )
+        self._pro = exchange.build(client.description, url=url, timeout_seconds=request_timeout, streaming=True)
         self._pro.sink = self
         # Fewer, fuller frames matter less than the processor's time; exchanges send these small ones uncompressed.
         self._pro.options["ws"] = {**(self._pro.options.get("ws") or {}), "compress": 0}
@@ -117,7 +115,7 @@ class Feed:
 
     def hold(self, symbol: str, market_id: str, listener: Listener) -> Subscription:
         """Subscribe and stay subscribed until `drop`."""
-        key = symbol if self.venue.by_symbol else market_id
+        key = symbol if self.stream.by_symbol else market_id
         if symbol not in self._pro.markets:
             self._pro.set_markets(list(self.client.exchange.markets.values()), self.client.exchange.currencies)
         subscription = Subscription(symbol, key, listener)
@@ -187,7 +185,7 @@ class Feed:
         now = time.monotonic()
         if subscription.failing_since is None:
             subscription.failing_since = now
-        translated = translate(error, self.client.ccxt_id, None)
+        translated = translate(error, self.client.description.limits, None)
         is_final = isinstance(translated, (UnknownTicker, NotOffered))
         is_enough = now - subscription.failing_since > self._patience
         log.info("subscription_ended", venue=self.client.venue, symbol=subscription.symbol, error=str(translated))
@@ -198,7 +196,7 @@ class Feed:
         """Exchanges cut connections that ask for much at once."""
         now = time.monotonic()
         due = max(now, self._next_subscribe.get(subscription.url, 0.0))
-        pause = self.venue.subscribe_pause if subscription.url else 0.02
+        pause = self.stream.subscribe_pause if subscription.url else 0.02
         self._next_subscribe[subscription.url] = due + pause
         if due > now:
             await asyncio.sleep(due - now)
@@ -264,7 +262,7 @@ class Feed:
             subscription.client = None
             subscription.listener.closed(time.monotonic())
 
-    def trade_came(self, key: str, row: Any, parse: reading.Parse) -> None:
+    def trade_came(self, key: str, row: Any, parse: Parse) -> None:
         subscription = self._subscriptions.get(key)
         if subscription is None:
             self._unwanted.inc()
@@ -281,7 +279,7 @@ class Feed:
             self._dirty.append(subscription)
         batch.append(trade)
 
-    def trades_came(self, key: str, rows: list[Any], parse: reading.Parse) -> None:
+    def trades_came(self, key: str, rows: list[Any], parse: Parse) -> None:
         for row in rows:
             self.trade_came(key, row, parse)
 

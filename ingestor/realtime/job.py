@@ -79,7 +79,7 @@ class TickJob:
         self._job = job
         self._progress = progress
         quiet = Quiet(around.silence_floor)
-        self._stream: TradeStream = DenseStream(quiet=quiet) if feed.venue.is_dense else LooseStream(quiet=quiet)
+        self._stream: TradeStream = DenseStream(quiet=quiet) if feed.stream.is_dense else LooseStream(quiet=quiet)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lane = Lane(job.ticker, job.job_id, job.venue, self.failed)
         self._subscription: Subscription | None = None
@@ -98,7 +98,7 @@ class TickJob:
 
     async def run(self) -> None:
         market = await self._client.market(self._job.symbol, self._progress)
-        self._rest = rest_trades_of(self._client, market)
+        self._rest = rest_trades_of(self._client, market, self._feed.stream)
         tail = await self._tail()
         self._subscription = self._feed.hold(self._job.symbol, market.market_id, self)
         try:
@@ -260,7 +260,7 @@ class TickJob:
             ahead = None if is_live else client.clock_ahead
             self._around.publisher.publish(self._lane, trades, ahead, self._doubt.ahead_ns)
             self._sampler.add(trades)
-            if self._unproven and self._feed.venue.is_dense:
+            if self._unproven and self._feed.stream.is_dense:
                 self._prove(trades[-1][ORDER])
 
     def _prove(self, order: int) -> None:

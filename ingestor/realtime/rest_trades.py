@@ -1,25 +1,21 @@
 """Trades by REST: what a socket missed, and what came before it. Each venue gives as much as it keeps for everybody.
 
-A page that is no well-formed page raises BadReply; all calls go through the shared rate budget.
+A reply that is not a well-formed page raises BadReply; all calls go through the shared rate budget.
 """
 
 import time as clock
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from candlewright.wire.errors import BadReply
-from ingestor.exchange.client import Market, VenueClient
-from ingestor.exchange.pages import rows_of
+from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
-from ingestor.realtime.aggregates import Aggregate, cut
-from ingestor.trade import ORDER, TIME, Trade
-from ingestor.venues import reading
-from ingestor.venues.limits import Call
+from ingestor.realtime.aggregates import cut
+from ingestor.trade import ORDER, TIME, Aggregate, Trade
+from ingestor.venues.description import AggregateTrades, Market, NewestTrades, Request, Stream, TradeCursor
+from ingestor.venues.reading import Parse, rows_of
 
-MILLISECOND = 1_000_000
-HOUR_MS = 3_600_000
-PAGE = 1_000
 #: Pages that one repair may cost.
 MAX_PAGES = 60
 #: A page may be older than what the socket just said: it is asked for again, at these pauses (seconds).
@@ -69,28 +65,13 @@ class RestTrades(Protocol):
 
 
 class NewestPage:
-    """Only the newest trades are to be had: a page that reaches back to the anchor proves that nothing is missing.
+    """Only the newest trades are to be had: a page that reaches back to the anchor proves that nothing is missing."""
 
-    `joins_fills`: the socket joins the fills of an order under the id of the last of them, which REST shows one by one.
-    """
-
-    def __init__(
-        self,
-        client: VenueClient,
-        market: Market,
-        ask: Callable[[Any, Market], Awaitable[Any]],
-        path: Sequence[str],
-        parse: reading.Parse,
-        is_dense: bool,
-        joins_fills: bool = False,
-    ) -> None:
+    def __init__(self, client: VenueClient, market: Market, source: NewestTrades, *, is_dense: bool) -> None:
         self._client = client
         self._market = market
-        self._ask = ask
-        self._path = path
-        self._parse = parse
+        self._source = source
         self._is_dense = is_dense
-        self._joins_fills = joins_fills
 
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         return self._judge(await self.newest(progress), anchor)
@@ -99,11 +80,9 @@ class NewestPage:
         """The newest page, ascending."""
 
         async def ask() -> list[Trade]:
-            reply = await self._client.attempt(
-                Call.RAW_TRADES, lambda: self._ask(self._client.exchange, self._market), progress
-            )
-            # Newest first on most venues; where ids are no numbers their order is all that orders a millisecond.
-            return parsed(rows_of(reply, *self._path)[::-1], self._parse)
+            reply = await self._client.ask(self._source.ask(self._market), progress)
+            # Where ids are not numbers, the order of the page is all that orders a millisecond.
+            return parsed(rows_of(reply, *self._source.path)[::-1], self._source.parse)
 
         return await self._client.call(ask, progress)
 
@@ -122,16 +101,17 @@ class NewestPage:
 
     def _may_follow(self, trade: Trade, anchor: Anchor) -> bool:
         """Those of the anchor's own time are known again by their ids, but for fills that were joined with it."""
-        if self._joins_fills and anchor.order is not None and trade[TIME] == anchor.time:
+        if self._source.joins_fills and anchor.order is not None and trade[TIME] == anchor.time:
             return trade[ORDER] > anchor.order
         return trade[TIME] >= anchor.time
 
 
-class BinanceTrades(NewestPage):
+class PageAndAggregates(NewestPage):
     """The newest page of raw trades; before that aggregates, which name the raw ids that they join."""
 
-    def __init__(self, client: VenueClient, market: Market) -> None:
-        super().__init__(client, market, _binance_page, (), reading.binance_rest, is_dense=True)
+    def __init__(self, client: VenueClient, market: Market, source: NewestTrades, aggregates: AggregateTrades) -> None:
+        super().__init__(client, market, source, is_dense=True)
+        self._aggregated = aggregates
 
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         page = await self.newest(progress)
@@ -153,53 +133,47 @@ class BinanceTrades(NewestPage):
 
     async def _aggregates(self, anchor: Anchor, before: int, progress: Progress) -> list[Aggregate]:
         """Those from the anchor on, until raw id `before` is reached."""
+        source = self._aggregated
         rows: list[Aggregate] = []
-        start = anchor.time // MILLISECOND
-        now = clock.time_ns() // MILLISECOND + HOUR_MS
-        params: dict[str, Any] = {"startTime": start, "endTime": start + HOUR_MS - 1}
+        start, now = anchor.time, clock.time_ns() + source.window_ns
+        request = source.since(self._market, start)
+        is_by_time = True
         for _ in range(MAX_PAGES):
-            number, page = await self._aggregate_page(params, progress)
+            number, page = await self._aggregate_page(request, progress)
             rows += [row for row in page if anchor.order is not None or row.time >= anchor.time]
             if page and page[-1].last >= before - 1:
                 break
             if page:
-                params = {"fromId": number + 1}
-            elif "startTime" in params and start < now:
-                # Nothing for an hour: look at the next.
-                start += HOUR_MS
-                params = {"startTime": start, "endTime": start + HOUR_MS - 1}
+                request, is_by_time = source.after(self._market, number), False
+            elif is_by_time and start < now:
+                # Nothing in this window: look at the next.
+                start += source.window_ns
+                request = source.since(self._market, start)
             else:
                 break
         return rows
 
-    async def _aggregate_page(self, params: dict[str, Any], progress: Progress) -> tuple[int, list[Aggregate]]:
-        asked = {"symbol": self._market.market_id, "limit": PAGE, **params}
+    async def _aggregate_page(self, request: Request, progress: Progress) -> tuple[int, list[Aggregate]]:
+        """A page, and the exchange's number of its last aggregate."""
 
         async def ask() -> tuple[int, list[Aggregate]]:
-            reply = await self._client.attempt(
-                Call.TRADES, lambda: self._client.exchange.publicGetAggTrades(asked), progress
-            )
-            rows = rows_of(reply)
+            rows = rows_of(await self._client.ask(request, progress))
             try:
-                page = [
-                    Aggregate(
-                        int(row["f"]), int(row["l"]), int(row["T"]) * MILLISECOND, float(row["p"]), float(row["q"])
-                    )
-                    for row in rows
-                ]
-                return (int(rows[-1]["a"]) if rows else 0), page
+                page = [self._aggregated.parse(row) for row in rows]
             except (KeyError, ValueError, TypeError) as error:
-                raise BadReply(f"rows that are no aggregates: {error}") from error
+                raise BadReply(f"rows that are not aggregates: {error}") from error
+            return (page[-1][0] if page else 0), [aggregate for _, aggregate in page]
 
         return await self._client.call(ask, progress)
 
 
-class KrakenTrades:
+class CursorTrades:
     """All trades, by a cursor of nanoseconds."""
 
-    def __init__(self, client: VenueClient, market: Market) -> None:
+    def __init__(self, client: VenueClient, market: Market, source: TradeCursor) -> None:
         self._client = client
         self._market = market
+        self._source = source
 
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
         # The cursor is exclusive, and stamps differ in their digits between socket and REST.
@@ -208,7 +182,7 @@ class KrakenTrades:
         for _ in range(MAX_PAGES):
             page, last = await self._page(cursor, progress)
             trades.update((trade[ORDER], trade) for trade in page if anchor.is_after(trade))
-            if len(page) < PAGE or last <= cursor:
+            if len(page) < self._source.page_size or last <= cursor:
                 return Found([trades[order] for order in sorted(trades)])
             cursor = last - 1
         newest, _ = await self._page(None, progress)
@@ -217,30 +191,21 @@ class KrakenTrades:
         return Found([trades[order] for order in sorted(trades)], proven=False, reason=reason)
 
     async def _page(self, since_ns: int | None, progress: Progress) -> tuple[list[Trade], int]:
-        params = {"pair": self._market.market_id, "count": str(PAGE)}
-        if since_ns is not None:
-            params["since"] = str(max(since_ns, 0))
-
         async def ask() -> tuple[list[Trade], int]:
-            reply = await self._client.attempt(
-                Call.TRADES, lambda: self._client.exchange.publicGetTrades(params), progress
-            )
-            result = reply.get("result") if isinstance(reply, dict) else None
-            if not isinstance(result, dict) or not str(result.get("last", "")).isdigit():
-                raise BadReply(f"a reply without trades: {str(reply)[:120]!r}")
-            key = next((name for name in result if name != "last"), "")
-            return parsed(rows_of(result, key), reading.kraken_rest), int(result["last"])
+            reply = await self._client.ask(self._source.ask(self._market, since_ns), progress)
+            rows, cursor = self._source.read(reply, self._market)
+            return parsed(rows, self._source.parse), cursor
 
         return await self._client.call(ask, progress)
 
 
-def parsed(rows: Sequence[Any], parse: reading.Parse) -> list[Trade]:
+def parsed(rows: Sequence[Any], parse: Parse) -> list[Trade]:
     """Rows of a page as trades, ascending; raises BadReply."""
     received_at = clock.time_ns()
     try:
         return sorted((parse(row, received_at) for row in rows), key=lambda trade: (trade[ORDER], trade[TIME]))
     except (KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
-        raise BadReply(f"rows that are no trades: {error}") from error
+        raise BadReply(f"rows that are not trades: {error}") from error
 
 
 def _covers(pieces: Sequence[Aggregate], first: int, last: int) -> bool:
@@ -251,37 +216,10 @@ def _covers(pieces: Sequence[Aggregate], first: int, last: int) -> bool:
     return first == last + 1
 
 
-def _binance_page(exchange: Any, market: Market) -> Any:
-    return exchange.publicGetTrades({"symbol": market.market_id, "limit": PAGE})
-
-
-def _okx_page(exchange: Any, market: Market) -> Any:
-    return exchange.publicGetMarketTrades({"instId": market.market_id, "limit": "500"})
-
-
-def _bybit_page(exchange: Any, market: Market) -> Any:
-    return exchange.publicGetV5MarketRecentTrade({"category": "spot", "symbol": market.market_id, "limit": 60})
-
-
-def _coinbase_page(exchange: Any, market: Market) -> Any:
-    return exchange.v3PublicGetBrokerageMarketProductsProductIdTicker({"product_id": market.market_id, "limit": PAGE})
-
-
-def _coinbaseexchange_page(exchange: Any, market: Market) -> Any:
-    return exchange.publicGetProductsIdTrades({"id": market.market_id, "limit": PAGE})
-
-
-def rest_trades_of(client: VenueClient, market: Market) -> RestTrades:
-    """For a venue of `venue.STREAM_VENUES`."""
-    match client.ccxt_id:
-        case "binance":
-            return BinanceTrades(client, market)
-        case "kraken":
-            return KrakenTrades(client, market)
-        case "okx":
-            return NewestPage(client, market, _okx_page, ("data",), reading.okx, is_dense=False, joins_fills=True)
-        case "bybit":
-            return NewestPage(client, market, _bybit_page, ("result", "list"), reading.bybit_rest, is_dense=False)
-        case "coinbase":
-            return NewestPage(client, market, _coinbase_page, ("trades",), reading.coinbase, is_dense=True)
-    return NewestPage(client, market, _coinbaseexchange_page, (), reading.coinbaseexchange, is_dense=True)
+def rest_trades_of(client: VenueClient, market: Market, stream: Stream) -> RestTrades:
+    repair = stream.repair
+    if isinstance(repair, TradeCursor):
+        return CursorTrades(client, market, repair)
+    if repair.aggregates is not None:
+        return PageAndAggregates(client, market, repair, repair.aggregates)
+    return NewestPage(client, market, repair, is_dense=stream.is_dense)

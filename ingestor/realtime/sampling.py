@@ -9,10 +9,11 @@ from candlewright.wire.errors import BadReply, CandlewrightError
 from candlewright.wire.grid import SECOND
 from core.log import get_logger
 from ingestor.exchange.client import VenueClient
-from ingestor.exchange.pages import Query, source_of
+from ingestor.exchange.pages import source_of
 from ingestor.progress import Progress
 from ingestor.realtime import metrics
 from ingestor.trade import ORDER, PRICE, SIZE, TIME, Trade
+from ingestor.venues.description import Query
 
 log = get_logger()
 

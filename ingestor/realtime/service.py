@@ -11,7 +11,6 @@ from ingestor.realtime.feed import Feed
 from ingestor.realtime.handover import Tails
 from ingestor.realtime.job import Surroundings, TickJob
 from ingestor.realtime.lanes import LanePublisher
-from ingestor.realtime.venue import STREAM_VENUES
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
 
@@ -54,13 +53,13 @@ class RealtimeService:
     def _feed(self, client: VenueClient) -> Feed:
         feed = self._feeds.get(client.venue)
         if feed is None:
-            venue = STREAM_VENUES.get(client.ccxt_id)
-            if venue is None:
+            stream = client.description.stream
+            if stream is None:
                 raise NotOffered(f"{client.venue} cannot be streamed")
             config = self._config
             feed = self._feeds[client.venue] = Feed(
                 client,
-                venue,
+                stream,
                 url=self._url_of(client.venue),
                 request_timeout=config.request_timeout,
                 patience=config.patience,

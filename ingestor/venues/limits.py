@@ -1,6 +1,7 @@
-"""How much each exchange allows, and what a call costs. Figures are those of the exchanges' documentation."""
+"""How much an exchange allows, and what a call costs. Figures are those of the exchanges' documentation."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -30,37 +31,27 @@ class Allowance:
         return capacity, max(allowed - capacity, allowed / 2) / self.window_seconds
 
 
-#: Units a call; a call that is not named costs 1.
-_COSTS: dict[str, dict[Call, float]] = {
-    "binance": {Call.CANDLES: 2, Call.TRADES: 4, Call.RAW_TRADES: 25, Call.TICKER: 2, Call.MARKETS: 20, Call.TIME: 1},
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`allowance`: of all calls but those in `apart`, which are counted for themselves; without it, what ccxt's own
+    limiter would allow. `costs`: units a call, 1 where a call is not named. `used_header`: the header in which a reply
+    states how many units of `allowance` are spent. `pauses`: HTTP statuses besides 418 and 429 that mean "stop", with
+    the seconds to wait.
+    """
 
-_ALLOWANCES: dict[str, Allowance] = {
-    "binance": Allowance("weight", 6_000, 60),
-    "kraken": Allowance("calls", 60, 60),
-    "okx": Allowance("calls", 20, 2),
-    "bybit": Allowance("calls", 600, 5),
-    "coinbase": Allowance("calls", 10, 1),
-    "coinbaseexchange": Allowance("calls", 10, 1),
-}
+    allowance: Allowance | None = None
+    apart: Mapping[Call, Allowance] = field(default_factory=dict)
+    costs: Mapping[Call, float] = field(default_factory=dict)
+    used_header: str = ""
+    pauses: Mapping[int, float] = field(default_factory=dict)
 
-#: okx counts each endpoint for itself.
-_OKX_CANDLES = Allowance("candles", 40, 2)
-_OKX_HISTORY = Allowance("history", 20, 2)
+    def allowance_of(self, call: Call, exchange: Any) -> Allowance:
+        """The bucket of `call`; `exchange`: the ccxt instance whose own limit may have to do."""
+        found = self.apart.get(call, self.allowance)
+        if found is not None:
+            return found
+        milliseconds_a_call = max(float(exchange.rateLimit or 1_000), 1.0)
+        return Allowance("calls", max(10_000 / milliseconds_a_call, 1.0), 10)
 
-
-def allowance_of(ccxt_id: str, call: Call, exchange: Any) -> Allowance:
-    """The bucket of `call`; for exchanges that are not listed, what ccxt's own limiter would allow."""
-    if ccxt_id == "okx" and call is Call.CANDLES:
-        return _OKX_CANDLES
-    if ccxt_id == "okx" and call is Call.HISTORY_CANDLES:
-        return _OKX_HISTORY
-    known = _ALLOWANCES.get(ccxt_id)
-    if known is not None:
-        return known
-    milliseconds_a_call = max(float(exchange.rateLimit or 1_000), 1.0)
-    return Allowance("calls", max(10_000 / milliseconds_a_call, 1.0), 10)
-
-
-def cost_of(ccxt_id: str, call: Call) -> float:
-    return _COSTS.get(ccxt_id, {}).get(call, 1.0)
+    def cost_of(self, call: Call) -> float:
+        return self.costs.get(call, 1.0)

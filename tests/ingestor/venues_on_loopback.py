@@ -20,19 +20,11 @@ from ingestor.history.fetch import HistoryFetch, HistoryJob, HistorySummary
 from ingestor.history.trade_candles import older_candles_of
 from ingestor.progress import Progress
 from ingestor.threads import BusThreads
+from ingestor.venues import venue_of
 from tests.fresh_bus import FreshBus
 
 Query = Mapping[str, str]
 Answer = Callable[[Query], Any]
-
-CCXT_IDS = {
-    "BINANCE": "binance",
-    "KRAKEN": "kraken",
-    "OKX": "okx",
-    "BYBIT": "bybit",
-    "COINBASE": "coinbase",
-    "COINBASEEXCHANGE": "coinbaseexchange",
-}
 
 
 class HastyProgress(Progress):
@@ -115,14 +107,14 @@ async def client_of(
     is_limited: bool = False,
     on_blocked: Callable[[float], None] = lambda until: None,
 ) -> AsyncIterator[VenueClient]:
-    ccxt_id = CCXT_IDS.get(venue, venue.lower())
-    stock = exchange.build(ccxt_id, url=url, timeout_seconds=request_timeout)
+    description = venue_of(venue)
+    stock = exchange.build(description, url=url, timeout_seconds=request_timeout)
     threads = BusThreads(2)
     budget = Budget(
         bus or FreshBus(),
         threads,
         venue=venue,
-        ccxt_id=ccxt_id,
+        limits=description.limits,
         exchange=stock,
         egress="test",
         share=0.7,
@@ -131,7 +123,7 @@ async def client_of(
         on_blocked=on_blocked,
     )
     try:
-        yield VenueClient(venue, ccxt_id, stock, budget, request_timeout=request_timeout, patience=patience)
+        yield VenueClient(description, stock, budget, request_timeout=request_timeout, patience=patience)
     finally:
         await stock.close()
         threads.close()

@@ -3,19 +3,20 @@ import pytest
 from candlewright.wire.errors import ConfigurationError
 from ingestor.exchange import stock as exchange
 from ingestor.exchange.addresses import hosts, redirected
+from ingestor.venues import described, venue_of
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("ccxt_id", ["binance", "kraken", "okx", "bybit", "coinbase", "coinbaseexchange"])
-async def test_no_other_host_is_left(ccxt_id: str, streaming: bool) -> None:
-    stock = exchange.build(ccxt_id, url="http://127.0.0.1:9001", timeout_seconds=1, streaming=streaming)
+@pytest.mark.parametrize("venue", described())
+async def test_no_other_host_is_left(venue: str, streaming: bool) -> None:
+    stock = exchange.build(venue_of(venue), url="http://127.0.0.1:9001", timeout_seconds=1, streaming=streaming)
     found = set(hosts(stock.urls["api"]))
     await stock.close()
     assert found == {"127.0.0.1:9001"}
 
 
 async def test_real_hosts_stay_without_a_url() -> None:
-    stock = exchange.build("binance", url="", timeout_seconds=1)
+    stock = exchange.build(venue_of("BINANCE"), url="", timeout_seconds=1)
     found = set(hosts(stock.urls["api"]))
     await stock.close()
     assert "api.binance.com" in found
@@ -42,4 +43,4 @@ def test_a_server_that_is_no_url_is_refused(server: str) -> None:
 
 def test_an_exchange_that_ccxt_does_not_have_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="atlantis"):
-        exchange.build("atlantis", url="", timeout_seconds=1)
+        exchange.build(venue_of("ATLANTIS"), url="", timeout_seconds=1)

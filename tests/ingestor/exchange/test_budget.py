@@ -7,7 +7,8 @@ from ingestor.exchange import stock as exchange
 from ingestor.exchange.budget import Budget
 from ingestor.exchange.errors import Reply
 from ingestor.threads import BusThreads
-from ingestor.venues.limits import Allowance, Call, allowance_of, cost_of
+from ingestor.venues import venue_of
+from ingestor.venues.limits import Allowance, Call
 from tests.fresh_bus import FreshBus
 from tests.ingestor.venues_on_loopback import HastyProgress
 
@@ -28,12 +29,12 @@ class CountingBus(FreshBus):
 
 
 def budget_on(bus: FreshBus, blocked: list[float]) -> Budget:
-    stock = exchange.build("binance", url="http://127.0.0.1:9", timeout_seconds=1)
+    stock = exchange.build(venue_of("BINANCE"), url="http://127.0.0.1:9", timeout_seconds=1)
     return Budget(
         bus,
         BusThreads(1),
         venue="BINANCE",
-        ccxt_id="binance",
+        limits=venue_of("BINANCE").limits,
         exchange=stock,
         egress="home",
         share=0.7,
@@ -96,9 +97,12 @@ def test_no_window_spends_more_than_the_share(allowance: Allowance, share: float
 
 
 def test_okx_counts_its_two_endpoints_apart_and_others_follow_ccxts_own_limit() -> None:
-    stock = exchange.build("gate", url="http://127.0.0.1:9", timeout_seconds=1)
-    names = {allowance_of("okx", call, stock).bucket for call in (Call.CANDLES, Call.HISTORY_CANDLES, Call.TICKER)}
+    stock = exchange.build(venue_of("GATE"), url="http://127.0.0.1:9", timeout_seconds=1)
+    names = {
+        venue_of("OKX").limits.allowance_of(call, stock).bucket
+        for call in (Call.CANDLES, Call.HISTORY_CANDLES, Call.TICKER)
+    }
     assert len(names) == 3
-    allowance = allowance_of("gate", Call.CANDLES, stock)
+    allowance = venue_of("GATE").limits.allowance_of(Call.CANDLES, stock)
     assert allowance.limit / allowance.window_seconds == pytest.approx(1_000 / stock.rateLimit)
-    assert cost_of("gate", Call.CANDLES) == 1.0
+    assert venue_of("GATE").limits.cost_of(Call.CANDLES) == 1.0

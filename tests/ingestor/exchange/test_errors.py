@@ -16,6 +16,7 @@ from candlewright.wire.errors import (
 )
 from core.failures import FailureCode
 from ingestor.exchange.errors import Reply, UnknownFailure, failure_of, stated_end, translate
+from ingestor.venues import venue_of
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ from ingestor.exchange.errors import Reply, UnknownFailure, failure_of, stated_e
 def test_what_ccxt_raises_becomes_ours_by_class_and_status(
     error: Exception, exchange_id: str, status: int, expected: type[Exception]
 ) -> None:
-    found = translate(error, exchange_id, Reply(status) if status else None)
+    found = translate(error, venue_of(exchange_id.upper()).limits, Reply(status) if status else None)
     assert type(found) is expected
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from candlewright.wire.errors import BadReply, DepthExceeded, NotOffered
 from candlewright.wire.grid import SECOND, WEEK_SECONDS, expected_candles, first_open_from
 from ingestor.candles import EMPTY, Candles, joined
-from ingestor.exchange.client import Market
-from ingestor.exchange.pages import Fill, Page, Query
 from ingestor.history.fetch import PAUSES, SETTLE_NS, HistoryFetch, HistoryJob, HistorySummary
 from ingestor.progress import Progress
+from ingestor.venues.description import Fill, Market, Page, Query
 from tests.ingestor.venues_on_loopback import HastyProgress
 
 MINUTE = 60 * SECOND

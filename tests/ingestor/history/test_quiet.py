@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from bus.api import Bus
 from candlewright.wire.errors import BusUnavailable
 from candlewright.wire.grid import SECOND, open_containing, split
-from ingestor.exchange.pages import Fill, Page, Query, source_of
+from ingestor.exchange.pages import source_of
 from ingestor.history.fetch import HistoryFetch, HistoryJob, HistorySummary
 from ingestor.history.quiet import MAX_RANGES, RECENT_NS, QuietBook, Range
 from ingestor.progress import Progress
 from ingestor.threads import BusThreads
+from ingestor.venues.description import Fill, Page, Query
 from sandbox import Sandbox
 from sandbox.instruments import utc_ms
 from tests.fresh_bus import FreshBus

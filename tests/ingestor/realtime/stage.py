@@ -18,6 +18,7 @@ from ingestor.realtime.service import RealtimeService
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
 from ingestor.trade import ORDER, Trade, trades_of
+from ingestor.venues import venue_of
 from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
 
@@ -44,13 +45,13 @@ class Ingestor:
         self.bus = bus
         self.venue = venue
         self._threads = BusThreads(2)
-        name = venue.lower()
-        stock = exchange.build(name, url=url, timeout_seconds=5)
+        description = venue_of(venue)
+        stock = exchange.build(description, url=url, timeout_seconds=5)
         budget = Budget(
             bus,
             self._threads,
             venue=venue,
-            ccxt_id=name,
+            limits=description.limits,
             exchange=stock,
             egress="test",
             share=0.7,
@@ -58,7 +59,7 @@ class Ingestor:
             patience=10,
             on_blocked=lambda until: None,
         )
-        self.client = VenueClient(venue, name, stock, budget, request_timeout=5, patience=patience)
+        self.client = VenueClient(description, stock, budget, request_timeout=5, patience=patience)
         self.service = RealtimeService(bus, self._threads, config, lambda venue: url)
         self.heartbeats: list[float] = []
 

@@ -13,7 +13,7 @@ from bus.topics import TICKS
 from core.metrics import REGISTRY
 from ingestor.realtime.handover import Tails
 from ingestor.trade import ORDER, TIME, Trade, tick_batch, trades_of
-from ingestor.venues import reading
+from ingestor.venues import binance
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
@@ -29,8 +29,8 @@ class Wild:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
         self.seen: list[Trade] = []
         self._left = self._nth = nth
-        self._parse = reading.binance_stream
-        monkeypatch.setattr(reading, "binance_stream", self)
+        self._parse = binance.streamed_trade
+        monkeypatch.setattr(binance, "streamed_trade", self)
 
     def __call__(self, row: Mapping[str, Any], received_at: int) -> Trade:
         trade = self._parse(row, received_at)

@@ -168,7 +168,7 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
 
 
 async def test_a_minute_busier_than_a_raw_page_starts_with_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestor.realtime.rest_trades.PAGE", 20)
+    monkeypatch.setattr("ingestor.venues.binance._MAX_TRADES", 20)
     bus = FreshBus()
     async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")

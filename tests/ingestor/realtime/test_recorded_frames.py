@@ -11,7 +11,7 @@ import pytest
 
 from bars import Bars, exact, from_trades
 from ingestor.trade import ORDER, PRICE, SIZE, TIME, Trade
-from ingestor.venues.reading import binance_stream
+from ingestor.venues.binance import streamed_trade
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
@@ -50,7 +50,7 @@ def recorded(files: list[Path]) -> list[Trade]:
         with gzip.open(path) as lines:
             for line in lines:
                 if b"@trade" in line:
-                    found.append(binance_stream(orjson.loads(line.partition(b" ")[2])["data"], 0))
+                    found.append(streamed_trade(orjson.loads(line.partition(b" ")[2])["data"], 0))
     return found
 
 
@@ -97,11 +97,9 @@ class Heard:
 
 def hooked(ccxt_id: str) -> tuple[Any, Heard]:
     from ingestor.exchange import stock as exchange
-    from ingestor.realtime.venue import STREAM_VENUES
+    from ingestor.venues import venue_of
 
-    made = exchange.build(
-        ccxt_id, url="http://127.0.0.1:1", timeout_seconds=1, streaming=True, hooks=STREAM_VENUES[ccxt_id].hooks
-    )
+    made = exchange.build(venue_of(ccxt_id.upper()), url="http://127.0.0.1:1", timeout_seconds=1, streaming=True)
     made.sink = heard = Heard()
     return made, heard
 

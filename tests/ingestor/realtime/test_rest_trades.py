@@ -10,13 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from candlewright.wire.errors import BadReply
-from ingestor.exchange.client import Market
+from ingestor.exchange.client import VenueClient
 from ingestor.progress import Progress
-from ingestor.realtime.aggregates import Aggregate, cut
-from ingestor.realtime.rest_trades import Anchor, KrakenTrades, NewestPage, parsed, rest_trades_of
+from ingestor.realtime import rest_trades
+from ingestor.realtime.aggregates import cut
+from ingestor.realtime.rest_trades import Anchor, CursorTrades, NewestPage, PageAndAggregates, RestTrades, parsed
 from ingestor.realtime.sampling import MINUTE, BarSampler
-from ingestor.trade import ORDER, SIZE, TIME, TRADE_ID, Trade
-from ingestor.venues import reading
+from ingestor.trade import ORDER, SIZE, TIME, TRADE_ID, Aggregate, Trade
+from ingestor.venues import binance, bybit, described
+from ingestor.venues.description import Market, NewestTrades, Request
+from ingestor.venues.limits import Call
+from ingestor.venues.reading import Parse
 from sandbox.recorded import RecordedVenues
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
@@ -48,12 +52,23 @@ def test_an_aggregate_whose_other_trades_are_unknown_is_not_guessed_at() -> None
 
 def test_a_row_that_is_no_trade_is_a_bad_reply() -> None:
     with pytest.raises(BadReply):
-        parsed([{"id": 1}], reading.binance_rest)
+        parsed([{"id": 1}], binance.rest_trade)
+
+
+def source(parse: Parse, joins_fills: bool = False) -> NewestTrades:
+    return NewestTrades(ask=lambda market: Request(Call.RAW_TRADES, "", {}), parse=parse, joins_fills=joins_fills)
+
+
+def rest_trades_of(client: VenueClient, market: Market) -> RestTrades:
+    stream = client.description.stream
+    assert stream is not None
+    return rest_trades.rest_trades_of(client, market, stream)
 
 
 class OnePage(NewestPage):
     def __init__(self, page: list[Trade], is_dense: bool, joins_fills: bool = False) -> None:
-        self._page, self._is_dense, self._joins_fills = page, is_dense, joins_fills
+        self._page, self._is_dense = page, is_dense
+        self._source = source(binance.rest_trade, joins_fills)
 
         class Client:
             venue = "OKX"
@@ -118,30 +133,29 @@ async def test_a_shortened_page_does_not_prove_that_a_market_is_young(monkeypatc
 
 
 class NewestFirst(NewestPage):
-    def __init__(self, rows: list[dict[str, str]], parse: reading.Parse) -> None:
+    def __init__(self, rows: list[dict[str, str]], parse: Parse) -> None:
         async def call(ask: Any, progress: Progress) -> Any:
             return await ask()
 
-        async def attempt(cost: Any, ask: Any, progress: Progress) -> Any:
-            return ask()
+        async def ask(request: Request, progress: Progress) -> Any:
+            return rows
 
-        self._client = SimpleNamespace(call=call, attempt=attempt, exchange=None)  # type: ignore[assignment]
+        self._client = SimpleNamespace(call=call, ask=ask)  # type: ignore[assignment]
         self._market = None  # type: ignore[assignment]
-        self._ask = lambda exchange, market: rows  # type: ignore[assignment,return-value]
-        self._path, self._parse, self._is_dense, self._joins_fills = (), parse, False, False
+        self._source, self._is_dense = source(parse), False
 
 
 async def test_a_millisecond_keeps_its_order_on_a_page_that_begins_with_the_newest() -> None:
     def page(*names: str) -> list[dict[str, str]]:
         return [{"execId": name, "time": "7", "price": "1", "size": "1", "side": "Buy"} for name in names]
 
-    texts = await NewestFirst(page("e-c", "e-a", "e-b"), reading.bybit_rest).newest(QUIET)
+    texts = await NewestFirst(page("e-c", "e-a", "e-b"), bybit.rest_trade).newest(QUIET)
     assert [one[TRADE_ID] for one in texts] == ["e-b", "e-a", "e-c"]
     # Spot ids of 19 digits are numbers, whatever the order of the page.
     names = ("2290000000000000010", "2290000000000000009", "2290000000000000011")
-    numbers = await NewestFirst(page(*names), reading.bybit_rest).newest(QUIET)
+    numbers = await NewestFirst(page(*names), bybit.rest_trade).newest(QUIET)
     assert [one[ORDER] for one in numbers] == sorted(map(int, names))
-    assert reading.bybit_rest(page("9223372036854775808")[0], 0)[ORDER] == 0
+    assert bybit.rest_trade(page("9223372036854775808")[0], 0)[ORDER] == 0
 
 
 async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_data: Path) -> None:
@@ -151,7 +165,7 @@ async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_d
     ):
         market = await own.client.market("BTC/USDT", QUIET)
         rest = rest_trades_of(own.client, market)
-        assert isinstance(rest, KrakenTrades)
+        assert isinstance(rest, CursorTrades)
         every = await rest.after(Anchor(0), QUIET)
         orders = [one[ORDER] for one in every.trades]
         assert orders == list(range(10218208, 10219208))
@@ -208,15 +222,13 @@ async def test_sampled_bars_equal_the_exchange_s_candles_and_a_wrong_one_is_seen
         assert not sampler.is_due(now)
 
 
-def test_every_venue_has_its_rest() -> None:
-    from ingestor.realtime.venue import STREAM_VENUES
-
+def test_every_streamed_venue_has_its_rest() -> None:
     market = Market("BTC/USDT", "BTCUSDT", True, "BTC", "USDT")
-
-    class Client:
-        def __init__(self, ccxt_id: str) -> None:
-            self.ccxt_id = ccxt_id
-
-    kinds = {name: type(rest_trades_of(Client(name), market)).__name__ for name in STREAM_VENUES}  # type: ignore[arg-type]
-    assert kinds["binance"] == "BinanceTrades" and kinds["kraken"] == "KrakenTrades"
-    assert set(kinds.values()) == {"BinanceTrades", "KrakenTrades", "NewestPage"}
+    streamed = {name: venue for name, venue in described().items() if venue.stream is not None}
+    made = {
+        name: type(rest_trades_of(SimpleNamespace(description=venue), market))  # type: ignore[arg-type]
+        for name, venue in streamed.items()
+    }
+    assert made.pop("BINANCE") is PageAndAggregates
+    assert made.pop("KRAKEN") is CursorTrades
+    assert set(made.values()) == {NewestPage}

@@ -19,7 +19,7 @@ from ingestor.realtime.stream import (
     TradeStream,
 )
 from ingestor.trade import ORDER, TRADE_ID, Trade, tick_batch, trades_of
-from ingestor.venues import reading
+from ingestor.venues import bybit
 
 MILLISECOND = 1_000_000
 
@@ -419,6 +419,6 @@ def test_the_first_trades_of_a_market_may_come_swapped() -> None:
 @given(st.integers(0, 2**70))
 def test_ids_have_one_order_on_the_wire_and_on_the_bus(number: int) -> None:
     row = {"i": str(number), "T": 7, "p": "1", "v": "1", "S": "Buy"}
-    told = reading.bybit_stream(row, 5)
+    told = bybit.streamed_trade(row, 5)
     assert told[ORDER] == (number if number < 2**63 else 0)
     assert trades_of(tick_batch("A/B.C", [told])) == [told]

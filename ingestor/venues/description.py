@@ -1,0 +1,208 @@
+"""The form in which an exchange's file declares what is known of it.
+
+A venue is a `VenueDescription`, and functions without a socket or a clock: from a question to the parameters of a raw
+call of ccxt, and from the decoded reply to columns or trades. The other rooms do the asking, paging, paying and
+repairing, and take what differs between exchanges from here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from candlewright.wire.grid import SECOND
+from ingestor.candles import Candles
+from ingestor.trade import Aggregate
+from ingestor.venues.hooks import Hooks
+from ingestor.venues.limits import Call, Limits
+from ingestor.venues.reading import Parse, Row
+
+MILLISECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    symbol: str
+    market_id: str
+    is_active: bool
+    base_id: str
+    quote_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A raw call: ccxt's implicit method, its parameters, and the kind of call that pays for it."""
+
+    call: Call
+    method: str
+    parameters: Mapping[str, Any]
+
+
+# ---- candles
+
+
+class Fill(Enum):
+    """Which end of the window a page that cannot hold all of it begins at."""
+
+    OLDEST_FIRST = "oldest first"
+    NEWEST_FIRST = "newest first"
+    UNKNOWN = "unknown"
+
+
+class Closing(Enum):
+    """What an answer itself says of a candle that has not closed. The exchange's clock decides in any case."""
+
+    NOTHING = "nothing"
+    FLAG = "a flag on each candle"
+    LAST = "the time of the last finished candle"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Candles with start <= open < end (ns, on the grid); `now` is a time that the exchange's clock had reached."""
+
+    market: Market
+    timeframe: str
+    period_seconds: int
+    start: int
+    end: int
+    now: int
+
+    @property
+    def period(self) -> int:
+        return self.period_seconds * SECOND
+
+    def newest(self, bars: int) -> int:
+        """Where the newest `bars` candles begin."""
+        return self.now - bars * self.period
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """What came back, also outside the window; `unfinished` is the open time of a candle that the exchange itself
+    says has not closed (it is not among `candles`).
+    """
+
+    candles: Candles
+    unfinished: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TradeCursor:
+    """Trades after a time (ns, exclusive), the oldest first: `ask(market, since)`, None for the newest.
+
+    `read`: the rows of a reply, and the cursor (ns) that asks for what follows.
+    """
+
+    ask: Callable[[Market, int | None], Request]
+    read: Callable[[Any, Market], tuple[Sequence[Row], int]]
+    parse: Parse
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandleSource:
+    """Where candles come from, and how their pages behave.
+
+    `ask(query, interval)`: the raw call, with the exchange's own name of the period; without it, ccxt's unified call.
+    `read`: raises BadReply for a reply that is not a well-formed page. `is_wide`: a window may reach past one page.
+    `depth` > 0: only this many of the newest candles are kept; `older` builds those before them from trades.
+    `recent_bars` > 0: this many of the newest candles have an endpoint of their own, and a window stays on one side.
+    """
+
+    max_candles: int
+    fill: Fill
+    closing: Closing = Closing.NOTHING
+    ask: Callable[[Query, str], Request] | None = None
+    read: Callable[[Any, Query], Page] | None = None
+    is_wide: bool = False
+    depth: int = 0
+    recent_bars: int = 0
+    older: TradeCursor | None = None
+
+
+# ---- trades
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateTrades:
+    """Aggregates that name the raw ids which they join, the oldest first.
+
+    `since(market, start)`: those of `window_ns` from a time (ns); `after(market, number)`: those after the aggregate of
+    this number of the exchange's; `parse`: one row, and its number.
+    """
+
+    since: Callable[[Market, int], Request]
+    after: Callable[[Market, int], Request]
+    parse: Callable[[Row], tuple[int, Aggregate]]
+    window_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestTrades:
+    """Only the newest page of trades is to be had without a key: `path` leads to its rows in the reply, newest first.
+
+    `joins_fills`: the socket joins the fills of an order under the id of the last of them, which REST shows one by one.
+    `aggregates`: what repairs the bars where the page does not reach.
+    """
+
+    ask: Callable[[Market], Request]
+    parse: Parse
+    path: tuple[str, ...] = ()
+    joins_fills: bool = False
+    aggregates: AggregateTrades | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """`hooks` stand in front of the ccxt.pro class. `is_dense`: trade ids of a market count up by one. `repair`: what
+    REST shows of the trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
+    exchange's id. `subscribe_pause`: seconds between two subscriptions on one connection.
+    """
+
+    hooks: type[Hooks]
+    is_dense: bool
+    repair: NewestTrades | TradeCursor
+    by_symbol: bool = False
+    subscribe_pause: float = 0.05
+
+
+# ---- the whole
+
+
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """An answer that looks right and is not, and where it is documented."""
+
+    what: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was verified on bytes that the exchange itself once sent, and the test that does it."""
+
+    what: str
+    test: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VenueDescription:
+    """`name` is the venue of a ticker, `ccxt_id` the class of ccxt that speaks to it.
+
+    `has_spot_switch`: ccxt loads derivatives too, unless it is told to leave them out. `needs_currencies`: its market
+    list is incomplete without the list of currencies, a further request. `needs_raw_markets`: ccxt looks at its raw
+    market records again, which are most of a market list's memory.
+    """
+
+    name: str
+    ccxt_id: str
+    candles: CandleSource
+    limits: Limits
+    stream: Stream | None = None
+    has_spot_switch: bool = False
+    needs_currencies: bool = True
+    needs_raw_markets: bool = True
+    lies: tuple[Lie, ...] = ()
+    verified: tuple[Proof, ...] = ()
+    unverified: tuple[str, ...] = field(default=())
