@@ -42,7 +42,7 @@ from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.server import prepare_topics
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, EventTable
+from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
 from flink_replacement_spark.triggers.source import TriggerSource
 from iceberg import TRIGGER_EVENTS, create_tables, load_table, open_catalog
 from protobuf import records_pb2 as records
@@ -79,7 +79,7 @@ def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
         floor = start_floor(session, settings, bus, f"file://{folder}/checkpoints/floor")
         stack.callback(floor.stop)
         stopping = threading.Event()
-        store = EventTable(catalog, TableLocks()).store
+        store = event_table(catalog, TableLocks()).store
         events = _EventTable(Follower(bus, FOLLOWED_EVENTS, store, stopping, published), stopping)
         stack.callback(events.stop)
         publish_apart(redis.url, input_file, WARM, min(rows, WARM_ROWS))

@@ -17,15 +17,19 @@ TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
 TICK_ROWS = "tick_rows"  # what the live query stores: see flink_replacement_spark.live.tick_rows; partitions of TICKS
 TRIGGER_CONTROLS = "trigger_controls"  # TriggerControl, key = trigger id, one partition
 TRIGGER_PROGRESS = "trigger_progress"  # TriggerProgress, one partition
+DELIVERIES = "deliveries"  # JSON of a finished delivery of an alert, one partition; see alerts.alert.Outcome
 DEAD_LETTERS = "dead_letters"  # DeadLetter, key = topic of the record, one partition; see bus.dead_letters
 
 #: What becomes of records that were taken before. A store at its limit of memory takes it, or it would never have room.
-ENDING = frozenset({OHLC, TICK_ROWS, TRIGGER_EVENTS, NOTIFICATIONS, HISTORY_OUTCOMES, TRIGGER_PROGRESS, DEAD_LETTERS})
+ENDING = frozenset(
+    {OHLC, TICK_ROWS, TRIGGER_EVENTS, NOTIFICATIONS, HISTORY_OUTCOMES, TRIGGER_PROGRESS, DELIVERIES, DEAD_LETTERS}
+)
 
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
 REGISTRY_FINALS = "finals"  # request id -> HistoryReadyNotification
 REGISTRY_DEAD_LETTERS = "dead_letters"  # part, place and content of a record that was put aside a short while ago
+REGISTRY_DELIVERIES = "deliveries"  # names of deliveries whose outcomes are on DELIVERIES
 
 #: Where a name must not be forgotten before its time: too many are refused. Elsewhere the oldest goes.
 REFUSING_REGISTRIES = frozenset({REGISTRY_REQUESTS})
@@ -46,6 +50,11 @@ TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, what the requests for it add
 TABLE_REALTIME = "broker_realtime"  # request id -> DataRequest of a realtime request that runs, written by the broker
 TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
 TABLE_DEAD_LETTERS = "dead_letters"  # part and topic -> the newest DeadLetter of them, without its record
+TABLE_ALERTS = "alerts"  # `positions`: how far the alerts have read
+TABLE_ALERTS_WAITING = "alerts_waiting"  # key of a delivery -> Delivery, until its outcome is on DELIVERIES
+TABLE_ALERTS_ABANDONED = "alerts_abandoned"  # key of a delivery -> Delivery that was given up, for a week
+TABLE_ALERTS_AGAIN = "alerts_again"  # key of an abandoned delivery that a person wants sent again
+TABLE_SILENCES = "silences"  # id -> Silence, written by `candlewright alerts silence`
 TABLE_LOST_RECORDS = "lost_records"  # topic -> what a reader had read of it that the store lost, for a day; bus.lost
 TABLE_PLATFORM = "platform"  # facts about everything on this bus: `origin` (core.origin)
 
@@ -69,3 +78,4 @@ READER_TRIGGER_TABLE = "trigger-table"
 READER_REVISION_TABLE = "revision-table"
 READER_BAR_TABLE = "bar-table"
 READER_TICK_TABLE = "tick-table"
+READER_DELIVERY_TABLE = "delivery-table"

@@ -16,6 +16,7 @@ from pydantic_settings import SettingsConfigDict
 from candlewright.settings import ClientConfig, Group, RelayAddresses, SparkAddress, load
 from candlewright.settings.binds import ZeroMQBind
 from core.origin import Origin
+from core.settings_alerts import AlertsSettings
 from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
 
 #: Groups of the platform refuse keys that they do not know.
@@ -191,6 +192,7 @@ class Settings(ClientConfig):
     bars: BarsSettings = BarsSettings()
     triggers: TriggersSettings = TriggersSettings()
     gateways: GatewaysSettings = GatewaysSettings()
+    alerts: AlertsSettings = AlertsSettings()
     log: LogSettings = LogSettings()
 
     @field_validator("exchange", mode="before")

@@ -35,11 +35,12 @@ from flink_replacement_spark.live.query import LIVE_QUERY, start_live_query
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
+from flink_replacement_spark.tables.deliveries import FOLLOWED_DELIVERIES, delivery_table
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
 from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, EventTable
+from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
 from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
 from flink_replacement_spark.triggers.source import TriggerSource
@@ -189,7 +190,8 @@ class Driver:
             )
         )
         self._start_thread("bus-check", self._check_bus)
-        self._follow("triggers", FOLLOWED_EVENTS, EventTable(catalog, self.locks).store, self._events_published)
+        self._follow("triggers", FOLLOWED_EVENTS, event_table(catalog, self.locks).store, self._events_published)
+        self._follow("deliveries", FOLLOWED_DELIVERIES, delivery_table(catalog, self.locks).store)
         self._follow("bars", FOLLOWED_BARS, BarTable(catalog, merger, self.locks).store)
         self._follow("ticks", FOLLOWED_TICKS, TickTable(catalog, self.locks).store)
         self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
@@ -320,7 +322,7 @@ def prepare_topics(bus: Bus) -> None:
         with attempt:
             for topic in (bus_topics.HISTORY_OUTCOMES, *_BY_TICKER, bus_topics.TRIGGER_EVENTS):
                 bus.create_topic(topic)
-            for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
+            for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS, bus_topics.DELIVERIES):
                 bus.create_topic(topic, 1)
             bus.create_topic(bus_topics.TICK_ROWS, bus.partitions(bus_topics.TICKS))
     counts = {topic: bus.partitions(topic) for topic in _BY_TICKER}

@@ -40,6 +40,7 @@ from iceberg.revisions import (
 from iceberg.snapshots import MAINTENANCE_NAME, delete_files_of, drop_old_snapshots
 from iceberg.tables import (
     COVERAGE,
+    DELIVERIES,
     GAPS,
     OHLC,
     OHLC_REVISIONS,
@@ -53,6 +54,7 @@ from iceberg.tables import (
 __all__ = [
     "COMMITTED",
     "COVERAGE",
+    "DELIVERIES",
     "GAPS",
     "MAINTENANCE_NAME",
     "NAMESPACE",

@@ -190,7 +190,23 @@ COVERAGE = TableDefinition(
     "coverage", _COVERAGE_SCHEMA, PartitionSpec(), _order(_COVERAGE_SCHEMA, "ticker", "period_seconds", "start")
 )
 
-TABLES: tuple[TableDefinition, ...] = (OHLC, OHLC_REVISIONS, TICKS, TRIGGER_EVENTS, GAPS, COVERAGE)
+_DELIVERIES_SCHEMA = _schema(
+    ("event_id", _TEXT),
+    ("destination", _TEXT),
+    ("attempts", IntegerType()),
+    ("status", _TEXT),
+    ("delivered_at", _TIME),
+    ("error", _TEXT),
+)
+#: One row for each alert and destination, once it was delivered or given up (`status` delivered or abandoned).
+DELIVERIES = TableDefinition(
+    "deliveries",
+    _DELIVERIES_SCHEMA,
+    PartitionSpec(_days(_DELIVERIES_SCHEMA, "delivered_at")),
+    _order(_DELIVERIES_SCHEMA, "delivered_at"),
+)
+
+TABLES: tuple[TableDefinition, ...] = (OHLC, OHLC_REVISIONS, TICKS, TRIGGER_EVENTS, GAPS, COVERAGE, DELIVERIES)
 
 
 def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TABLES, *, attempts: int = 10) -> None:

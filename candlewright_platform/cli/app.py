@@ -19,6 +19,8 @@ trigger_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
 letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could not digest.", rich_markup_mode=None)
 app.add_typer(letters_app, name="dead-letters")
+alerts_app = typer.Typer(no_args_is_help=True, help="Where events are delivered.", rich_markup_mode=None)
+app.add_typer(alerts_app, name="alerts")
 keys_app = typer.Typer(no_args_is_help=True, help="Keys of clients.", rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
 
@@ -188,6 +190,64 @@ def dead_letters_replay(
     from candlewright_platform.cli import dead_letters
 
     dead_letters.replay(numbers or [], all_of_them, part, topic, output, data_dir, config)
+
+
+@alerts_app.callback()
+def alerts_help() -> None:
+    """Alerts: destinations are [alerts.NAME] in the settings, [[alerts.route]] says which events each one gets."""
+
+
+@alerts_app.command("list")
+def alerts_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
+    """The destinations, what they get, and what waits for them."""
+    from candlewright_platform.cli import alerts
+
+    alerts.list_destinations(output, data_dir, config)
+
+
+@alerts_app.command("test")
+def alerts_test(
+    name: Annotated[str, typer.Argument(help="The destination's name in the settings.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Send one test alert to a destination. Exit code 1 unless the destination took it."""
+    from candlewright_platform.cli import alerts
+
+    alerts.test(name, data_dir, config)
+
+
+@alerts_app.command("silence")
+def alerts_silence(
+    trigger: Annotated[str | None, typer.Argument(help="A trigger's id, * matches any; without: list.")] = None,
+    duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As 30m, 2h or 1d.")] = None,
+    ticker: Annotated[str, typer.Option("--ticker", help="Only this ticker; * matches any.")] = "*",
+    is_over: Annotated[bool, typer.Option("--end", help="End a silence before its time.")] = False,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Suppress the alerts of a trigger for a while. Its events are published and stored as before.
+
+    Example: candlewright alerts silence dip --for 2h
+    """
+    from candlewright_platform.cli import alerts
+
+    alerts.silence(trigger, duration, ticker, is_over, output, data_dir, config)
+
+
+@alerts_app.command("dead-letters")
+def alerts_dead_letters(
+    again: Annotated[list[str] | None, typer.Option("--send", metavar="KEY", help="Send this one again.")] = None,
+    all_of_them: Annotated[bool, typer.Option("--send-all", help="Send all of them again.")] = False,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Deliveries that were given up after 24 hours of tries; they are kept for a week."""
+    from candlewright_platform.cli import alerts
+
+    alerts.dead_letters(again or [], all_of_them, output, data_dir, config)
 
 
 @trigger_app.command("try")

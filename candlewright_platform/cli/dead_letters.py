@@ -1,7 +1,6 @@
 """`candlewright dead-letters`: records that a part could not digest, and their way back to their topics."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,13 @@ from google.protobuf.message import DecodeError, Message
 
 from bus import dead_letters, topics
 from bus.api import Bus, Record
-from bus.connect import connect
 from candlewright.cli.output import Output, json_line, print_rows, say
 from candlewright.client.times import format_nanoseconds
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest, OffsetOutOfRange
+from candlewright_platform.cli.bus import open_bus
 from candlewright_platform.cli.loading import settings_for
-from candlewright_platform.supervisor.parts import bus_url_of
-from core.settings import Settings
 from gateways.records import is_platform, record_of
 from protobuf import records_pb2 as rec
 
@@ -41,7 +38,7 @@ _SHOWN_BYTES = 2_000
 def list_letters(
     part: str | None, topic: str | None, limit: int, output: Output, data_dir: Path | None, config: Path | None
 ) -> None:
-    with _bus(settings_for(config, data_dir)) as bus:
+    with open_bus(settings_for(config, data_dir)) as bus:
         found = [(number, letter) for number, letter in dead_letters.kept(bus) if _fits(letter, part, topic)]
         tallies = [tally for tally in dead_letters.tallies(bus) if _fits(tally.newest, part, topic)]
     rows = [_row(number, letter) for number, letter in found[-limit:]]
@@ -55,7 +52,7 @@ def list_letters(
 
 
 def show(number: int, output: Output, data_dir: Path | None, config: Path | None) -> None:
-    with _bus(settings_for(config, data_dir)) as bus:
+    with open_bus(settings_for(config, data_dir)) as bus:
         letter = _letter(bus, number)
     row = _row(number, letter) | {"key": _text(letter.key) if letter.HasField("key") else None}
     row |= {"message": _message(letter), "record": letter.record}
@@ -84,7 +81,7 @@ def replay(
     if (part or topic) and not is_all:
         raise typer.BadParameter("--part and --topic choose from --all")
     rows: list[dict[str, Any]] = []
-    with _bus(settings_for(config, data_dir)) as bus:
+    with open_bus(settings_for(config, data_dir)) as bus:
         if is_all:
             chosen = [found for found in dead_letters.kept(bus) if _fits(found[1], part, topic)]
         else:
@@ -169,16 +166,3 @@ def _message(letter: rec.DeadLetter) -> str | None:
 
 def _text(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
-
-
-@contextmanager
-def _bus(settings: Settings) -> Iterator[Bus]:
-    """Raises CandlewrightError where no platform has run."""
-    url = bus_url_of(settings)
-    if not url:
-        raise CandlewrightError(f"no platform runs on {settings.data_dir}: start it with `candlewright up`")
-    bus = connect(settings.bus.model_copy(update={"url": url}), retry_seconds=3.0)
-    try:
-        yield bus
-    finally:
-        bus.close()

@@ -26,9 +26,10 @@ RELAY = "relay"
 SPARK = "flink_replacement_spark"
 INGESTOR = "ingestor"
 GATEWAYS = "gateways"
+ALERTS = "alerts"
 
 #: In the order of starting; stages stop the other way round.
-STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2, INGESTOR: 3, GATEWAYS: 3}
+STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2, INGESTOR: 3, GATEWAYS: 3, ALERTS: 3}
 #: What `--parts` may also say.
 ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
 #: A first start may fetch Spark's jars, and a large log takes Redis a while to load.
@@ -54,7 +55,11 @@ class Choice:
     def names(self, settings: Settings) -> list[str]:
         """Raises ConfigurationError for an unknown part, or a bus that nobody provides."""
         if self.parts is None:
-            wanted = set(STAGES) - {SANDBOX} - (set() if settings.has_gateways else {GATEWAYS})
+            wanted = set(STAGES) - {SANDBOX}
+            if not settings.has_gateways:
+                wanted.discard(GATEWAYS)
+            if not settings.alerts.destinations:
+                wanted.discard(ALERTS)
         else:
             wanted = {ALIASES.get(part, part) for part in self.parts}
         unknown = wanted - set(STAGES)

@@ -9,12 +9,13 @@ from bus import StoredRecord
 from bus import topics as bus_topics
 from candlewright.wire.errors import BadFrame
 from core import metrics
-from flink_replacement_spark.tables.follower import Followed, Taken
+from flink_replacement_spark.tables.appended import AppendedTable
+from flink_replacement_spark.tables.follower import Followed
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.trigger_event_rows import event_rows
-from iceberg import TRIGGER_EVENTS, append_or_find, is_committed, load_table
+from iceberg import TRIGGER_EVENTS
 
-__all__ = ["FOLLOWED_EVENTS", "EventTable"]
+__all__ = ["FOLLOWED_EVENTS", "event_table"]
 
 
 def _rows(records: Sequence[StoredRecord]) -> pa.Table:
@@ -38,19 +39,5 @@ _STORED = metrics.Counter(
 )
 
 
-class EventTable:
-    """What a `Follower` of the topic stores."""
-
-    def __init__(self, catalog: Catalog, locks: TableLocks) -> None:
-        self._catalog = catalog
-        self._locks = locks
-
-    def store(self, taken: Taken) -> None:
-        rows = _rows(taken.records)
-        summary = {"candlewright.trigger-events": taken.name}
-        if rows.num_rows:
-            with self._locks.writing(TRIGGER_EVENTS, "trigger events"):
-                table = load_table(self._catalog, TRIGGER_EVENTS)
-                if not (taken.is_repeat and is_committed(table, summary)):
-                    append_or_find(table, rows, summary)
-        _STORED.inc(rows.num_rows)
+def event_table(catalog: Catalog, locks: TableLocks) -> AppendedTable:
+    return AppendedTable(catalog, locks, TRIGGER_EVENTS, rows=_rows, mark="candlewright.trigger-events", stored=_STORED)

@@ -8,6 +8,7 @@ from candlewright.wire.errors import ConfigurationError
 from core.settings import IcebergSettings, Settings
 from iceberg import (
     COVERAGE,
+    DELIVERIES,
     GAPS,
     OHLC,
     OHLC_REVISIONS,
@@ -27,6 +28,7 @@ COLUMNS = {
     TICKS.name: "ticker trade_id ts ts_ns price size side received_at",
     TRIGGER_EVENTS.name: "trigger_id event_id fired_at ticker columns context",
     GAPS.name: "ticker from_trade_id to_trade_id from_ts to_ts missing repaired reason detected_at",
+    DELIVERIES.name: "event_id destination attempts status delivered_at error",
     COVERAGE.name: "request_id ticker period_seconds start end expected got holes status closed_until",
 }
 

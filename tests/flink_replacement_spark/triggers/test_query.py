@@ -13,7 +13,7 @@ from bus.api import partition_of
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.tables.follower import Follower
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, EventTable
+from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
 from iceberg import OHLC, TRIGGER_EVENTS, append_or_find, load_table, open_catalog
 from iceberg.filters import equal
 from tests.flink_replacement_spark import trigger_feed as feed
@@ -154,7 +154,7 @@ def test_a_commit_of_events_that_was_not_known_to_be_done_is_found(platform: Pla
     feed.wait_for_events(bus, 2, "found")
     wait_for(lambda: len(stored(platform, "found")) >= 2 or None, 60)
     stopping = threading.Event()
-    store = EventTable(open_catalog(platform.settings), platform.driver.locks).store
+    store = event_table(open_catalog(platform.settings), platform.driver.locks).store
     table = Follower(bus, FOLLOWED_EVENTS, store, stopping)
 
     def taken() -> dict[str, Any]:

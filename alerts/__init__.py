@@ -1,0 +1,1 @@
+"""Deliver events to people and programs: see README.md."""

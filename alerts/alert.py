@@ -1,0 +1,114 @@
+"""What is to be said, to whom, and what became of it: plain values. Times are seconds since the epoch unless named."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+__all__ = ["Alert", "Delivery", "Outcome", "Silence", "Status"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that happened. `alert_id` is the same at every reading; of a trigger's event it is the event id.
+
+    `title` is one line, `text` what a person reads; `row` has the columns of an event as JSON values.
+    """
+
+    alert_id: str
+    kind: str
+    time_ns: int
+    title: str
+    text: str
+    trigger_id: str = ""
+    ticker: str = ""
+    row: Mapping[str, Any] = field(default_factory=dict)
+    #: Destinations that the trigger names itself, in place of the routes.
+    to: tuple[str, ...] = ()
+
+
+class Status(StrEnum):
+    DELIVERED = "delivered"
+    #: Given up after a day of tries, or without a destination.
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One alert on its way to one destination. `order`: the place in which it was taken; deliveries of one trigger
+    to one destination go out in this order. `attempts`: tries that are over. `replay`: how often it was sent anew by
+    hand.
+    """
+
+    destination: str
+    alert_id: str
+    kind: str
+    trigger_id: str
+    ticker: str
+    order: int
+    title: str
+    text: str
+    body: str
+    taken_at: float
+    attempts: int = 0
+    error: str = ""
+    replay: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.destination}:{self.alert_id}"
+
+    @property
+    def name(self) -> str:
+        """Of its outcome."""
+        return f"{self.key}#{self.replay}"
+
+    @property
+    def queue(self) -> str:
+        """What must stay in order at its destination."""
+        return self.trigger_id or self.kind
+
+    def after_failure(self, error: str) -> "Delivery":
+        return replace(self, attempts=self.attempts + 1, error=error)
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Delivery":
+        """Raises ValueError, TypeError."""
+        return cls(**orjson.loads(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a delivery; `at` in seconds."""
+
+    delivery: Delivery
+    status: Status
+    at: float
+
+    def to_bytes(self) -> bytes:
+        """As a record of the topic `deliveries`."""
+        return orjson.dumps(
+            {
+                "event_id": self.delivery.alert_id,
+                "destination": self.delivery.destination,
+                "attempts": self.delivery.attempts,
+                "status": self.status.value,
+                "delivered_at": round(self.at * 1e6),
+                "error": self.delivery.error,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No alerts of triggers and tickers that match, until then. `*` matches everything."""
+
+    silence_id: str
+    trigger: str
+    ticker: str
+    until: float

@@ -1,0 +1,95 @@
+"""What the state of the alerts takes in (events) and gives out (commands). `at` is in seconds since the epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from alerts.alert import Alert, Delivery, Outcome, Silence
+
+
+# ---- events
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Deliveries that an earlier process had taken and not finished."""
+
+    deliveries: Sequence[Delivery]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsRead:
+    alerts: Sequence[Alert]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What `Save` asked for is durable."""
+
+    deliveries: Sequence[Delivery]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The destination has taken what one `Send` carried."""
+
+    destination: str
+    deliveries: Sequence[Delivery]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """`retry_after`: seconds for which the destination asked to be left alone."""
+
+    destination: str
+    deliveries: Sequence[Delivery]
+    error: str
+    at: float
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SilencesFound:
+    silences: Sequence[Silence]
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    at: float
+
+
+Event = Restored | AlertsRead | Saved | Sent | SendFailed | SilencesFound | TimePassed
+
+
+# ---- commands
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Make these durable, then report `Saved`. Nothing is sent before."""
+
+    deliveries: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One message to the destination: a single delivery, or several as a digest."""
+
+    destination: str
+    deliveries: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Remember what a failed try has changed."""
+
+    deliveries: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Publish the outcome, then forget the delivery."""
+
+    outcomes: Sequence[Outcome]
+
+
+Command = Save | Send | Note | Finish

@@ -1,0 +1,109 @@
+"""Alerts from topics of the bus, each record once over restarts.
+
+The feed holds nothing back on the bus: alerts that nobody reads must not fill it. Records that are gone before they
+were read are counted and reported.
+"""
+
+import json
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError
+
+from alerts.alert import Alert
+from alerts.records import READERS
+from bus import topics
+from bus.api import Bus, Lives, TopicPartition
+from bus.dead_letters import Letter, put_aside
+from bus.lost import report
+from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
+from core import metrics
+from core.log import get_logger
+
+__all__ = ["Feed"]
+
+log = get_logger()
+
+_MAX_RECORDS = 1_000
+_UNREAD = metrics.Counter(
+    "candlewright_alerts_unread_total",
+    "Records that the bus dropped before the alerts had read them.",
+    ["topic"],
+    registry=metrics.REGISTRY,
+)
+
+
+class Feed:
+    """Reads the topics of `kinds`, from their ends at the first start. Methods raise BusUnavailable."""
+
+    def __init__(self, bus: Bus, kinds: Iterable[str]) -> None:
+        self._bus = bus
+        self._readers = {READERS[kind][0]: READERS[kind][1] for kind in kinds if kind in READERS}
+        self._next: dict[TopicPartition, int] = {}
+        self._lives = Lives()
+        self.unread = 0
+
+    def open(self) -> None:
+        for topic in self._readers:
+            self._bus.create_topic(topic)
+        (found,) = self._bus.get(topics.TABLE_ALERTS, ["positions"])
+        saved = {} if found is None else json.loads(found)
+        self._lives = Lives({_place(name): life for name, (_, life) in saved.items()})
+        positions = {_place(name): offset for name, (offset, _) in saved.items()}
+        for topic in self._readers:
+            for partition, state in enumerate(self._bus.state(topic)):
+                self._next[topic, partition] = positions.get((topic, partition), state.end)
+        if found is None:
+            self.save()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is something to read."""
+        try:
+            return bool(self._bus.wait(self._next, seconds, lives=self._lives))
+        except RecordsLost as error:
+            self._rewind(error)
+            return True
+
+    def read(self) -> list[Alert]:
+        """What has come, in the order of each partition; `save` then makes the positions durable."""
+        found: list[Alert] = []
+        for (topic, partition), offset in self._next.items():
+            found += self._read(topic, partition, offset)
+        return found
+
+    def save(self) -> None:
+        known = self._lives.known
+        saved = {f"{place[0]}/{place[1]}": (offset, known.get(place, "")) for place, offset in self._next.items()}
+        self._bus.put(topics.TABLE_ALERTS, {"positions": json.dumps(saved).encode()})
+
+    def _read(self, topic: str, partition: int, offset: int) -> list[Alert]:
+        try:
+            records = self._bus.read(topic, partition, offset, max_records=_MAX_RECORDS, lives=self._lives)
+        except RecordsLost as error:
+            self._rewind(error)
+            return []
+        except OffsetOutOfRange as error:
+            self.unread += max(0, error.first - offset)
+            _UNREAD.labels(topic).inc(max(0, error.first - offset))
+            log.error("alerts_unread", topic=topic, partition=partition, records=error.first - offset)
+            self._next[topic, partition] = error.first
+            return []
+        found: list[Alert] = []
+        for record in records:
+            try:
+                found += self._readers[topic](record)
+            except (DecodeError, ValueError) as error:
+                put_aside(self._bus, "alerts", [Letter.of(record, str(error))])
+        if records:
+            self._next[topic, partition] = records[-1].offset + 1
+        return found
+
+    def _rewind(self, error: RecordsLost) -> None:
+        report(self._bus, error)
+        state = self._bus.state(error.topic)[error.partition]
+        place = error.topic, error.partition
+        self._next[place] = self._lives.rewound(place, self._next[place], state.lives, state.end)
+
+
+def _place(name: str) -> TopicPartition:
+    topic, _, partition = name.rpartition("/")
+    return topic, int(partition)

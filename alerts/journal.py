@@ -1,0 +1,108 @@
+"""What the alerts keep on the bus: deliveries that wait, outcomes, silences, and what a person asked for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+
+from alerts.alert import Delivery, Outcome, Silence, Status
+from bus import topics
+from bus.api import Bus, Record
+from core.log import get_logger
+
+__all__ = ["Journal"]
+
+log = get_logger()
+
+#: An outcome is published once within this time, also where the process ends before it forgets the delivery.
+_REMEMBER_SECONDS = 25 * 3_600.0
+_KEEP_ABANDONED_SECONDS = 7 * 86_400.0
+#: Outcomes stay on the topic for this long after they reached the table.
+_KEEP_OUTCOMES_SECONDS = 3_600.0
+
+
+class Journal:
+    """Methods raise BusUnavailable, and are harmless when they run again."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    def open(self) -> None:
+        self._bus.create_topic(topics.DELIVERIES, 1)
+
+    def waiting(self) -> list[Delivery]:
+        """What an earlier process has left, without what it had finished."""
+        found = [
+            delivery
+            for value in self._bus.items(topics.TABLE_ALERTS_WAITING).values()
+            if (delivery := _delivery(value)) is not None
+        ]
+        finished = self._bus.recall(topics.REGISTRY_DELIVERIES, [delivery.name for delivery in found])
+        done = [delivery.key for delivery, outcome in zip(found, finished, strict=True) if outcome is not None]
+        if done:
+            self._bus.delete(topics.TABLE_ALERTS_WAITING, done)
+        return [delivery for delivery, outcome in zip(found, finished, strict=True) if outcome is None]
+
+    def keep(self, deliveries: Sequence[Delivery]) -> None:
+        self._bus.put(topics.TABLE_ALERTS_WAITING, {each.key: each.to_bytes() for each in deliveries})
+
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        abandoned = {each.delivery.key: each.delivery for each in outcomes if each.status is Status.ABANDONED}
+        if abandoned:
+            self._bus.put(
+                topics.TABLE_ALERTS_ABANDONED,
+                {key: delivery.to_bytes() for key, delivery in abandoned.items()},
+                keep_seconds=_KEEP_ABANDONED_SECONDS,
+            )
+        self._bus.publish_new(
+            topics.DELIVERIES,
+            [Record(each.to_bytes(), key=each.delivery.key.encode()) for each in outcomes],
+            registry=topics.REGISTRY_DELIVERIES,
+            names=[each.delivery.name for each in outcomes],
+            keep_seconds=_REMEMBER_SECONDS,
+        )
+        self._bus.delete(topics.TABLE_ALERTS_WAITING, [each.delivery.key for each in outcomes])
+
+    def trim(self) -> None:
+        self._bus.trim(topics.DELIVERIES, keep_seconds=_KEEP_OUTCOMES_SECONDS)
+
+    # ---- what people asked for
+    def silences(self) -> list[Silence]:
+        return [Silence(**orjson.loads(value)) for value in self._bus.items(topics.TABLE_SILENCES).values()]
+
+    def silence(self, silence: Silence, seconds: float) -> None:
+        self._bus.put(topics.TABLE_SILENCES, {silence.silence_id: orjson.dumps(silence)}, keep_seconds=seconds)
+
+    def end_silences(self, ids: Sequence[str]) -> None:
+        self._bus.delete(topics.TABLE_SILENCES, ids)
+
+    def abandoned(self) -> list[Delivery]:
+        found = map(_delivery, self._bus.items(topics.TABLE_ALERTS_ABANDONED).values())
+        return sorted((each for each in found if each is not None), key=lambda each: each.taken_at)
+
+    def send_again(self, keys: Sequence[str]) -> None:
+        """Ask the process that runs, or the next one, to send what was given up."""
+        self._bus.put(topics.TABLE_ALERTS_AGAIN, dict.fromkeys(keys, b""))
+
+    def asked_again(self, at: float) -> list[Delivery]:
+        """Deliveries to send anew, which are then kept like new ones."""
+        asked = [*self._bus.items(topics.TABLE_ALERTS_AGAIN)]
+        if not asked:
+            return []
+        values = self._bus.get(topics.TABLE_ALERTS_ABANDONED, asked)
+        found = [delivery for value in values if value is not None and (delivery := _delivery(value)) is not None]
+        anew = [replace(each, attempts=0, error="", replay=each.replay + 1, taken_at=at) for each in found]
+        if anew:
+            self.keep(anew)
+            self._bus.delete(topics.TABLE_ALERTS_ABANDONED, [each.key for each in anew])
+        self._bus.delete(topics.TABLE_ALERTS_AGAIN, asked)
+        return anew
+
+
+def _delivery(value: bytes) -> Delivery | None:
+    """None for what another release has written."""
+    try:
+        return Delivery.from_bytes(value)
+    except (TypeError, ValueError) as error:
+        log.error("delivery_unreadable", error=str(error))
+        return None

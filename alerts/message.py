@@ -1,0 +1,35 @@
+"""The words of an alert: what a webhook's body holds, and what a person reads."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from alerts.alert import Alert, Delivery
+from candlewright.wire.times import iso_nanoseconds
+
+__all__ = ["body_of", "digest_of"]
+
+#: Titles that a digest quotes.
+_QUOTED = 5
+
+
+def body_of(alert: Alert) -> str:
+    """JSON with `type`, `timestamp` and `data`, as the Standard Webhooks specification recommends."""
+    data: dict[str, Any] = {"event_id": alert.alert_id, "trigger_id": alert.trigger_id, "ticker": alert.ticker}
+    if alert.kind == "event":
+        data["row"] = dict(alert.row)
+    else:
+        data["text"] = alert.text
+    body = {"type": alert.kind, "timestamp": iso_nanoseconds(alert.time_ns), "data": data}
+    return orjson.dumps(body).decode()
+
+
+def digest_of(deliveries: Sequence[Delivery]) -> tuple[str, str]:
+    """(title, text) of one message that stands for several alerts."""
+    counts = Counter(delivery.queue for delivery in deliveries).most_common()
+    named = ", ".join(f"{name} ({count})" for name, count in counts[:_QUOTED])
+    rest = f" and {len(counts) - _QUOTED} more" if len(counts) > _QUOTED else ""
+    lines = [f"{len(deliveries)} alerts: {named}{rest}", *(delivery.title for delivery in deliveries[-_QUOTED:])]
+    return f"{len(deliveries)} alerts", "\n".join(lines)

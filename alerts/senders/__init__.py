@@ -1,0 +1,1 @@
+"""Ways to hand an alert over."""

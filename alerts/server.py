@@ -1,0 +1,253 @@
+"""The loop: reads the bus, asks the state, sends, and keeps what must survive."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from alerts.alert import Delivery
+from alerts.events import (
+    AlertsRead,
+    Command,
+    Event,
+    Finish,
+    Note,
+    Restored,
+    Save,
+    Saved,
+    Send,
+    SendFailed,
+    Sent,
+    SilencesFound,
+    TimePassed,
+)
+from alerts.feed import Feed
+from alerts.journal import Journal
+from alerts.senders.sender import DeliveryFailed, Sender
+from alerts.senders.senders import sender_of
+from alerts.state import AlertsState
+from bus.api import Bus
+from candlewright.wire.errors import BusError
+from core import metrics
+from core.background import awaited_task, start_task
+from core.http import Status
+from core.log import get_logger
+from core.settings_alerts import KINDS, AlertsSettings
+
+__all__ = ["Alerts", "senders_of"]
+
+log = get_logger()
+
+_WAIT_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+_TRIM_SECONDS = 600.0
+#: Outcomes of one call to the bus.
+_BATCH = 1_000
+#: Time that a stop leaves to messages that are on their way.
+_STOP_SECONDS = 5.0
+
+_DELIVERED = metrics.Counter(
+    "candlewright_alerts_deliveries_total",
+    "Deliveries that have ended, by destination and status.",
+    ["destination", "status"],
+    registry=metrics.REGISTRY,
+)
+_FAILED = metrics.Counter(
+    "candlewright_alerts_failed_tries_total",
+    "Tries after which a delivery is tried again or given up.",
+    ["destination"],
+    registry=metrics.REGISTRY,
+)
+_SECONDS = metrics.Histogram(
+    "candlewright_alerts_delivery_seconds",
+    "From taking an alert to the answer of its destination.",
+    ["destination"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 60, 600, 86_400),
+    registry=metrics.REGISTRY,
+)
+
+Result = TypeVar("Result")
+
+
+def senders_of(settings: AlertsSettings) -> dict[str, Sender]:
+    """By destination. Raises ConfigurationError."""
+    return {name: sender_of(name, own) for name, own in settings.destinations.items()}
+
+
+class Alerts:
+    """Serves until `stop` is set. What a stop or a kill leaves undelivered goes on with the next start."""
+
+    def __init__(self, settings: AlertsSettings, bus: Bus, senders: dict[str, Sender]) -> None:
+        self._state = AlertsState(settings)
+        self._journal = Journal(bus)
+        self._feed = Feed(bus, _kinds(settings))
+        self._senders = senders
+        # One for the reader, which waits on the bus, and one for the writer, which keeps the order of its calls.
+        self._reading = ThreadPoolExecutor(1, "alerts-reader")
+        self._writing = ThreadPoolExecutor(1, "alerts-writer")
+        self._unwritten: list[Note | Finish] = []
+        self._has_unwritten = asyncio.Event()
+        self._is_due = asyncio.Event()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._is_ready = False
+        self._problem = ""
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        await self._until_done(self._reading, self._open)
+        restored = await self._until_done(self._writing, self._journal.waiting)
+        self._carry_out(Restored(restored, time.time()))
+        self._is_ready = True
+        tasks = [
+            start_task(self._read, "alerts-reader"),
+            start_task(self._write, "alerts-writer"),
+            start_task(self._keep_time, "alerts-clock"),
+            start_task(self._look, "alerts-requests"),
+        ]
+        try:
+            await stop.wait()
+        finally:
+            self._is_ready = False
+            for task in (tasks[0], *tasks[2:]):
+                task.cancel()
+            if self._sending:
+                await asyncio.wait(self._sending, timeout=_STOP_SECONDS)
+            await self._write_rest()
+            tasks[1].cancel()
+            for sender in self._senders.values():
+                await sender.close()
+            self._reading.shutdown(wait=False)
+            self._writing.shutdown(wait=False)
+
+    def status(self) -> Status:
+        """For the status page; may be called from any thread."""
+        destinations = self._state.status()
+        warnings = [
+            f"{name} does not take alerts ({each['waiting']} waiting): {each['last_error']}"
+            for name, each in destinations.items()
+            if each["last_error"]
+        ]
+        if self._feed.unread:
+            warnings.append(f"{self._feed.unread} records were dropped by the bus before they were read")
+        problems = (self._problem,) if self._problem else ()
+        return Status("alerts", self._is_ready, problems, {"destinations": destinations}, tuple(warnings))
+
+    def _open(self) -> None:
+        self._journal.open()
+        self._feed.open()
+
+    # ---- tasks
+    async def _read(self) -> None:
+        while True:
+            if not await self._until_done(self._reading, lambda: self._feed.wait(_WAIT_SECONDS)):
+                continue
+            alerts = await self._until_done(self._reading, self._feed.read)
+            saves = [each for each in self._state.handle(AlertsRead(alerts, time.time())) if isinstance(each, Save)]
+            new = [delivery for each in saves for delivery in each.deliveries]
+            if new:
+                await self._until_done(self._reading, lambda new=new: self._journal.keep(new))  # type: ignore[misc]
+            await self._until_done(self._reading, self._feed.save)
+            self._carry_out(Saved(new, time.time()))
+
+    async def _write(self) -> None:
+        while True:
+            await self._has_unwritten.wait()
+            await self._write_rest()
+
+    async def _write_rest(self) -> None:
+        while self._unwritten:
+            taken, self._unwritten = self._unwritten[:_BATCH], self._unwritten[_BATCH:]
+            await self._until_done(self._writing, lambda taken=taken: self._write_now(taken))  # type: ignore[misc]
+        self._has_unwritten.clear()
+
+    def _write_now(self, commands: Sequence[Note | Finish]) -> None:
+        """A note that is followed by its finish is not written: both are in order of time."""
+        outcomes = [outcome for each in commands if isinstance(each, Finish) for outcome in each.outcomes]
+        over = {outcome.delivery.key for outcome in outcomes}
+        noted = {each.key: each for command in commands if isinstance(command, Note) for each in command.deliveries}
+        if kept := [delivery for key, delivery in noted.items() if key not in over]:
+            self._journal.keep(kept)
+        if outcomes:
+            self._journal.finish(outcomes)
+
+    async def _keep_time(self) -> None:
+        trimmed_at = time.monotonic()
+        while True:
+            now = time.time()
+            due = self._state.due(now)
+            self._is_due.clear()
+            try:
+                async with asyncio.timeout(None if due is None else max(0.001, due - now)):
+                    await self._is_due.wait()
+            except TimeoutError:
+                self._carry_out(TimePassed(time.time()))
+            if time.monotonic() - trimmed_at > _TRIM_SECONDS:
+                trimmed_at = time.monotonic()
+                await self._until_done(self._writing, self._journal.trim)
+
+    async def _look(self) -> None:
+        """For what people ask for."""
+        while True:
+            silences = await self._until_done(self._writing, self._journal.silences)
+            self._carry_out(SilencesFound(silences))
+            anew = await self._until_done(self._writing, lambda: self._journal.asked_again(time.time()))
+            if anew:
+                self._carry_out(Restored(anew, time.time()))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    # ---- commands
+    def _carry_out(self, event: Event) -> None:
+        pending: list[Event] = [event]
+        while pending:
+            for command in self._state.handle(pending.pop()):
+                self._do(command)
+        self._is_due.set()
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Send(destination, deliveries):
+                task = awaited_task(self._send(destination, deliveries))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+            case Note() | Finish():
+                if isinstance(command, Finish):
+                    for outcome in command.outcomes:
+                        _DELIVERED.labels(outcome.delivery.destination, outcome.status.value).inc()
+                self._unwritten.append(command)
+                self._has_unwritten.set()
+            case Save():
+                raise AssertionError("alerts are saved by the reader")
+
+    async def _send(self, destination: str, deliveries: Sequence[Delivery]) -> None:
+        try:
+            await self._senders[destination].send(deliveries)
+        except DeliveryFailed as error:
+            _FAILED.labels(destination).inc()
+            log.warning("delivery_failed", destination=destination, alert=deliveries[0].alert_id, error=str(error))
+            self._carry_out(SendFailed(destination, deliveries, str(error), time.time(), error.retry_after))
+            return
+        now = time.time()
+        for delivery in deliveries:
+            _SECONDS.labels(destination).observe(max(0.0, now - delivery.taken_at))
+        self._carry_out(Sent(destination, deliveries, now))
+
+    async def _until_done(self, pool: ThreadPoolExecutor, call: Callable[[], Result]) -> Result:
+        """Nothing is lost while the bus is away: everything waits for it."""
+        while True:
+            try:
+                found = await asyncio.get_running_loop().run_in_executor(pool, call)
+            except BusError as error:
+                self._problem = f"the bus does not take what the alerts keep: {error}"
+                log.warning("alerts_bus_retried", error=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._problem = ""
+                return found
+
+
+def _kinds(settings: AlertsSettings) -> Iterable[str]:
+    """What any route asks for; trigger events alone without a route."""
+    if not settings.route:
+        return ("event",)
+    return {kind for route in settings.route for kind in (route.kind or KINDS)}

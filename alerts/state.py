@@ -1,0 +1,200 @@
+"""Which alert is delivered where and when. Pure: events in, commands out, time an argument.
+
+Each destination has a queue for each trigger. A queue has one message on its way at most, so that its order holds. A
+message that fails is sent again after 1, 2, 4 … seconds, 60 at most, for 24 hours, and holds up only its own queue.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from alerts.alert import Alert, Delivery, Outcome, Silence, Status
+from alerts.destination import Destination
+from alerts.events import (
+    AlertsRead,
+    Command,
+    Event,
+    Finish,
+    Note,
+    Restored,
+    Save,
+    Saved,
+    Send,
+    SendFailed,
+    Sent,
+    SilencesFound,
+    TimePassed,
+)
+from alerts.message import body_of
+from core.settings_alerts import AlertsSettings
+
+__all__ = ["AlertsState"]
+
+GIVE_UP_SECONDS = 86_400.0
+FIRST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 60.0
+#: Of a pause, in both directions.
+_JITTER = 0.1
+
+
+class AlertsState:
+    """`jitter` gives numbers from 0 to 1."""
+
+    def __init__(self, settings: AlertsSettings, jitter: Callable[[], float] = random.random) -> None:
+        self._routes = settings.route
+        self._jitter = jitter
+        self._destinations = {name: Destination(name, own) for name, own in settings.destinations.items()}
+        self._silences: Sequence[Silence] = ()
+        self._order = 0
+
+    def handle(self, event: Event) -> list[Command]:
+        match event:
+            case Restored(deliveries, at):
+                return self._restore(deliveries, at)
+            case AlertsRead(alerts, at):
+                return self._take(alerts, at)
+            case Saved(deliveries, at):
+                return self._add(deliveries, at)
+            case Sent():
+                return self._sent(event)
+            case SendFailed():
+                return self._failed(event)
+            case SilencesFound(silences):
+                self._silences = silences
+                return []
+            case TimePassed(at):
+                return self._sends(at)
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(destination.keys) for destination in self._destinations.values())
+
+    def due(self, at: float) -> float | None:
+        """When `TimePassed` is due next."""
+        found = [due for each in self._destinations.values() if (due := each.due(at)) is not None]
+        return min(found, default=None)
+
+    def status(self) -> Mapping[str, Any]:
+        return {
+            name: {
+                "waiting": len(each.keys),
+                "delivered": each.counts.delivered,
+                "abandoned": each.counts.abandoned,
+                "failed_tries": each.counts.failed_tries,
+                "suppressed": each.counts.suppressed,
+                "last_error": each.last_error,
+            }
+            for name, each in self._destinations.items()
+        }
+
+    # ---- taking
+    def _restore(self, deliveries: Sequence[Delivery], at: float) -> list[Command]:
+        known = [delivery for delivery in deliveries if delivery.destination in self._destinations]
+        self._order = max([self._order, *(delivery.order for delivery in deliveries)])
+        orphans = [
+            Outcome(replace(delivery, error="the destination is no longer configured"), Status.ABANDONED, at)
+            for delivery in deliveries
+            if delivery.destination not in self._destinations
+        ]
+        commands: list[Command] = [Finish(orphans)] if orphans else []
+        return commands + self._add(sorted(known, key=lambda delivery: delivery.order), at)
+
+    def _take(self, alerts: Sequence[Alert], at: float) -> list[Command]:
+        found: list[Delivery] = []
+        for alert in alerts:
+            for destination in self._destinations_of(alert):
+                if self._is_silenced(alert, at) or not destination.lets_through(alert, at):
+                    destination.counts.suppressed += 1
+                    continue
+                self._order += 1
+                found.append(_delivery(alert, destination.name, self._order, at))
+        new = {each.key: each for each in found if each.key not in self._destinations[each.destination].keys}
+        return [Save([*new.values()])] if new else []
+
+    def _destinations_of(self, alert: Alert) -> Iterable[Destination]:
+        if alert.to:
+            names: Iterable[str] = alert.to
+        elif self._routes:
+            names = [
+                name
+                for route in self._routes
+                if route.matches(alert.kind, alert.trigger_id, alert.ticker)
+                for name in route.to
+            ]
+        else:
+            names = self._destinations if alert.kind == "event" else ()
+        return [self._destinations[name] for name in dict.fromkeys(names) if name in self._destinations]
+
+    def _is_silenced(self, alert: Alert, at: float) -> bool:
+        return any(
+            at < silence.until
+            and fnmatchcase(alert.trigger_id or alert.kind, silence.trigger)
+            and fnmatchcase(alert.ticker, silence.ticker)
+            for silence in self._silences
+        )
+
+    def _add(self, deliveries: Iterable[Delivery], at: float) -> list[Command]:
+        for delivery in deliveries:
+            destination = self._destinations[delivery.destination]
+            if delivery.key not in destination.keys:
+                destination.add(delivery, at)
+        commands: list[Command] = []
+        for destination in self._destinations.values():
+            if dropped := [Outcome(each, Status.ABANDONED, at) for each in destination.excess()]:
+                destination.counts.abandoned += len(dropped)
+                commands.append(Finish(dropped))
+        return commands + self._sends(at)
+
+    # ---- sending
+    def _sends(self, at: float) -> list[Command]:
+        found: list[Command] = []
+        for destination in self._destinations.values():
+            while deliveries := destination.next_message(at):
+                found.append(Send(destination.name, deliveries))
+        return found
+
+    def _sent(self, event: Sent) -> list[Command]:
+        destination = self._destinations[event.destination]
+        destination.landed(event.deliveries, (), event.at, event.at)
+        destination.counts.delivered += len(event.deliveries)
+        destination.last_error = ""
+        done = [replace(each, attempts=each.attempts + 1, error="") for each in event.deliveries]
+        return [Finish([Outcome(each, Status.DELIVERED, event.at) for each in done]), *self._sends(event.at)]
+
+    def _failed(self, event: SendFailed) -> list[Command]:
+        destination, at = self._destinations[event.destination], event.at
+        tried = [each.after_failure(event.error) for each in event.deliveries]
+        over = [each for each in tried if at >= each.taken_at + GIVE_UP_SECONDS]
+        kept = [each for each in tried if at < each.taken_at + GIVE_UP_SECONDS]
+        if event.retry_after is not None:
+            destination.close_until(at + min(event.retry_after, GIVE_UP_SECONDS))
+        due = at + self._pause(min((each.attempts for each in kept), default=1))
+        destination.landed(over, kept, at, due)
+        destination.counts.failed_tries += 1
+        destination.counts.abandoned += len(over)
+        destination.last_error = event.error
+        commands: list[Command] = [Note(kept)] if kept else []
+        if over:
+            commands.append(Finish([Outcome(each, Status.ABANDONED, at) for each in over]))
+        return commands + self._sends(at)
+
+    def _pause(self, attempts: int) -> float:
+        pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 30))
+        return min(MAX_PAUSE_SECONDS, pause * (1 + _JITTER * (2 * self._jitter() - 1)))
+
+
+def _delivery(alert: Alert, destination: str, order: int, at: float) -> Delivery:
+    return Delivery(
+        destination=destination,
+        alert_id=alert.alert_id,
+        kind=alert.kind,
+        trigger_id=alert.trigger_id,
+        ticker=alert.ticker,
+        order=order,
+        title=alert.title,
+        text=alert.text,
+        body=body_of(alert),
+        taken_at=at,
+    )

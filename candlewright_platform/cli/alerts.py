@@ -1,0 +1,149 @@
+"""`candlewright alerts`: where events are delivered, and what was not."""
+
+import asyncio
+import secrets
+import time
+from pathlib import Path
+
+import typer
+
+from alerts.alert import Alert, Delivery, Silence
+from alerts.journal import Journal
+from alerts.message import body_of
+from alerts.senders.sender import DeliveryFailed
+from alerts.senders.senders import sender_of
+from candlewright.cli.output import Output, print_rows, say
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.periods import parse_period
+from candlewright.wire.times import iso_seconds
+from candlewright_platform.cli.bus import open_bus
+from candlewright_platform.cli.loading import settings_for
+from core.settings_alerts import DestinationSettings, RouteSettings
+
+
+def list_destinations(output: Output, data_dir: Path | None, config: Path | None) -> None:
+    settings = settings_for(config, data_dir)
+    with open_bus(settings) as bus:
+        journal = Journal(bus)
+        waiting, abandoned = journal.waiting(), journal.abandoned()
+    routes = settings.alerts.route
+    rows = [
+        {
+            "name": name,
+            "kind": "webhook" if own.is_webhook else own.scheme,
+            "gets": _gets(name, routes),
+            "waiting": sum(each.destination == name for each in waiting),
+            "abandoned": sum(each.destination == name for each in abandoned),
+            "last_error": next((each.error for each in waiting if each.destination == name and each.error), ""),
+        }
+        for name, own in settings.alerts.destinations.items()
+    ]
+    print_rows(rows, output, [*rows[0]] if rows else [], "no destinations: add [alerts.NAME] to the settings")
+
+
+def test(name: str, data_dir: Path | None, config: Path | None) -> None:
+    """Exit code 1 unless the destination took it."""
+    own = settings_for(config, data_dir).alerts.destinations
+    settings = own.get(name.lower())
+    if settings is None:
+        known = ", ".join(own) or "none"
+        raise CandlewrightError(f"no destination {name} in the settings; configured: {known}")
+    try:
+        asyncio.run(_send_test(name.lower(), settings))
+    except DeliveryFailed as error:
+        raise CandlewrightError(f"{name} did not take the test alert: {error}") from error
+    say(f"{name} took the test alert")
+
+
+async def _send_test(name: str, settings: DestinationSettings) -> None:
+    now = time.time()
+    text = "This is a test of the destination; nothing has happened."
+    alert = Alert(f"test-{secrets.token_hex(8)}", "test", int(now * 1e9), "candlewright: test alert", text)
+    delivery = Delivery(
+        name,
+        alert.alert_id,
+        alert.kind,
+        "",
+        "",
+        order=0,
+        title=alert.title,
+        text=text,
+        body=body_of(alert),
+        taken_at=now,
+    )
+    sender = sender_of(name, settings)
+    try:
+        await sender.send([delivery])
+    finally:
+        await sender.close()
+
+
+def silence(
+    trigger: str | None,
+    duration: str | None,
+    ticker: str,
+    is_over: bool,
+    output: Output,
+    data_dir: Path | None,
+    config: Path | None,
+) -> None:
+    with open_bus(settings_for(config, data_dir)) as bus:
+        journal = Journal(bus)
+        if trigger is None:
+            if duration or is_over:
+                raise typer.BadParameter("name the trigger")
+            rows = [
+                {"trigger": each.trigger, "ticker": each.ticker, "until": iso_seconds(each.until)}
+                for each in journal.silences()
+            ]
+            print_rows(rows, output, ["trigger", "ticker", "until"], "no silences")
+            return
+        if is_over:
+            ids = [each.silence_id for each in journal.silences() if (each.trigger, each.ticker) == (trigger, ticker)]
+            if not ids:
+                raise CandlewrightError(f"{trigger} is not silenced for {ticker}")
+            journal.end_silences(ids)
+            say(f"{trigger} alerts again")
+            return
+        if duration is None:
+            raise typer.BadParameter("say for how long: --for 2h")
+        seconds = parse_period(duration)
+        until = time.time() + seconds
+        journal.silence(Silence(f"{trigger} {ticker}", trigger, ticker, until), seconds)
+        say(f"no alerts of {trigger} until {iso_seconds(until)}")
+
+
+def dead_letters(again: list[str], is_all: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:
+    with open_bus(settings_for(config, data_dir)) as bus:
+        journal = Journal(bus)
+        found = {each.key: each for each in journal.abandoned()}
+        if again or is_all:
+            keys = [*found] if is_all else again
+            if unknown := [key for key in keys if key not in found]:
+                raise CandlewrightError(f"not an abandoned delivery: {', '.join(unknown)}")
+            journal.send_again(keys)
+            say(f"{len(keys)} will be sent again")
+            return
+    rows = [
+        {
+            "key": key,
+            "trigger": each.trigger_id or each.kind,
+            "ticker": each.ticker,
+            "taken_at": iso_seconds(each.taken_at),
+            "attempts": each.attempts,
+            "error": each.error,
+        }
+        for key, each in found.items()
+    ]
+    print_rows(rows, output, ["key", "trigger", "ticker", "taken_at", "attempts", "error"], "no abandoned deliveries")
+
+
+def _gets(name: str, routes: tuple[RouteSettings, ...]) -> str:
+    if not routes:
+        return "every trigger event"
+    texts = []
+    for route in routes:
+        if name in route.to:
+            of = [*(f"kind {kind}" for kind in route.kind), *route.triggers, *route.tickers]
+            texts.append(" ".join(of) or "everything")
+    return "; ".join(texts) or "what triggers send to it"

@@ -1,0 +1,104 @@
+"""A server that takes webhooks, and fails in the ways that a test asks for."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass
+class Receiver:
+    """`answers`: how the next requests are answered, one word each; then with 204."""
+
+    answers: list[str] = field(default_factory=list)
+    #: (path, headers, body) of every request, and the ids of those that were taken.
+    requests: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+    port: int = 0
+    scheme: str = "http"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://localhost:{self.port}/hook?token=s3cret"
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, _, body in self.requests]
+
+    @asynccontextmanager
+    async def serve(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
+        """Again on the same port when it is served a second time."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "localhost", self.port, ssl_context=tls)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        self.scheme = "https" if tls else "http"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.path, dict(request.headers), await request.text()))
+        match self.answers.pop(0) if self.answers else "":
+            case "slow":
+                await asyncio.sleep(60)
+            case "cut":
+                assert request.transport is not None
+                request.transport.close()
+                return web.Response()
+            case "429":
+                return web.Response(status=429, headers={"Retry-After": "1"})
+            case "redirect":
+                return web.Response(status=307, headers={"Location": "/elsewhere"})
+            case status if status:
+                return web.Response(status=int(status))
+        self.taken.append(request.headers.get("webhook-id", ""))
+        return web.Response(status=204)
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+    assert condition(), what
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = folder / "receiver.pem"
+    pem.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    return context

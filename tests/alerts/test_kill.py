@@ -1,0 +1,60 @@
+"""The process is killed at random moments: every event arrives, and has one outcome."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+from alerts.destination import MAX_IN_FLIGHT
+from bus import topics
+from bus.embedded import EmbeddedRedis
+from bus.redis_bus import RedisBus
+from tests.alerts.receiver import Receiver, until
+from tests.alerts.test_server import event, outcomes
+
+EVENTS = 400
+KILLS = 4
+
+
+async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path) -> None:
+    redis = EmbeddedRedis(tmp_path, fsync="no").start()
+    bus, receiver, choose = RedisBus(redis.url, 4), Receiver(), random.Random(7)
+    events = [event(number, f"t{number % 5}") for number in range(EVENTS)]
+    try:
+        async with receiver.serve():
+            environment = {
+                **os.environ,
+                "CANDLEWRIGHT_BUS__URL": redis.url,
+                "CANDLEWRIGHT_DATA_DIR": str(tmp_path / "data"),
+                "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
+                "CANDLEWRIGHT_ALERTS__HOOK__URL": receiver.url,
+                "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
+            }
+            for life in range(KILLS + 1):
+                process = await asyncio.create_subprocess_exec(sys.executable, "-m", "alerts", env=environment)
+                try:
+                    await until(lambda: bus.items(topics.TABLE_ALERTS), "it has its place on the bus")
+                    share = EVENTS // (KILLS + 1)
+                    bus.publish(topics.TRIGGER_EVENTS, events[life * share : (life + 1) * share])
+                    if life < KILLS:
+                        wanted = life * share + choose.randrange(share // 2)
+                        await until(lambda wanted=wanted: len(receiver.taken) >= wanted, "it is at work")  # type: ignore[misc]
+                        process.kill()
+                    else:
+                        await until(lambda: len(outcomes(bus)) >= EVENTS, "every event has its outcome")
+                        process.send_signal(signal.SIGTERM)
+                finally:
+                    code = await asyncio.wait_for(process.wait(), 30)
+            assert code == 0
+            ended = Counter(each["event_id"] for each in outcomes(bus))
+    finally:
+        bus.close()
+        redis.stop()
+    wanted = {f"t{number % 5}-{number}" for number in range(EVENTS)}
+    assert set(receiver.taken) == wanted
+    assert ended == dict.fromkeys(wanted, 1)
+    # At least once: what was on its way at a kill may have arrived before it.
+    assert len(receiver.taken) <= EVENTS + KILLS * MAX_IN_FLIGHT

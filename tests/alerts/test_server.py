@@ -1,0 +1,227 @@
+"""Events on a real bus, delivered to a real receiver that fails in every way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from alerts import state
+from alerts.journal import Journal
+from alerts.senders import webhook
+from alerts.server import Alerts, senders_of
+from bus import topics
+from bus.api import Bus, Record
+from bus.dead_letters import kept
+from candlewright.wire import ingestor_pb2 as ing
+from core.settings_alerts import AlertsSettings
+from protobuf import records_pb2 as rec
+from tests.alerts.receiver import Receiver, self_signed, until
+from tests.fresh_bus import FreshBus
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+NOON = 1_704_110_400 * 10**9
+
+
+def event(number: int, trigger: str = "dip", ticker: str = "BTC/USDT.BINANCE") -> Record:
+    message = ing.CEPTriggerEvent(trigger_id=trigger, timestamp=NOON + number)
+    message.schema.column_names.extend(["bottom", "at", "n"])
+    message.schema.column_types.extend(["DOUBLE", "TIMESTAMP(9)", "BIGINT"])
+    values = (ing.FieldValue(double_val=41.5), ing.FieldValue(timestamp_val=NOON), ing.FieldValue(int_val=number))
+    message.rows.add().values.extend(value.SerializeToString() for value in values)
+    message.context.update({"event_id": f"{trigger}-{number}", "ticker": ticker, "sequence": str(number)})
+    return Record(message.SerializeToString(), key=trigger.encode())
+
+
+@asynccontextmanager
+async def serving(bus: Bus, own: AlertsSettings) -> AsyncIterator[Alerts]:
+    """Until the end of the block; what waits then is kept."""
+    stop = asyncio.Event()
+    alerts = Alerts(own, bus, senders_of(own))
+    task = asyncio.get_running_loop().create_task(alerts.serve(stop))
+    await until(lambda: alerts.status().is_ready or task.done(), "it starts")
+    try:
+        yield alerts
+    finally:
+        stop.set()
+        await task
+
+
+def to(receiver: Receiver, **more: object) -> AlertsSettings:
+    group = {"url": receiver.url, "allow_private": True, "secret": SECRET, **more}
+    return AlertsSettings.model_validate({"hook": group})
+
+
+def outcomes(bus: Bus) -> list[dict[str, object]]:
+    return [orjson.loads(record.value) for record in bus.read(topics.DELIVERIES, 0, 0)]
+
+
+async def test_an_event_arrives_signed() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve():
+        bus.publish(topics.TRIGGER_EVENTS, [event(0)])  # Before the first start: not for them.
+        async with serving(bus, to(receiver)):
+            bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+            await until(lambda: receiver.taken, "it arrives")
+            await until(lambda: outcomes(bus), "its outcome is kept")
+    ((_, headers, body),) = receiver.requests
+    assert Webhook(SECRET).verify(body, headers) == {
+        "type": "event",
+        "timestamp": "2024-01-01T12:00:00.000000001Z",
+        "data": {
+            "event_id": "dip-1",
+            "trigger_id": "dip",
+            "ticker": "BTC/USDT.BINANCE",
+            "row": {"bottom": 41.5, "at": "2024-01-01T12:00:00.000000000Z", "n": 1},
+        },
+    }
+    ((outcome),) = outcomes(bus)
+    assert outcome.pop("delivered_at")
+    assert outcome == {"event_id": "dip-1", "destination": "hook", "attempts": 1, "status": "delivered", "error": ""}
+    assert not bus.items(topics.TABLE_ALERTS_WAITING)
+
+
+async def test_both_secrets_sign_during_a_rotation() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    other = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
+    async with receiver.serve(), serving(bus, to(receiver, secret=[SECRET, other])):
+        bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+        await until(lambda: receiver.taken, "it arrives")
+    ((_, headers, body),) = receiver.requests
+    for secret in (SECRET, other):
+        assert Webhook(secret).verify(body, headers)
+
+
+async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(webhook, "_SECONDS", 0.3)
+    monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(state, "MAX_PAUSE_SECONDS", 0.2)
+    bus, receiver = FreshBus(), Receiver(["slow", "500", "429", "cut", "redirect"])
+    events = [event(number) for number in range(1, 11)]
+    async with receiver.serve():
+        url = to(receiver)
+        async with serving(bus, url):
+            bus.publish(topics.TRIGGER_EVENTS, events[:5])
+            await until(lambda: len(receiver.taken) == 5, "all arrive")
+    # Gone.
+    async with serving(bus, url) as alerts:
+        bus.publish(topics.TRIGGER_EVENTS, events[5:])
+        await until(lambda: "cannot connect" in str(alerts.status().warnings), "nobody listens")
+        # Another one in its place, whose certificate nobody has signed, and which does not speak HTTP in the clear.
+        async with receiver.serve(self_signed(tmp_path)):
+            await until(lambda: "connection failed" in str(alerts.status().warnings), "it is not understood")
+        async with receiver.serve():
+            await until(lambda: len(receiver.taken) == 10, "it is back")
+            await until(lambda: len(outcomes(bus)) == 10, "the outcomes are kept")
+    assert receiver.taken == [f"dip-{number}" for number in range(1, 11)]
+    assert "/elsewhere" not in {path for path, _, _ in receiver.requests}
+    ended = outcomes(bus)
+    assert [each["status"] for each in ended] == ["delivered"] * 10
+    assert ended[0]["attempts"] == 6
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_wrong_certificate_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve(self_signed(tmp_path)), serving(bus, to(receiver)) as alerts:
+        bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+        await until(lambda: "certificate" in str(alerts.status().warnings), "it is refused")
+        assert alerts.status().warnings[0].startswith("hook does not take alerts (1 waiting)")
+    assert not receiver.requests
+    assert len(bus.items(topics.TABLE_ALERTS_WAITING)) == 1
+
+
+async def test_private_addresses_are_refused_by_name_and_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
+    bus = FreshBus()
+    own = AlertsSettings.model_validate(
+        {
+            "name": {"url": "https://localhost:1/"},
+            "number": {"url": "https://127.0.0.1:1/"},
+            "six": {"url": "https://[::ffff:127.0.0.1]:1/"},
+            "service": {"url": "json://localhost:1/"},
+        }
+    )
+    async with serving(bus, own) as alerts:
+        bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+        await until(lambda: len(alerts.status().warnings) == 4, "all are refused")
+        assert all("the address is private" in warning for warning in alerts.status().warnings)
+
+
+async def test_a_restart_delivers_what_was_left_and_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
+    bus, receiver = FreshBus(), Receiver(["500"] * 3)
+    async with receiver.serve():
+        async with serving(bus, to(receiver)):
+            bus.publish(topics.TRIGGER_EVENTS, [event(1), event(2)])
+            await until(lambda: len(receiver.requests) >= 2, "it is tried")
+        bus.publish(topics.TRIGGER_EVENTS, [event(3)])
+        async with serving(bus, to(receiver)):
+            await until(lambda: len(receiver.taken) == 3, "all arrive")
+            await until(lambda: len(outcomes(bus)) == 3, "the outcomes are kept")
+    assert receiver.taken == ["dip-1", "dip-2", "dip-3"]
+    assert outcomes(bus)[0]["attempts"] == 4
+
+
+async def test_what_was_given_up_is_sent_again_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "GIVE_UP_SECONDS", 0.0)
+    bus, receiver, journal = FreshBus(), Receiver(["500"]), None
+    async with receiver.serve(), serving(bus, to(receiver)):
+        journal = Journal(bus)
+        bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+        await until(lambda: len(outcomes(bus)) == 1, "it is given up")
+        (abandoned,) = journal.abandoned()
+        assert abandoned.error == "HTTP 500"
+        journal.send_again([abandoned.key, "no such key"])
+        await until(lambda: len(outcomes(bus)) == 2, "it is sent again")
+    assert receiver.taken == ["dip-1"]
+    assert [each["status"] for each in outcomes(bus)] == ["abandoned", "delivered"]
+    assert not journal.abandoned()
+
+
+async def test_other_kinds_of_alerts_and_records_that_cannot_be_read() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve():
+        own = AlertsSettings.model_validate(
+            {"hook": {"url": receiver.url, "allow_private": True}, "route": [{"to": "hook"}]}
+        )
+        async with serving(bus, own):
+            failed = ing.HistoryReadyNotification(
+                request_id="r1", ticker="A/B.X", status=ing.HistoryReadyNotification.ERROR, error_message="no"
+            )
+            fine = ing.HistoryReadyNotification(request_id="r2", ticker="A/B.X")
+            bus.publish(topics.NOTIFICATIONS, [Record(each.SerializeToString()) for each in (fine, failed)])
+            suspended = rec.TriggerProgress(suspended=[rec.TriggerSuspended(trigger_id="dip", version=3, reason="why")])
+            bus.publish(topics.TRIGGER_PROGRESS, [Record(suspended.SerializeToString())])
+            gap = rec.TickMark(ticker="A/B.X", gap=rec.Gap(gap_id="g", reason="outage", detected_at=NOON))
+            clock = rec.TickMark(ticker="A/B.X", clock=rec.Clock())
+            bus.publish(topics.TICK_MARKS, [Record(each.SerializeToString()) for each in (clock, gap)])
+            bus.publish(topics.TRIGGER_EVENTS, [Record(b"\xff\xff"), event(1)])
+            await until(lambda: len(receiver.taken) == 4, "they arrive")
+    by_type = {body["type"]: body["data"] for body in receiver.bodies}
+    assert by_type.keys() == {"event", "request_failed", "trigger_suspended", "gap"}
+    assert by_type["request_failed"]["text"] == "history of A/B.X ended as ERROR: no"
+    assert by_type["trigger_suspended"]["text"] == "trigger dip is suspended: why"
+    assert by_type["gap"]["text"] == "trades of A/B.X are missing: outage"
+    assert [letter.part for _, letter in kept(bus)] == ["alerts"]
+
+
+async def test_a_service_gets_text_and_above_its_rate_a_digest() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve():
+        url = f"json://localhost:{receiver.port}/phone"
+        own = AlertsSettings.model_validate({"phone": {"url": url, "allow_private": True, "rate_per_minute": 30}})
+        async with serving(bus, own):
+            bus.publish(topics.TRIGGER_EVENTS, [event(number, f"t{number % 3}") for number in range(50)])
+            await until(lambda: len(outcomes(bus)) == 50, "all are delivered")
+    messages = [(body["title"], body["message"]) for body in receiver.bodies]
+    assert messages[0] == ("t0: BTC/USDT.BINANCE", "bottom 41.5, at 2024-01-01T12:00:00.000000000Z, n 0")
+    assert messages[-1][0] == "20 alerts"
+    assert messages[-1][1].startswith("20 alerts: t")
+    assert len(messages) == 31
