@@ -21,13 +21,13 @@ from sandbox.clock import ExchangeClock, http_date
 from sandbox.faults import Fault
 from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, make_instrument
-from sandbox.kraken_socket import KrakenSocket, is_visible
 from sandbox.listener import Listener
 from sandbox.market import Market
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.state import ExchangeState, Refuse, RequestArrived
 from sandbox.tape import Kept
 from sandbox.venue_replies import Reply
+from sandbox.venues.kraken_socket import KrakenSocket, is_visible
 from sandbox.wire import amount
 
 _KRAKEN_DEPTH = 720

@@ -13,9 +13,9 @@ from sandbox.clock import http_date
 from sandbox.exchange import Exchange
 from sandbox.listener import Listener
 from sandbox.misbehaviour import SPOILING, misbehave, spoil
-from sandbox.rest import ApiError, Request, RestApi, is_heavy, weight
 from sandbox.sockets import StreamConnection
 from sandbox.state import Refuse, RequestArrived
+from sandbox.venues.binance import ApiError, Request, RestApi, is_heavy, weight
 
 _JSON = "application/json"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox import messages
 from sandbox.candles import Candles
 from sandbox.intervals import DAY, INTERVALS, SECOND, Interval
 from sandbox.market import Market
-from sandbox.rest import day_ticker
 from sandbox.ticker import book_top, day_statistics
+from sandbox.venues import binance_messages
+from sandbox.venues.binance import day_ticker
 
 _BATCH = 500  # trades of one stream at a time
 _MAX_CLOSES = 1000
@@ -54,7 +54,7 @@ class _TradeChannel:
         self._market = market
         self._page = market.orders if aggregated else market.fills
         self._id_at = market.order_at if aggregated else market.fill_at
-        self._texts = messages.agg_trade_events if aggregated else messages.trade_events
+        self._texts = binance_messages.agg_trade_events if aggregated else binance_messages.trade_events
         self._next_id = self._id_at(now + 1)
 
     def due(self, now: int) -> list[Outgoing]:
@@ -115,7 +115,7 @@ class _CandleChannel:
         return [self._event(candles, len(candles) - 1, now, closed=False)]
 
     def _event(self, candles: Candles, row: int, at: int, *, closed: bool) -> Outgoing:
-        text = messages.kline_event(self._market, self._interval, candles, row, at, closed=closed)
+        text = binance_messages.kline_event(self._market, self._interval, candles, row, at, closed=closed)
         return Outgoing(self._stream, self._market.symbol, at, text, False)
 
     def next_due(self, now: int) -> int | None:
@@ -239,11 +239,11 @@ class StreamSession:
 def _statistics_text(market: Market, kind: str) -> Callable[[int], str | None]:
     def text(now: int) -> str | None:
         if kind == "ticker":
-            return messages.ticker_event(day_ticker(market, now), now)
+            return binance_messages.ticker_event(day_ticker(market, now), now)
         if kind == "miniTicker":
             day = day_statistics(market, now)
-            return None if day is None else messages.mini_ticker_event(market, day, now)
+            return None if day is None else binance_messages.mini_ticker_event(market, day, now)
         top = book_top(market, now)
-        return None if top is None else messages.book_ticker_event(market, top)
+        return None if top is None else binance_messages.book_ticker_event(market, top)
 
     return text

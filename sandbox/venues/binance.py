@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from sandbox import messages
 from sandbox.instruments import utc_ms
 from sandbox.intervals import HOUR, INTERVALS
 from sandbox.market import Market
 from sandbox.state import WEIGHT_LIMIT
 from sandbox.ticker import BookTop, DayStatistics, book, book_top, day_statistics
+from sandbox.venues import binance_messages
 from sandbox.wire import amount
 
 Parameters = Mapping[str, str]
@@ -86,7 +86,7 @@ class RestApi:
                     {"rateLimitType": "RAW_REQUESTS", "interval": "MINUTE", "intervalNum": 5, "limit": 61000},
                 ],
                 "exchangeFilters": [],
-                "symbols": [messages.symbol_information(market) for market in chosen],
+                "symbols": [binance_messages.symbol_information(market) for market in chosen],
             }
         )
 
@@ -111,20 +111,20 @@ class RestApi:
         if from_id is not None:
             if start is not None or end is not None:
                 raise ApiError(400, -1128, "Combination of optional parameters invalid.")
-            return messages.agg_trade_page(market, market.orders(from_id, limit, request.now))
+            return binance_messages.agg_trade_page(market, market.orders(from_id, limit, request.now))
         if start is not None and end is not None and end - start > HOUR:
             raise ApiError(400, -1127, "More than 1 hours between startTime and endTime.")
         upto = request.now if end is None else min(end, request.now)
         if start is not None:
-            return messages.agg_trade_page(market, market.orders(market.order_at(start), limit, upto))
+            return binance_messages.agg_trade_page(market, market.orders(market.order_at(start), limit, upto))
         newest = market.order_at(upto + 1)
-        return messages.agg_trade_page(market, market.orders(max(1, newest - limit), limit, upto))
+        return binance_messages.agg_trade_page(market, market.orders(max(1, newest - limit), limit, upto))
 
     def _trades(self, request: Request) -> bytes:
         market = self._market(request.parameters)
         limit = _limit(request.parameters, 500, 1000)
         newest = market.fill_at(request.now + 1)
-        return messages.trade_page(market, market.fills(max(1, newest - limit), limit, request.now))
+        return binance_messages.trade_page(market, market.fills(max(1, newest - limit), limit, request.now))
 
     def _historical_trades(self, request: Request) -> bytes:
         if not request.api_key:
@@ -134,7 +134,7 @@ class RestApi:
         from_id = _integer(request.parameters, "fromId")
         if from_id is None:
             from_id = market.fill_at(request.now + 1) - limit
-        return messages.trade_page(market, market.fills(max(1, from_id), limit, request.now))
+        return binance_messages.trade_page(market, market.fills(max(1, from_id), limit, request.now))
 
     def _ticker_24hr(self, request: Request) -> bytes:
         mini = request.parameters.get("type") == "MINI"

@@ -12,7 +12,7 @@ from sandbox.generated import GeneratedMarket
 from sandbox.instruments import DEFAULT_INSTRUMENTS, utc_ms
 from sandbox.intervals import HOUR, INTERVALS, MINUTE
 from sandbox.market import Market
-from sandbox.rest import ApiError, Request, RestApi, weight
+from sandbox.venues.binance import ApiError, Request, RestApi, weight
 
 NOW = utc_ms("2024-03-05T12:00:30")
 START = utc_ms("2024-03-05T06:00")

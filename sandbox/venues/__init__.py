@@ -1,0 +1,1 @@
+"""What each exchange answers: one file a venue."""
