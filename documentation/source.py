@@ -1,0 +1,34 @@
+"""The Python source of the project, as syntax trees."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Tests and tools count nothing of a running platform.
+OUTSIDE = {"benchmarks", "documentation", "examples", "tests"}
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    """Every module of the platform, by its path below the root."""
+    for folder in sorted(path.parent for path in ROOT.glob("*/__init__.py")):
+        if folder.name not in OUTSIDE:
+            for path in sorted(folder.rglob("*.py")):
+                if not path.stem.endswith("_pb2"):
+                    yield path.relative_to(ROOT), ast.parse(path.read_text())
+
+
+def comments_of_assignments(path: Path) -> dict[str, str]:
+    """The `#:` comment above each assignment of a module, by the name that is assigned."""
+    lines = path.read_text().splitlines()
+    found = {}
+    for node in ast.parse("\n".join(lines)).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            above: list[str] = []
+            line = node.lineno - 2
+            while line >= 0 and lines[line].startswith("#:"):
+                above.insert(0, lines[line].lstrip("#: "))
+                line -= 1
+            if above:
+                found[node.targets[0].id] = " ".join(above)
+    return found

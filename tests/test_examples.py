@@ -1,0 +1,23 @@
+"""The pictures and examples in the repository are what its code makes."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_in_the_readme_is_what_the_example_draws(tmp_path: Path) -> None:
+    drawn = tmp_path / "pattern.svg"
+    example("pattern_chart").main(drawn)
+    assert drawn.read_text() == (ROOT / "docs" / "images" / "pattern.svg").read_text()
+    assert "docs/images/pattern.svg" in (ROOT / "README.md").read_text()
+    assert drawn.read_text().count('class="match"') == 1
