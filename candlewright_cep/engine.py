@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.planner import Planner
 from candlewright_cep.planning.plans import Match, Plan

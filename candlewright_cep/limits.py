@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.errors import TriggerRejected
 
 # Characters of one text that a function makes (a longer one is NULL), and bytes of all that one step makes.
 MADE_TEXT = 10_000

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bus.api import partition_of
-from candlewright.wire.errors import TriggerRejected
+from candlewright_cep import TriggerRejected
 from protobuf import records_pb2 as records
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.lookback import LookbackRequest

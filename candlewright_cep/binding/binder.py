@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.signatures import Mismatch, fits
 from candlewright_cep.functions.text import like_expression, named_group, read, replacement_form

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep import work
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import moments
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
 from candlewright_cep.binding.expressions import Column, Expression, Navigation, walk
 from candlewright_cep.binding.pattern_binder import PatternBinder
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions

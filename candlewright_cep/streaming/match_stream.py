@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import Column, Expression, walk
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Known, PathCode
 from candlewright_cep.matching.foresight import Foresight, Prospects

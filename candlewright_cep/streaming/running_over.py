@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep import work
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.folds import FOLDS, Fold
 from candlewright_cep.planning.over import RANKING, Over, Window, WindowFunction, peers
 from candlewright_cep.planning.relation import arranged

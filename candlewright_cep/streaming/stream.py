@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from candlewright.wire.errors import TriggerRejected
 from candlewright_cep import work
 from candlewright_cep.engine import compile_query
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.relation import from_table
 from candlewright_cep.streaming.match_stream import Context, Reports

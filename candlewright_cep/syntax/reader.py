@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.tokens import Position, Token, TokenKind, tokenize
 from candlewright_cep.syntax.tree import Identifier

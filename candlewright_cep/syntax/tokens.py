@@ -4,7 +4,7 @@ import enum
 import re
 from dataclasses import dataclass
 
-from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 
 

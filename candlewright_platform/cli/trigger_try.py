@@ -131,7 +131,7 @@ def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
         parameters = {str(key): str(value) for key, value in (case.get("parameters") or {}).items()}
         found = evaluate(sql, tables[source], str(case.get("table") or "ticks"), parameters)
         rows = list(plain_rows(found))
-    except (CandlewrightError, SkipFailed) as error:
+    except (CandlewrightError, TriggerRejected, SkipFailed) as error:
         return {"name": name, "error": one_line(error)}
     except Exception as error:  # The outermost loop: the other cases have their answers whatever happens to one.
         traceback.print_exc()

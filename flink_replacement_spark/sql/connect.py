@@ -54,9 +54,13 @@ def _frame(session: "SparkSession", text: str) -> "DataFrame":
     # Loading the matcher takes as long as a small query does: only a text with a clause pays for it.
     if Statement(text).clause() is None:
         return session.sql(text)
+    from candlewright_cep import TriggerRejected as Rejected
     from flink_replacement_spark.sql.recognize import frame_of
 
-    return frame_of(session, text)
+    try:
+        return frame_of(session, text)
+    except Rejected as error:
+        raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
 
 
 def _said(text: str) -> CandlewrightError:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from candlewright.wire import ingestor_pb2 as ing
-from candlewright.wire.errors import InvalidRequest, TriggerRejected
+from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import WEEK_SECONDS
+from candlewright_cep import TriggerRejected
 from core.log import get_logger
 from core.settings import TriggersSettings
 from core.settings_gateways import KapacitorFunctionSettings
