@@ -59,7 +59,7 @@ MISSED_FINALS = metrics.Counter(
 DEAD_LETTERS = metrics.Gauge(
     "candlewright_broker_dead_letters",
     "records that a part could not digest and put aside, ever, over restarts",
-    ["part", "topic"],
+    ["part", "topic", "reason"],
     registry=metrics.REGISTRY,
 )
 REFUSED_PUBLISHES = metrics.Counter(

@@ -453,7 +453,12 @@ class BrokerServer:
             "address": self.address,
             **self._last_sizes,
             "dead_letters": [
-                {"part": tally.newest.part, "topic": tally.newest.topic, "count": tally.count}
+                {
+                    "part": tally.newest.part,
+                    "topic": tally.newest.topic,
+                    "kind": tally.newest.kind,
+                    "count": tally.count,
+                }
                 | {"newest_at": tally.newest.at, "newest_reason": tally.newest.reason}
                 for tally in aside
             ],

@@ -7,7 +7,9 @@ that rate is only counted and logged, so that a flood of bad records costs no mo
 """
 
 import hashlib
+import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +22,18 @@ from core.log import get_logger
 from core.metrics import REGISTRY, Counter
 from protobuf import records_pb2 as rec
 
-__all__ = ["KEEP_BYTES", "KEEP_SECONDS", "Letter", "Tally", "alarms", "kept", "put_aside", "replay", "tallies"]
+__all__ = [
+    "KEEP_BYTES",
+    "KEEP_SECONDS",
+    "Letter",
+    "Tally",
+    "alarms",
+    "kept",
+    "kind_of",
+    "put_aside",
+    "replay",
+    "tallies",
+]
 
 #: Retention of the topic.
 KEEP_SECONDS = 7 * 86_400.0
@@ -29,6 +42,10 @@ KEEP_BYTES = 64 << 20
 MAX_RECORD_BYTES = 4 << 20
 HEAD_BYTES = 64 << 10
 MAX_REASON = 1_000
+#: Kinds of reasons that are counted for a part and topic; those beyond count as OTHER.
+MAX_KINDS = 20
+MAX_KIND = 80
+OTHER = "other"
 #: Of all parts together: a token bucket.
 BURST, PER_SECOND = 10_000.0, 100.0
 #: A record that is put aside again within this time, as by a micro-batch that runs again, is not kept twice.
@@ -39,6 +56,7 @@ ALARM_SECONDS = 86_400.0
 _PER_PUBLISH = 100
 _BUDGET = "dead_letters"
 _NUMBER_TAG = b"\x50"
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,:eE+-]*|\b(?:nan|inf)\b")
 
 _PUT_ASIDE = Counter(
     "candlewright_bus_put_aside_total",
@@ -74,10 +92,17 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Of one part and topic: how many records were ever put aside, and the newest of them, without its bytes."""
+    """Of one part, topic and kind of reason: how many records were ever put aside, and the newest of them, without its
+    bytes.
+    """
 
     count: int
     newest: rec.DeadLetter
+
+
+def kind_of(reason: str) -> str:
+    """The reason without the values that it names, by which records are counted."""
+    return _VALUES.sub("…", reason)[:MAX_KIND].strip()
 
 
 def put_aside(bus: Bus, part: str, letters: Sequence[Letter]) -> None:
@@ -96,7 +121,8 @@ def _put(bus: Bus, part: str, letters: Sequence[Letter]) -> None:
     if bus.take(_BUDGET, len(letters), capacity=BURST, per_second=PER_SECOND):
         _drop(part, letters, "too many at once")
         return
-    messages = [_message(part, letter) for letter in letters]
+    counted = set(bus.items(topics.TABLE_DEAD_LETTERS))
+    messages = [_message(part, letter, _counted_kind(part, letter, counted)) for letter in letters]
     names = [_name(part, letter) for letter in letters]
     try:
         is_new = bus.publish_new(
@@ -113,7 +139,7 @@ def _put(bus: Bus, part: str, letters: Sequence[Letter]) -> None:
     for letter, message, is_first in zip(letters, messages, is_new, strict=True):
         _PUT_ASIDE.labels(part, letter.topic).inc(is_first)
         message.ClearField("record")
-        newest[f"{part}:{letter.topic}"] = message.SerializeToString()
+        newest[_series(message)] = message.SerializeToString()
     # Also when it runs again: the run before may have come no further than the topic.
     bus.put(topics.TABLE_DEAD_LETTERS, newest)
     if any(is_new):
@@ -127,7 +153,18 @@ def _drop(part: str, letters: Sequence[Letter], reason: str) -> None:
     log.error("dead_letters_dropped", to=part, topic=first.topic, records=len(letters), why=reason, reason=first.reason)
 
 
-def _message(part: str, letter: Letter) -> rec.DeadLetter:
+def _counted_kind(part: str, letter: Letter, counted: set[str]) -> str:
+    """`counted`: the series that there are; a new one is added."""
+    kind = kind_of(letter.reason)
+    name = f"{part}:{letter.topic}:{kind}"
+    if name not in counted:
+        if sum(each.startswith(f"{part}:{letter.topic}:") for each in counted) >= MAX_KINDS:
+            return OTHER
+        counted.add(name)
+    return kind
+
+
+def _message(part: str, letter: Letter, kind: str) -> rec.DeadLetter:
     size = len(letter.value)
     return rec.DeadLetter(
         part=part,
@@ -139,16 +176,23 @@ def _message(part: str, letter: Letter) -> rec.DeadLetter:
         record=letter.value if size <= MAX_RECORD_BYTES else letter.value[:HEAD_BYTES],
         key=letter.key,
         record_bytes=size,
+        kind=kind,
     )
 
 
 def _record(message: rec.DeadLetter) -> Record:
-    stamp = SequenceStamp(_sequence(message.part, message.topic), tag=_NUMBER_TAG)
+    stamp = SequenceStamp(_sequence(message), tag=_NUMBER_TAG)
     return Record(message.SerializeToString(), key=message.topic.encode(), partition=0, sequence=stamp)
 
 
-def _sequence(part: str, topic: str) -> str:
-    return f"{topics.DEAD_LETTERS}:{part}:{topic}"
+def _sequence(message: rec.DeadLetter) -> str:
+    return f"{topics.DEAD_LETTERS}:{_series(message)}"
+
+
+def _series(message: rec.DeadLetter) -> str:
+    """What is counted together. Letters of old have no kind."""
+    name = f"{message.part}:{message.topic}"
+    return f"{name}:{message.kind}" if message.kind else name
 
 
 def _name(part: str, letter: Letter) -> str:
@@ -159,7 +203,7 @@ def _name(part: str, letter: Letter) -> str:
 
 def replay(bus: Bus, letter: rec.DeadLetter, record: Record) -> bool:
     """Publish `record` to the letter's topic, once; False where that was done before. Raises BusError."""
-    name = f"replayed:{letter.part}:{letter.topic}:{letter.number}:{letter.at}"
+    name = f"replayed:{_series(letter)}:{letter.number}:{letter.at}"
     (is_new,) = bus.publish_new(
         letter.topic, [record], registry=topics.REGISTRY_DEAD_LETTERS, names=[name], keep_seconds=KEEP_SECONDS
     )
@@ -168,8 +212,15 @@ def replay(bus: Bus, letter: rec.DeadLetter, record: Record) -> bool:
 
 def alarms(found: Iterable[Tally], now_ns: int) -> list[str]:
     """A sentence for each part and topic that put records aside within `ALARM_SECONDS`."""
+    by_topic: dict[tuple[str, str], list[Tally]] = defaultdict(list)
+    for tally in found:
+        by_topic[tally.newest.part, tally.newest.topic].append(tally)
     texts = []
-    for count, newest in ((tally.count, tally.newest) for tally in found):
+    for own in by_topic.values():
+        count, newest = (
+            sum(tally.count for tally in own),
+            max((tally.newest for tally in own), key=lambda each: each.at),
+        )
         age = (now_ns - newest.at) / 1e9
         if age < ALARM_SECONDS:
             what = f"a record of {newest.topic}" if count == 1 else f"{count} records of {newest.topic}"
@@ -200,10 +251,10 @@ def kept(bus: Bus, first: int = 0) -> Iterator[tuple[int, rec.DeadLetter]]:
 
 
 def tallies(bus: Bus) -> list[Tally]:
-    """One for each part and topic that ever put a record aside. Raises BusError."""
+    """One for each part, topic and kind of reason of which a record was ever put aside. Raises BusError."""
     values = [_read(value) for _, value in sorted(bus.items(topics.TABLE_DEAD_LETTERS).items())]
     newest = [letter for letter in values if letter is not None]
-    counts = bus.last_sequences([_sequence(each.part, each.topic) for each in newest])
+    counts = bus.last_sequences([_sequence(each) for each in newest])
     return [Tally(count, each) for count, each in zip(counts, newest, strict=True)]
 
 

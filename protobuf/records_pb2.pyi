@@ -368,7 +368,7 @@ class ServedVenues(_message.Message):
     def __init__(self, historical: _Optional[_Iterable[str]] = ..., realtime: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
-    __slots__ = ("part", "topic", "partition", "offset", "reason", "at", "record", "key", "record_bytes", "number")
+    __slots__ = ("part", "topic", "partition", "offset", "reason", "at", "record", "key", "record_bytes", "number", "kind")
     PART_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +379,7 @@ class DeadLetter(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     RECORD_BYTES_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     part: str
     topic: str
     partition: int
@@ -389,4 +390,5 @@ class DeadLetter(_message.Message):
     key: bytes
     record_bytes: int
     number: int
-    def __init__(self, part: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., reason: _Optional[str] = ..., at: _Optional[int] = ..., record: _Optional[bytes] = ..., key: _Optional[bytes] = ..., record_bytes: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    kind: str
+    def __init__(self, part: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., reason: _Optional[str] = ..., at: _Optional[int] = ..., record: _Optional[bytes] = ..., key: _Optional[bytes] = ..., record_bytes: _Optional[int] = ..., number: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...

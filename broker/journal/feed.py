@@ -144,7 +144,7 @@ class Feed:
                 self.put_aside = dead_letters.tallies(self._bus)
                 self.lost = lost.alarms(self._bus)
                 for tally in self.put_aside:
-                    DEAD_LETTERS.labels(tally.newest.part, tally.newest.topic).set(tally.count)
+                    DEAD_LETTERS.labels(tally.newest.part, tally.newest.topic, tally.newest.kind).set(tally.count)
 
     def _before_sleep(self, state: tenacity.RetryCallState) -> None:
         BUS_RETRIES.inc()

@@ -49,6 +49,9 @@ def list_letters(
         ever = sum(tally.count for tally in tallies)
         if ever > len(found):
             say(f"{ever} records were put aside ever; the older ones are no longer kept")
+        for tally in sorted(tallies, key=lambda each: -each.count):
+            newest = tally.newest
+            say(f"{tally.count} of {newest.topic} by {newest.part}: {newest.kind or newest.reason}")
 
 
 def show(number: int, output: Output, data_dir: Path | None, config: Path | None) -> None:
@@ -149,6 +152,7 @@ def _row(number: int, letter: rec.DeadLetter) -> dict[str, Any]:
         "partition": letter.partition if letter.HasField("partition") else None,
         "offset": letter.offset if letter.HasField("offset") else None,
         "reason": letter.reason,
+        "kind": letter.kind,
         "bytes": letter.record_bytes,
     }
 

@@ -50,8 +50,8 @@ def test_what_any_part_put_aside_is_a_warning_with_its_count_and_reason_and_no_p
     assert "spark has put aside 3 records of ticks, the last 0 min ago (bad 2)" in status.warnings[0]
     assert status.problems == () and status.is_ready
     (tally,) = status.details["dead_letters"]
-    assert (tally["part"], tally["topic"], tally["count"]) == ("spark", "ticks", 3)
-    (metric,) = DEAD_LETTERS.labels("spark", "ticks").collect()
+    assert (tally["part"], tally["topic"], tally["kind"], tally["count"]) == ("spark", "ticks", "bad …", 3)
+    (metric,) = DEAD_LETTERS.labels("spark", "ticks", "bad …").collect()
     assert metric.samples[0].value == 3
     (now,) = tallies(stage.bus)
     assert alarms([now], now.newest.at + int(ALARM_SECONDS * 1e9)) == []

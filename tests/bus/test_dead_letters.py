@@ -62,6 +62,23 @@ def test_letters_are_counted_by_part_and_topic_also_when_they_are_no_longer_kept
     assert list(kept(bus)) == []
 
 
+def test_letters_are_counted_by_their_reason_without_the_values_in_it(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counts() -> dict[str, int]:
+        return {tally.newest.kind: tally.count for tally in tallies(bus)}
+
+    far = [Letter("ticks", b"%d" % n, f"{n}.5 s ahead of 'A{n}/B.C'", partition=0, offset=n) for n in range(3)]
+    put_aside(bus, "writer", [*far, Letter("ticks", b"x", "not a TickBatch")])
+    put_aside(bus, "writer", far)
+    assert counts() == {"… s ahead of …": 3, "not a TickBatch": 1}
+    monkeypatch.setattr(dead_letters, "MAX_KINDS", 3)
+    put_aside(bus, "writer", [Letter("ticks", c.encode(), f"reason {c}") for c in "abc"])
+    assert counts() == {"… s ahead of …": 3, "not a TickBatch": 1, "reason a": 1, "other": 2}
+    (text,) = dead_letters.alarms(tallies(bus), max(tally.newest.at for tally in tallies(bus)))
+    assert "put aside 7 records of ticks" in text
+
+
 def test_nothing_was_put_aside_on_a_new_bus(bus: Bus) -> None:
     assert tallies(bus) == [] and list(kept(bus)) == []
 
