@@ -39,6 +39,11 @@ def framed(function: str, arguments: Sequence[Vector], low: Index, high: Index, 
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
+def has_frames(function: str) -> bool:
+    """Whether `framed` knows a way to an aggregate."""
+    return function in _KERNELS
+
+
 def _stretch(kernel: Kernel, arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
     filled = high > low
     begin = int(low.min(where=filled, initial=arguments[0].length))
@@ -142,7 +147,7 @@ def _intercept(found: Moments) -> tuple[Array, Bools]:
 # -- extremes -------------------------------------------------------------------------------------------------------
 
 
-def _reduced(step: np.ufunc, values: Array, low: Index, high: Index) -> Array:
+def reduced_over(step: np.ufunc, values: Array, low: Index, high: Index) -> Array:
     """`step` over each range, for one that may count a value twice. The result of an empty range has no meaning."""
     sizes = np.maximum(high - low, 1)
     levels = np.frexp(sizes.astype(np.float64))[1] - 1
@@ -179,7 +184,7 @@ def _extreme(largest: bool) -> Kernel:
             neutral = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
         if valid is not None:
             values = np.where(valid, values, neutral)
-        return Vector(kind, _reduced(step, values, low, high), _counts(valid, low, high) > 0)
+        return Vector(kind, reduced_over(step, values, low, high), _counts(valid, low, high) > 0)
 
     return run
 
@@ -191,7 +196,7 @@ def _best(argument: Vector, low: Index, high: Index, largest: bool) -> Index:
     # One number that orders by rank and then by earlier position.
     size, span = length + 1, int(ranks.max(initial=0)) + 1
     key = np.where(ranks < 0, -1, (ranks if largest else span - ranks) * size + length - np.arange(length))
-    best = np.where(high > low, _reduced(np.maximum, key, low, high), -1)
+    best = np.where(high > low, reduced_over(np.maximum, key, low, high), -1)
     return np.where(best < 0, -1, length - best % size)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from candlewright_cep.binding.expressions import Expression
 from candlewright_cep.matching.automaton import ACCEPT, Automaton, Candidate
 from candlewright_cep.matching.conditions import Conditions, Known, Registers
-from candlewright_cep.matching.intervals import Read, Span, of_value, truth, widened
-from candlewright_cep.matching.outlooks import Outlook, at_start
+from candlewright_cep.matching.intervals import UNKNOWN, Read, Span, of_value, truth, widened
+from candlewright_cep.matching.outlooks import AMONG, Among, Outlook, at_start
 from candlewright_cep.types import Kind
 from candlewright_cep.vector import Array, Bools, Index, Vector
 
@@ -29,6 +29,11 @@ _MOST_BLOCKS = 512
 #: How many variables are judged at a start.
 _MOST_JUDGED = 8
 _NO: Bools = np.zeros(1, np.bool_)
+_YES: Bools = np.ones(1, np.bool_)
+#: More than the rounding of sums and means of any number of rows comes to, as a part of them.
+_ROUNDING = 1e-8
+#: Sums past this may leave the range of doubles.
+_HUGE = 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Foresight:
         used = {variable for loop in loops.values() for variable in (loop.candidate.variable, *loop.exits)}
         needed = [outlook.rows for number in sorted(used) if (outlook := outlooks[number]) is not None]
         needed += [
-            part for outlook in starts.values() if outlook is not None for part in (outlook.rows, outlook.points)
+            part for outlook in starts.values() if outlook is not None for part in (outlook.columns, outlook.points)
         ]
         columns = dict.fromkeys(node for part in needed for node in part)
         has_condition = tuple(node is not None for node in conditions.local)
@@ -310,11 +315,28 @@ class Prospects:
             if outlook is not None:
                 rows = [_over_windows(span, firsts + 1, ends) for span in variable.rows.spans]
                 points = [_cut_span(self._span(node), low, high) for node in outlook.points]
-                may = may & truth(outlook.condition, _reader(rows, points)).may
+                among = [self._among(part, firsts, ends) for part in outlook.among]
+                may = may & truth(outlook.condition, _reader(rows, points, among)).may
             missing |= (~may).astype(np.int64) << bit
         hopeless = np.array([self._is_hopeless(bits) for bits in range(1 << len(self.foresight.starts))])
         found: list[int] = (np.flatnonzero(~hopeless[missing]) + first).tolist()
         return found
+
+    def _among(self, part: Among, firsts: Index, ends: Index) -> Span:
+        """What may come of the rows from `firsts[i]` to `ends[i]`."""
+        if part.argument is None:
+            return Span(np.zeros(len(firsts)), (ends - firsts).astype(np.float64), _NO)
+        span = self._span(part.argument)
+        if part.kind == "SUM":
+            return _sums(span, firsts, ends)
+        low, high, _ = _over_windows(span, firsts, ends)
+        if part.kind == "AVG":
+            known = span.low <= span.high
+            if not (np.maximum(np.abs(span.low), np.abs(span.high))[known] < _HUGE).all():
+                return UNKNOWN
+            with np.errstate(invalid="ignore"):  # of windows without a value
+                low, high = low - _ROUNDING * np.abs(low), high + _ROUNDING * np.abs(high)
+        return Span(low, high, _YES)
 
     def _is_hopeless(self, bits: int) -> bool:
         found = self._hopeless.get(bits)
@@ -324,8 +346,27 @@ class Prospects:
         return found
 
 
-def _reader(rows: Sequence[Span], points: Sequence[Span]) -> Read:
-    return lambda index: rows[index] if index >= 0 else points[-1 - index]
+def _reader(rows: Sequence[Span], points: Sequence[Span], among: Sequence[Span]) -> Read:
+    def read(index: int) -> Span:
+        if index >= AMONG:
+            return among[index - AMONG]
+        return rows[index] if index >= 0 else points[-1 - index]
+
+    return read
+
+
+def _sums(span: Span, firsts: Index, ends: Index) -> Span:
+    """Between what the sums of some of the rows from `firsts[i]` to `ends[i]` (exclusive) lie, but for rounding."""
+    begin, end = int(firsts[0]), int(ends[-1])
+    totals = [
+        np.concatenate([np.zeros(1), np.cumsum(step(values[begin:end], 0))])
+        for step, values in ((np.minimum, span.low), (np.maximum, span.high))
+    ]
+    if not (-totals[0][-1] < _HUGE and totals[1][-1] < _HUGE):
+        return UNKNOWN
+    least, most = (total[ends - begin] - total[firsts - begin] for total in totals)
+    # What the differences of long sums have lost.
+    return Span(least + _ROUNDING * totals[0][-1], most + _ROUNDING * totals[1][-1], _YES)
 
 
 def _over_windows(span: Span, firsts: Index, ends: Index) -> Span:

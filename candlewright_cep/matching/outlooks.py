@@ -24,6 +24,20 @@ from candlewright_cep.binding.expressions import (
 )
 from candlewright_cep.matching.intervals import is_measured, is_telling
 
+#: Column AMONG + i of an outlook's condition is `among[i]`.
+AMONG = 1 << 20
+#: Aggregates whose value lies between the least and the greatest argument, up to rounding.
+_BETWEEN = ("MIN", "MAX", "AVG", "ANY_VALUE", "FIRST_VALUE", "LAST_VALUE")
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """What is made of the values that `argument` has at some rows of the match: `kind` VALUE is one of them or between
+    two, AVG the same but for rounding, SUM the sum of some, COUNT how many there are (without argument of rows)."""
+
+    kind: str
+    argument: Expression | None
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -33,6 +47,12 @@ class Outlook:
     condition: Expression
     rows: tuple[Expression, ...]
     points: tuple[Expression, ...]
+    among: tuple[Among, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Expression, ...]:
+        """The row expressions that are read at other rows than a point's."""
+        return (*self.rows, *(part.argument for part in self.among if part.argument is not None))
 
 
 def in_loop(condition: Expression, variable: str) -> Outlook | None:
@@ -57,7 +77,7 @@ def in_loop(condition: Expression, variable: str) -> Outlook | None:
 
 def at_start(condition: Expression, first: str, is_once: bool) -> Outlook | None:
     """The condition of a variable when `first` is the variable of the first row, and of no other row if `is_once`. Its
-    points are row expressions at the first row."""
+    points are row expressions at the first row; what it reads of other rows lies somewhere in the match."""
 
     def point(node: Expression) -> Expression | None:
         if isinstance(node, Navigation):
@@ -74,12 +94,34 @@ def at_start(condition: Expression, first: str, is_once: bool) -> Outlook | None
             return Apply(node.function, known, node.type, node.extra) if len(known) == len(parts) else None
         return node if isinstance(node, Constant) or is_slot(node) else None
 
-    return _outlook(condition, point)
+    return _outlook(condition, point, _among)
 
 
-def _outlook(condition: Expression, point: Callable[[Expression], Expression | None]) -> Outlook | None:
+def _among(node: Expression) -> Among | None:
+    """What a navigation or an aggregate makes of rows of the match."""
+    if isinstance(node, Navigation):
+        if not is_local(node.argument) or isinstance(node.argument, Constant) or not is_measured(node.type):
+            return None
+        return Among("VALUE", Shift(node.argument, node.delta) if node.delta else node.argument)
+    if not isinstance(node, Aggregation) or not all(is_local(part) for part in node.arguments):
+        return None
+    if node.function == "COUNT":
+        return Among("COUNT", None)
+    is_plain = len(node.arguments) == 1 and not isinstance(node.arguments[0], Constant)
+    if not is_plain or not is_measured(node.arguments[0].type) or node.function not in (*_BETWEEN, "SUM"):
+        return None
+    kind = node.function if node.function in ("SUM", "AVG") else "VALUE"
+    return Among(kind, node.arguments[0])
+
+
+def _outlook(
+    condition: Expression,
+    point: Callable[[Expression], Expression | None],
+    elsewhere: Callable[[Expression], Among | None] = lambda _: None,
+) -> Outlook | None:
     rows: dict[Expression, int] = {}
     points: dict[Expression, int] = {}
+    among: dict[Among, int] = {}
 
     def change(node: Expression) -> Expression | None:
         if isinstance(node, Constant):
@@ -90,7 +132,10 @@ def _outlook(condition: Expression, point: Callable[[Expression], Expression | N
                 return Column(-1 - points.setdefault(found, len(points)), node.type)
             if is_local(node):
                 return Column(rows.setdefault(node, len(rows)), node.type)
+            other = elsewhere(node)
+            if other is not None:
+                return Column(AMONG + among.setdefault(other, len(among)), node.type)
         return None if isinstance(node, Apply) else Label()
 
     judged = rewrite(condition, change)
-    return Outlook(judged, tuple(rows), tuple(points)) if is_telling(judged) else None
+    return Outlook(judged, tuple(rows), tuple(points), tuple(among)) if is_telling(judged) else None

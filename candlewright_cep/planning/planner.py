@@ -7,12 +7,12 @@ from candlewright_cep.binding.expressions import Apply, Column, Constant, Expres
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
 from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
+from candlewright_cep.planning.hops import grouped
 from candlewright_cep.planning.joins import join, with_keys_of
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import (
     Distinct,
     Filter,
-    Group,
     Limited,
     Match,
     Narrowed,
@@ -238,7 +238,7 @@ class Planner:
         plan, base = source, len(source.fields)
         if isinstance(binder, GroupBinder):
             group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
-            plan = Group(source, tuple(binder.keys), tuple(binder.aggregates), group_fields, node.at)
+            plan = grouped(source, binder.keys, binder.aggregates, group_fields, node.at)
             base = len(group_fields)
             if having is not None:
                 plan = Filter(plan, having)

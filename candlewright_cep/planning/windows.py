@@ -14,7 +14,7 @@ from candlewright_cep.vector import Index, Vector, is_every
 
 _MAX_WINDOWS_PER_ROW = 10_000
 _MAX_ROWS = 50_000_000
-_MILLISECOND = 1_000_000
+MILLISECOND = 1_000_000
 FUNCTIONS = {"TUMBLE": (1, 2), "HOP": (2, 3), "CUMULATE": (2, 3), "SESSION": (1, 1)}
 
 
@@ -44,7 +44,7 @@ class WindowTable:
         known = np.flatnonzero(times.mask) if times.valid is not None else np.arange(rows.length, dtype=np.int64)
         picked, starts, ends = self._assign(rows, times.values[known], known)
         kind = times.type
-        bounds = (starts, ends, ends - _MILLISECOND)
+        bounds = (starts, ends, ends - MILLISECOND)
         # Most windows share no row and leave none out.
         expanded = rows if is_every(picked, rows.length) else rows.take(picked)
         return picked, expanded.with_columns([Vector(kind, values, None) for values in bounds])
@@ -58,8 +58,7 @@ class WindowTable:
             return known, starts, starts + size
         step, size, offset = self.intervals[0], self.intervals[1], sum(self.intervals[2:])
         count = size // step if self.function == "CUMULATE" else -(-size // step)
-        if len(known) * count > _MAX_ROWS:
-            raise self.at.reject(f"the windows hold {len(known) * count} rows; {_MAX_ROWS} are allowed")
+        self.check(len(known) * count)
         work.spend(len(known) * count, work.FOLDED_A_STEP)
         picked = np.repeat(known, count)
         again = np.repeat(times, count)
@@ -73,6 +72,11 @@ class WindowTable:
             ends = starts + (turn + 1) * step
         inside = (starts <= again) & (again < ends)
         return picked[inside], starts[inside], ends[inside]
+
+    def check(self, rows: int) -> None:
+        """Raises TriggerRejected where the windows are more than `_MAX_ROWS` rows."""
+        if rows > _MAX_ROWS:
+            raise self.at.reject(f"the windows hold {rows} rows; {_MAX_ROWS} are allowed")
 
     def _sessions(self, rows: Relation, times: Index, known: Index) -> tuple[Index, Index, Index]:
         gap = self.intervals[0]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Column, walk
+from candlewright_cep.planning.hops import HopGroup
 from candlewright_cep.planning.over import RANKING, Over, WindowFunction
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
@@ -17,7 +18,7 @@ from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.release import Clock, Rows, compact, joined
 from candlewright_cep.streaming.running_over import RunningTotals, running_functions
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.vector import Bools, Index, is_every
+from candlewright_cep.vector import Index, is_every
 
 STATELESS = (Filter, Project, Renamed, Narrowed)
 
@@ -323,16 +324,10 @@ class GroupStage:
         together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
         if together.length == 0:
             return together.replaced(self.group.over(self._with_windows(together).relation)[0])
-        expanded = self._with_windows(together)
-        ends = expanded.relation.column(self._end).values
-        watermark, before = self._reached(expanded, clock)
-        # A row at the very end of a session still belongs to it, and rows at the watermark have not come yet.
-        reached_at = ends + 1 if self.window.function == "SESSION" else ends
-        due = (reached_at <= watermark) & (reached_at > before)
-        ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
-        result, last = self.group.over(ripe.relation)
-        found = self._described(result, ripe, last)
-        self._keep(together, expanded, reached_at > watermark)
+        if isinstance(self.group, HopGroup):
+            found = self._feed_hops(self.group, together, clock)
+        else:
+            found = self._feed_expanded(together, clock)
         # In order, rows that come never belong to a window that was put out: only kept ones may.
         waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
         if not self._is_in_order:
@@ -343,6 +338,28 @@ class GroupStage:
         if not self._by_ticker and (least := clock.least) is not None:
             self._least = least
         return found
+
+    def _feed_expanded(self, together: Rows, clock: Clock) -> Rows:
+        expanded = self._with_windows(together)
+        ends = expanded.relation.column(self._end).values
+        watermark, before = self._reached(expanded, clock)
+        # A row at the very end of a session still belongs to it, and rows at the watermark have not come yet.
+        reached_at = ends + 1 if self.window.function == "SESSION" else ends
+        due = (reached_at <= watermark) & (reached_at > before)
+        ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
+        result, last = self.group.over(ripe.relation)
+        self._keep(together, expanded.sequence[reached_at > watermark])
+        return self._described(result, ripe.relation.column(self._end).values[last], ripe, last)
+
+    def _feed_hops(self, group: HopGroup, together: Rows, clock: Clock) -> Rows:
+        rows, _ = chained(self.filters, together, self._slots)
+        hops = group.hops(rows.relation)
+        watermark, before = (reached[hops.order[hops.low]] for reached in self._reached(rows, clock))
+        ends = hops.start + self.window.intervals[1]
+        due = np.flatnonzero((ends <= watermark) & (ends > before))
+        result, last, ends = group.over_hops(rows.relation, hops.take(due))
+        self._keep(together, np.flatnonzero(group.last_ends(together.relation) > self._reached(together, clock)[0]))
+        return self._described(result, ends, rows, last)
 
     def _with_windows(self, rows: Rows) -> Rows:
         """Each row once per window, carrying which row it is."""
@@ -371,15 +388,15 @@ class GroupStage:
 
         return of_rows(clock.of), of_rows(self._seen.get)
 
-    def _described(self, result: Relation, ripe: Rows, rows: Index) -> Rows:
+    @staticmethod
+    def _described(result: Relation, ends: Index, ripe: Rows, rows: Index) -> Rows:
         """Times and tickers of the groups: of the last row of each (`rows`)."""
         if ripe.length == 0:
             return ripe.replaced(result)
-        end = ripe.relation.column(self._end).values[rows]
-        return Rows(result, end - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
+        return Rows(result, ends - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
 
-    def _keep(self, together: Rows, expanded: Rows, is_open: Bools) -> None:
-        self._kept = compact(together.take(np.unique(expanded.sequence[is_open])), self._columns)
+    def _keep(self, together: Rows, rows: Index) -> None:
+        self._kept = compact(together.take(np.unique(rows)), self._columns)
 
     def drop(self, tickers: Set[str]) -> None:
         self._kept = _without(self._kept, tickers)

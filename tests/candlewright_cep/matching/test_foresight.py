@@ -31,6 +31,9 @@ ROWS = ["{0}.v", "{0}.w", "PREV({0}.v)", "{0}.v * {0}.w", "-{0}.v", "{0}.v / 3",
 POINTS = [
     "A.v", "A.v * 1.05", "A.v + 2", "FIRST(v)", "LAST(A.v)", "PREV(A.v)", "A.w", "A.w * 3", "MATCH_NUMBER()",
     "FIRST(A.v)", "A.v / A.w", "3", "COUNT(A.*)", "SUM(A.v)", "LAST(C.v)", "MAX(B.v)", "COUNT(*)", "A.w / 2",
+    "MAX(B.v) * 0.9", "MIN(B.w)", "SUM(B.v)", "SUM(B.w)", "AVG(B.v) + 1", "COUNT(B.*) * 2", "B.v", "LAST(B.v, 1)",
+    "PREV(LAST(B.v))",
+    "AVG(v)", "SUM(ABS(v)) / 2", "FIRST(B.w)",
 ]  # fmt: skip
 WITHIN = ["", " WITHIN INTERVAL '5' SECOND", " WITHIN INTERVAL '40' SECOND"]
 MODES = ["ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS"]
