@@ -98,8 +98,8 @@ class Intake:
             self.clocks.arrived(TICKS, rows, "ts_ns", now_ns)
             released = self.buffer.push(rows)
             if as_they_come:
-                # A row that decides alone needs no order, and so no watermark.
-                yield Due(TICKS, Moved.of(released.fresh, set(), clock, whole_trades), is_ordered=False)
+                # A row that decides alone needs no order, and so is never late.
+                yield Due(TICKS, Moved.of(rows, set(), clock, whole_trades), is_ordered=False)
             parts.append(released.rows)
             for ticker in released.late.column("ticker").to_pylist():
                 late_rows[ticker] = late_rows.get(ticker, 0) + 1

@@ -90,13 +90,15 @@ class Lookback:
 
     `starts_at`: the number of its first live row. `newest`, `floors`: per input and ticker the event time (ns) of the
     newest past row, and the one that no row is taken from behind any more. `pending`: past trades at or after the
-    watermark of their ticker, which wait for the live ones that belong before or beside them.
+    watermark of their ticker, which wait for the live ones that belong before or beside them. `is_fed`: they do not
+    wait, and are only known in case they come again.
     """
 
     starts_at: int
     newest: dict[int, dict[str, int]] = field(default_factory=dict)
     floors: dict[int, dict[str, int]] = field(default_factory=dict)
     pending: pa.Table | None = None
+    is_fed: bool = False
 
     def begin(self, rows: pa.Table, time_column: str, clock: Clock, delay_ns: int) -> dict[int, pa.Table]:
         """Take past rows in event order. Per input those that may be fed at once, by ticker, then in event order."""
@@ -111,7 +113,9 @@ class Lookback:
             ticker: time + 1 if ticker in clock.closed else max(time - delay_ns, clock.watermarks.get(ticker, _UNKNOWN))
             for ticker, time in newest.items()
         }
-        return {0: self._release(rows, self.floors[0])}
+        self.is_fed = not delay_ns
+        due = self._release(rows, self.floors[0])
+        return {0: _in_order(rows, "ts_ns") if self.is_fed else due}
 
     def _begin_bars(self, period: int, rows: pa.Table) -> pa.Table:
         newest = self.newest[period] = _newest(rows, _integers(rows, "open_time"))
@@ -148,7 +152,9 @@ class Lookback:
             return rows
         forever = dict.fromkeys(clock.closed, 2**63 - 1)
         due = self._release(self.pending, clock.watermarks | forever)
-        return _in_order(pa.concat_tables([due, rows.cast(due.schema)]), "ts_ns") if due.num_rows else rows
+        if self.is_fed or not due.num_rows:
+            return rows
+        return _in_order(pa.concat_tables([due, rows.cast(due.schema)]), "ts_ns")
 
     def older(self, label: int, rows: pa.Table, ages: NDArray[np.int64], most_ns: int) -> pa.Table:
         """Live rows with those from before the registration (`ages` above 0) made past ones, or left out where they are
@@ -196,6 +202,7 @@ class Lookback:
             "starts_at": self.starts_at,
             "newest": {str(label): own for label, own in self.newest.items()},
             "floors": {str(label): own for label, own in self.floors.items()},
+            "is_fed": self.is_fed,
         }
 
     def packed(self) -> bytes:
@@ -213,7 +220,9 @@ class Lookback:
         newest, floors = (
             {int(label): dict(own) for label, own in state[name].items()} for name in ("newest", "floors")
         )
-        return cls(state["starts_at"], newest, floors, pa.ipc.open_stream(packed).read_all() if packed else None)
+        pending = pa.ipc.open_stream(packed).read_all() if packed else None
+        # States of older versions do not have it: theirs wait.
+        return cls(state["starts_at"], newest, floors, pending, state.get("is_fed", False))
 
 
 def _integers(rows: pa.Table, name: str) -> NDArray[np.int64]:

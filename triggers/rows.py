@@ -16,7 +16,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.grid import LATEST_NS
 from candlewright.wire.tick_columns import TickColumns
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.release import NUMBER, SEQUENCE
 from triggers.asked_for import AskedFor
 from triggers.check import INPUTS
 from venues import sound
@@ -27,7 +27,7 @@ _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
-_ALWAYS = frozenset({"ticker", "ts_ns", SEQUENCE})
+_ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
 #: No clock is so far ahead of another.
 _MAX_AHEAD_NS = 2**60
 #: Ids that are no numbers are remembered one by one, a ticker.
@@ -83,12 +83,12 @@ class TickIntake:
         batches = [arrived[place][1] for place in arrivals]
         sizes = np.array([len(batch) for batch in batches], np.int64)
         ids = np.concatenate([batch.trade_id for batch in batches])
-        new = self._new(batches, sizes, ids)
+        new, numbers = self._new(batches, sizes, ids)
         picked = self._sound(batches, new)
         if np.count_nonzero(new) > len(picked):
             self._refuse_unsound(arrived)
         of_row = np.repeat(np.arange(len(batches)), sizes)
-        found = self._table(batches, np.array(arrivals), of_row, ids, picked, columns)
+        found = self._table(batches, np.array(arrivals), of_row, ids, numbers, picked, columns)
         if any(batch.clock_ahead is not None for batch in batches):
             self._note(batches, of_row[picked], found[SEQUENCE].to_numpy())
         return found
@@ -126,10 +126,11 @@ class TickIntake:
 
     def _new(
         self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_]
-    ) -> NDArray[np.bool_]:
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which trades were not there before, and the number that each id is, or -1."""
         kept = np.ones(len(ids), np.bool_)
         ends = np.cumsum(sizes)
-        runs = _id_runs(ids, ends - sizes)
+        runs, numbers = _id_runs(ids, ends - sizes)
         for batch, start, end, run in zip(batches, (ends - sizes).tolist(), ends.tolist(), runs, strict=True):
             self.counted[batch.ticker] = max(self.counted.get(batch.ticker, 0), batch.first_sequence + end - start - 1)
             if run is None:
@@ -137,7 +138,7 @@ class TickIntake:
             elif not (seen := self._seen.setdefault(batch.ticker, SeenIds())).extend(*run.ends):
                 kept[start:end], _ = seen.add(run.numbers)
         self.duplicates += len(kept) - int(np.count_nonzero(kept))
-        return kept
+        return kept, numbers
 
     def _decoded(self, values: Iterable[bytes]) -> Iterator[tuple[bytes, TickColumns]]:
         for value in values:
@@ -182,6 +183,7 @@ class TickIntake:
         arrivals: NDArray[np.int64],
         of_row: NDArray[np.int64],
         ids: NDArray[np.bytes_],
+        numbers: NDArray[np.int64],
         picked: NDArray[np.int64],
         columns: frozenset[str] | None,
     ) -> pa.Table:
@@ -205,11 +207,12 @@ class TickIntake:
             "size": lambda: pa.array(joined(batch.size for batch in batches)),
             "side": lambda: _SIDES.take(pa.array(joined(batch.side for batch in batches))),
             "received_at": lambda: _received(joined(batch.received_at for batch in batches)),
+            NUMBER: lambda: pa.array(numbers if is_all else numbers[picked]),
             SEQUENCE: lambda: pa.array(self._numbers(arrivals, own)),
         }
         wanted = makers.keys() if columns is None else columns | _ALWAYS
         found = pa.table({name: make() for name, make in makers.items() if name in wanted})
-        return whole_trades(found) if columns is None else found
+        return whole_trades(found).append_column(NUMBER, found[NUMBER]) if columns is None else found
 
     def _numbers(self, arrivals: NDArray[np.int64], of_row: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of each trade, in the order in which they came."""
@@ -273,8 +276,9 @@ class _IdRun:
     ends: tuple[int, int]
 
 
-def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> list[_IdRun | None]:
-    """Per record its ids as numbers; None where one of them is no number of at most 18 digits."""
+def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
+    """Per record its ids as numbers; None where one of them is not a number of at most 18 digits. And per id its
+    number, or -1."""
     width = ids.dtype.itemsize
     text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     numbers = np.zeros(len(ids), np.int64)
@@ -308,7 +312,7 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> list[_IdRun 
             continue
         own = numbers[start:end]
         found.append(_IdRun(own, (int(own[0]), int(own[-1])) if dense[record] else (0, -1)))
-    return found
+    return found, np.where(sound, numbers, -1)
 
 
 def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:

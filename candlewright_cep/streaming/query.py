@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from candlewright_cep.binding.expressions import Column, Expression
 from candlewright_cep.engine import CompiledQuery
-from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.over import RANKING, Over
 from candlewright_cep.planning.plans import Distinct, Group, Join, Limited, Match, Plan, Project, Scan, Sort, Union
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.columns import columns_read
@@ -30,7 +30,8 @@ class StreamInput:
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time.
+    """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time. `needs_ties`:
+    rows of one time of a ticker must come together.
 
     `is_in_order`: those of a ticker come in order of event time; corrected bars do not.
     """
@@ -40,6 +41,7 @@ class StreamQuery:
     source: StreamInput
     nodes: tuple[Plan, ...]
     needs_merge: bool
+    needs_ties: bool = False
     is_in_order: bool = True
     slot_types: tuple[SqlType, ...] = ()
 
@@ -83,7 +85,9 @@ def stream_query(
                 "$ never comes true here: no partition ever ends",
                 "set triggers.idle_seconds, or name a column of the day in PARTITION BY",
             )
-    return StreamQuery(compiled, name, source, tuple(nodes), _needs_merge(nodes, source), is_in_order)
+    return StreamQuery(
+        compiled, name, source, tuple(nodes), _needs_merge(nodes, source), _needs_ties(nodes), is_in_order
+    )
 
 
 def _chain(plan: Plan) -> list[Plan]:
@@ -214,6 +218,25 @@ def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
             known, spans = _check_match(node, known, source)
             merge = merge or spans
     return merge
+
+
+def _needs_ties(nodes: Sequence[Plan]) -> bool:
+    """Whether an operator over rows of the input takes those of one time together: in a join, as peers in a RANGE, or
+    in an order that more than time decides. After patterns and windows rows come in order of time anyway.
+    """
+    if isinstance(nodes[0], Join):
+        return True
+    for node in nodes[1:]:
+        if isinstance(node, WindowTable | Group):
+            return False
+        if isinstance(node, Match):
+            return len(node.recognize.order) > 1
+        if isinstance(node, Over):
+            frame = node.window.frame
+            has_frame = any(function.name not in (*RANKING, "LAG", "LEAD") for function in node.functions)
+            if len(node.window.order) > 1 or (frame.unit != "ROWS" and has_frame):
+                return True
+    return False
 
 
 def _check_match(node: Match, known: KnownColumns, source: StreamInput) -> tuple[KnownColumns, bool]:

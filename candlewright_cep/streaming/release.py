@@ -1,7 +1,7 @@
 """Rows on their way from arrival order to event order."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from candlewright_cep.types import NULL
 from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending
 
 FOREVER = 2**63 - 1
+_NOTHING = (-(2**63), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,19 @@ class Released:
 
 
 SEQUENCE = "_sequence"
+#: The number of a row among those of one time, where rows have one; below 0 for those that go by arrival.
+NUMBER = "_number"
 
 
 class ReleaseBuffer:
-    """Holds rows until their ticker's watermark has passed them. Held rows take the columns of those that follow.
+    """Puts rows in order. Held rows take the columns of those that follow.
 
-    The watermark of a ticker is its latest event time less `delay_ns`, or what `advance` says. A row is late only when
-    it is older than the watermark: rows at the watermark itself are held, so that all ties are released together. The
-    buffer numbers rows in order of arrival (column `_sequence`) unless they carry that column already.
+    The watermark of a ticker is its latest event time less `delay_ns`, or what `advance` says. A row that is older is
+    late. Without a delay every other row is released as it comes, and a tie is late if its number (column `_number`) is
+    below that of a released row. With a delay, rows at the watermark itself are held, so that all ties are released
+    together and none is late. Lateness is decided row by row, however rows are cut into pushes.
+
+    The buffer numbers rows in order of arrival (column `_sequence`) unless they carry that column already.
     """
 
     def __init__(self, time_column: str, ticker_column: str, delay_ns: int = 0) -> None:
@@ -92,6 +98,8 @@ class ReleaseBuffer:
         self._held: pa.Table | None = None
         self._keys: _Keys | None = None
         self._next_sequence = 0
+        # Of numbered rows, per ticker the time of the last one that was released without delay, and its number.
+        self._reached: dict[str, tuple[int, int]] = {}
 
     def push(self, table: pa.Table) -> Released:
         """Rows in order of arrival; what they release."""
@@ -107,6 +115,7 @@ class ReleaseBuffer:
             fresh, behind = table.filter(pa.array(~late)), table.filter(pa.array(late))
             keys = keys.where(~late)
         self._observe(keys)
+        self._reach(keys)
         held = fresh
         if self._held is not None and self._held.num_rows:
             held = pa.concat_tables([_fitted(self._held, fresh.schema), fresh])
@@ -139,7 +148,46 @@ class ReleaseBuffer:
         return np.array([self.clock.watermarks.get(name, unknown) for name in names], dtype=np.int64)
 
     def _late(self, keys: "_Keys") -> Bools:
-        """A row is late by the watermark as it was when the row arrived."""
+        """By what was known when the row arrived."""
+        late = self._older(keys)
+        return late if self.delay_ns or keys.numbers is None else self._before_ties(keys, keys.numbers, late)
+
+    def _before_ties(self, keys: "_Keys", numbers: Index, late: Bools) -> Bools:
+        """`late`, and the ties that sort before a row that was released."""
+        places = np.flatnonzero(~late)
+        if not len(places):
+            return late
+        order = _in_groups(keys.codes[places])
+        places = places if order is None else places[order]
+        codes, times, own = keys.codes[places], keys.times[places], numbers[places]
+        goes_back = (codes[1:] == codes[:-1]) & (times[1:] == times[:-1]) & (own[1:] < own[:-1])
+        reached = [self._reached.get(name, _NOTHING) for name in keys.names]
+        firsts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+        begins = zip(codes[firsts].tolist(), times[firsts].tolist(), own[firsts].tolist(), strict=True)
+        if not goes_back.any() and all((time, number) >= reached[code] for code, time, number in begins):
+            return late
+        rows = zip(places.tolist(), codes.tolist(), times.tolist(), own.tolist(), strict=True)
+        for place, code, time, number in rows:
+            if (time, number) >= reached[code]:
+                reached[code] = time, number
+            elif number >= 0:
+                late[place] = True
+        return late
+
+    def _reach(self, keys: "_Keys") -> None:
+        """Note the last row of each ticker, of those that are not late."""
+        if self.delay_ns or keys.numbers is None:
+            return
+        latest = self._known(keys.names)
+        newest = np.full(len(keys.names), -1, np.int64)
+        is_last = keys.times == latest.take(keys.codes)
+        np.maximum.at(newest, keys.codes[is_last], keys.numbers[is_last])
+        for name, time, number in zip(keys.names, latest.tolist(), newest.tolist(), strict=True):
+            known = self._reached.get(name, _NOTHING)
+            self._reached[name] = max((time, number), known)
+
+    def _older(self, keys: "_Keys") -> Bools:
+        """Rows behind the watermark as it was when they arrived."""
         times = keys.times
         late = np.zeros(len(times), dtype=np.bool_)
         if not len(times):
@@ -172,7 +220,7 @@ class ReleaseBuffer:
         if held.num_rows == 0:
             return held
         limits = np.array([-(2**63) if (w := self.clock.of(name)) is None else w for name in keys.names], np.int64)
-        if (limits == FOREVER).all():
+        if not self.delay_ns or (limits == FOREVER).all():
             due = np.ones(held.num_rows, np.bool_)
         else:
             due = (keys.times < limits.take(keys.codes)) | (limits == FOREVER).take(keys.codes)
@@ -182,7 +230,11 @@ class ReleaseBuffer:
         # One copy of the columns: rows of several chunks are picked slowly.
         held = held.combine_chunks()
         self._held, self._keys = held.take(pa.array(np.flatnonzero(~due))), keys.where(~due)
-        order = _grouped_order(keys.where(due), held.column(SEQUENCE).to_numpy()[picked])
+        keys = keys.where(due)
+        if not self.delay_ns:
+            # Those of one time came in their order, or go by arrival.
+            keys = replace(keys, numbers=None)
+        order = _grouped_order(keys, held.column(SEQUENCE).to_numpy()[picked])
         return held.take(pa.array(picked[order]))
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -198,6 +250,7 @@ class ReleaseBuffer:
                 "closed": sorted(self.clock.closed),
                 "late_rows": self.late_rows,
                 "next_sequence": self._next_sequence,
+                "reached": self._reached,
             },
             self._held,
         )
@@ -209,16 +262,23 @@ class ReleaseBuffer:
         self.clock = Clock({str(key): int(value) for key, value in watermarks.items()}, set(closed))
         self.late_rows = int(str(state["late_rows"]))
         self._next_sequence = int(str(state["next_sequence"]))
+        # States of older versions do not have it.
+        reached = state.get("reached", {})
+        assert isinstance(reached, dict)
+        self._reached = {str(ticker): (int(time), int(number)) for ticker, (time, number) in reached.items()}
         self._held, self._keys = held, None
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What the order of rows depends on: the ticker of each, as a place in `names`, and its event time."""
+    """What the order of rows depends on: the ticker of each, as a place in `names`, its event time, and its number
+    among those of that time, where rows have numbers.
+    """
 
     names: list[str]
     codes: Index
     times: Index
+    numbers: Index | None = None
 
     @staticmethod
     def of(table: pa.Table, time_column: str, ticker_column: str) -> "_Keys":
@@ -227,20 +287,28 @@ class _Keys:
         codes = encoded.indices.to_numpy()
         # Numbers of 16 bits are sorted in linear time.
         small = np.uint16 if len(names) < 65_536 else np.int64
-        return _Keys(names, codes.astype(small), from_column(table.column(time_column)).values)
+        numbers = table.column(NUMBER).to_numpy() if NUMBER in table.column_names else None
+        return _Keys(names, codes.astype(small), from_column(table.column(time_column)).values, numbers)
 
     def where(self, rows: Bools) -> "_Keys":
-        return _Keys(self.names, self.codes[rows], self.times[rows])
+        numbers = None if self.numbers is None else self.numbers[rows]
+        return _Keys(self.names, self.codes[rows], self.times[rows], numbers)
 
     def joined(self, other: "_Keys") -> "_Keys":
         """These rows, and those of the other behind them."""
         places = {name: place for place, name in enumerate(dict.fromkeys([*other.names, *self.names]))}
         small = np.uint16 if len(places) < 65_536 else np.int64
         own = np.array([places[name] for name in self.names], small).take(self.codes)
+        numbers = None
+        if other.numbers is not None:
+            # Held rows of an older version have none.
+            known = np.full(len(own), -1, np.int64) if self.numbers is None else self.numbers
+            numbers = np.concatenate([known, other.numbers])
         return _Keys(
             list(places),
             np.concatenate([own, other.codes.astype(small, copy=False)]),
             np.concatenate([self.times, other.times]),
+            numbers,
         )
 
 
@@ -265,19 +333,20 @@ def _in_groups(codes: Index) -> Index | None:
     return None if is_ascending(codes) else np.argsort(codes, kind="stable").astype(np.int64)
 
 
-def _grouped_order(keys: _Keys, numbers: Index) -> Index:
-    """Row numbers by (ticker, time, sequence); rows of a ticker mostly come in that order already."""
+def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
+    """Row numbers by (ticker, time, number, sequence); rows of a ticker mostly come in that order already."""
     ranks = np.empty(len(keys.names), keys.codes.dtype)
     ranks[sorted(range(len(ranks)), key=keys.names.__getitem__)] = np.arange(len(ranks))
     groups = ranks.take(keys.codes)
     order = np.argsort(groups, kind="stable").astype(np.int64, copy=False)
-    for values in (numbers, keys.times):
+    tied = () if keys.numbers is None else (keys.numbers,)
+    for values in (arrivals, *tied, keys.times):
         if is_ascending(values):
             continue
         ordered, own = groups[order], values[order]
         same = ordered[1:] == ordered[:-1]
         if bool((same & (own[1:] < own[:-1])).any()):
-            return np.lexsort((numbers, keys.times, groups)).astype(np.int64, copy=False)
+            return np.lexsort((arrivals, *tied, keys.times, groups)).astype(np.int64, copy=False)
     return order
 
 

@@ -20,6 +20,7 @@ from candlewright_cep.planning.relation import from_table
 from candlewright_cep.streaming.match_stream import Context, Reports
 from candlewright_cep.streaming.operators import MatchStage, stages
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.partitioning import ticker_codes
 from candlewright_cep.streaming.query import StreamInput, StreamQuery, stream_query
 from candlewright_cep.streaming.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
 from candlewright_cep.streaming.slots import Slots
@@ -69,8 +70,9 @@ def compile_stream(
 
 
 @dataclass(slots=True)
-class _Merge:
-    """Rows of all tickers in one order: they wait for the slowest that is known.
+class _Waiting:
+    """Rows that wait: for the slowest ticker that is known, where rows of all tickers come in one order (`merged`), or
+    for the others of their time (`tied`).
 
     `reached`: how far what was released goes. Rows of a ticker not seen before that are older than that are late: they
     are counted by ticker in `late` (of the last feed), not released after newer ones.
@@ -80,9 +82,21 @@ class _Merge:
     reached: int | None = None
     late: dict[str, int] = field(default_factory=dict)
 
-    def feed(self, rows: Rows, least: int | None) -> Rows:
+    def tied(self, rows: Rows, clock: Clock) -> Rows:
+        """The rows of the times that have passed, those of one time together."""
+        together = self._with_held(rows)
+        names, codes = ticker_codes(together.ticker)
+        limits = np.array([-FOREVER if (w := clock.of(name)) is None else w for name in names], np.int64).take(codes)
+        due = (together.time < limits) | (limits == FOREVER)
+        if due.all():
+            self.held = None
+            return together
+        self.held = compact(together.take(np.flatnonzero(~due)))
+        return together.take(np.flatnonzero(due))
+
+    def merged(self, rows: Rows, least: int | None) -> Rows:
         rows = self._without_late(rows)
-        together = rows if self.held is None or not self.held.length else joined([self.held, rows])
+        together = self._with_held(rows)
         due = (
             np.zeros(together.length, dtype=np.bool_) if least is None else (together.time < least) | (least == FOREVER)
         )
@@ -94,6 +108,9 @@ class _Merge:
         if least is not None:
             self.reached = least if self.reached is None else max(self.reached, least)
         return together.take(picked[order])
+
+    def _with_held(self, rows: Rows) -> Rows:
+        return rows if self.held is None or not self.held.length else joined([self.held, rows])
 
     def _without_late(self, rows: Rows) -> Rows:
         self.late = {}
@@ -125,7 +142,7 @@ class TriggerStream:
     steps: int = 0
     _nothing: Events = field(init=False, repr=False)
     _slots: Slots = field(init=False, repr=False)
-    _merge: _Merge = field(default_factory=_Merge)
+    _waiting: _Waiting = field(default_factory=_Waiting)
 
     def __post_init__(self) -> None:
         self._slots = Slots(self.query.slot_types, self.numbers)
@@ -160,14 +177,16 @@ class TriggerStream:
         rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
         if query.needs_merge:
             least = clock.least
-            rows = self._merge.feed(rows, least)
-            if least is not None and self._merge.reached is not None:
+            rows = self._waiting.merged(rows, least)
+            if least is not None and self._waiting.reached is not None:
                 # A ticker that has just begun may be behind.
-                least = max(least, self._merge.reached)
+                least = max(least, self._waiting.reached)
             names = {*clock.watermarks, *clock.closed}
             clock = Clock(dict.fromkeys(names, least) if least is not None else {})
             if least == FOREVER:
                 clock.closed = names
+        elif query.needs_ties:
+            rows = self._waiting.tied(rows, clock)
         context: Context | None = None
         kept: Index | None = None
         for stage in self.stages:
@@ -188,7 +207,7 @@ class TriggerStream:
         """Rows that wait for slower tickers, or that a later frame of OVER can reach; patterns bound theirs by
         themselves, and those of open windows are bounded by the work that they make."""
         most = self.query.compiled.limits.retained_rows
-        waiting = self._merge.held
+        waiting = self._waiting.held
         if waiting is not None and waiting.length > most:
             raise TriggerRejected(
                 f"more than {most} rows wait for a slower ticker",
@@ -250,7 +269,7 @@ class TriggerStream:
     @property
     def late_rows(self) -> Mapping[str, int]:
         """By ticker the rows of the last feed that were behind what rows of other tickers had brought about."""
-        return self._merge.late
+        return self._waiting.late
 
     @property
     def partitions(self) -> int:
@@ -260,15 +279,15 @@ class TriggerStream:
     @property
     def retained_rows(self) -> int:
         """Rows kept for matches, windows and frames to come."""
-        kept = [self._merge.held, *(rows for _, rows in (stage.snapshot() for stage in self.stages))]
+        kept = [self._waiting.held, *(rows for _, rows in (stage.snapshot() for stage in self.stages))]
         return sum(rows.length for rows in kept if rows is not None)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
         """Everything that must survive a restart; `restore` of a stream of the same text takes it back."""
-        merged = json.dumps({"reached": self._merge.reached, "steps": self.steps})
-        parts: list[tuple[str, Rows | None]] = [(merged, self._merge.held)]
+        merged = json.dumps({"reached": self._waiting.reached, "steps": self.steps})
+        parts: list[tuple[str, Rows | None]] = [(merged, self._waiting.held)]
         parts += [stage.snapshot() for stage in self.stages]
         blobs = [b"" if rows is None else _packed(rows) for _, rows in parts]
         header = f"[{','.join(state for state, _ in parts)}]".encode()
@@ -291,7 +310,7 @@ class TriggerStream:
             rows.append(_unpacked(state[place : place + size]) if size else None)
             place += size
         # States of older versions have neither.
-        self._merge.held, self._merge.reached = rows[0], states[0].get("reached")
+        self._waiting.held, self._waiting.reached = rows[0], states[0].get("reached")
         self.steps = states[0].get("steps", 0)
         for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
             stage.restore(written, kept)

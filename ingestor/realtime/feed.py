@@ -25,14 +25,19 @@ from ingestor.venues.reading import Parse
 
 log = get_logger()
 
-TICK_SECONDS = 0.25
-#: A connection that said nothing for so long is asked whether it is there.
-PING_SECONDS = 1.0
+TICK_SECONDS = 0.1
+#: A connection that was silent this long is asked whether it is there. Exchanges limit what a connection may send: some
+#: to five messages a second.
+PING_SECONDS = 0.5
 #: One that says nothing even then is given up; exchanges with a ping of their own may not answer the protocol's.
 FROZEN_SECONDS = 10.0
 FROZEN_OWN_PING_SECONDS = 40.0
 CLOCK_SECONDS = 5.0
 UNWATCH_SECONDS = 5.0
+#: A connection's clock is published at most this often: for each of its tickers ten times a second while they are few.
+_MARKS_PER_SECOND = 200
+_MARK_SECONDS = 0.1, 1.0
+_MEASURE_SECONDS = 0.25
 _RESTART_SECONDS = 1.0
 
 
@@ -342,6 +347,11 @@ class Feed:
             return None
         return time.time_ns() - int(silence * 1e9) + ahead_ns
 
+    def mark_seconds(self, subscription: Subscription) -> float:
+        """How often to publish the exchange's clock for this ticker."""
+        shortest, longest = _MARK_SECONDS
+        return min(longest, max(shortest, len(self._on(subscription.url)) / _MARKS_PER_SECOND))
+
     async def _follow_clock(self) -> None:
         progress = Progress()
         while True:
@@ -354,6 +364,7 @@ class Feed:
             await asyncio.sleep(CLOCK_SECONDS)
 
     async def _watch_over(self) -> None:
+        measured_at = 0.0
         while True:
             now = time.monotonic()
             for url, client in list(self._pro.clients.items()):
@@ -362,7 +373,9 @@ class Feed:
                 subscription.listener.ticked(now)
             for url in list(self._gates):
                 self._open_gate_where_possible(url)
-            self._measure()
+            if now - measured_at >= _MEASURE_SECONDS:
+                measured_at = now
+                self._measure()
             await asyncio.sleep(TICK_SECONDS)
 
     def _measure(self) -> None:

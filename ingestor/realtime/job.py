@@ -40,7 +40,7 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-CLOCK_SECONDS = 1.0
+COUNT_SECONDS = 1.0
 #: What still has to leave when a job ends in order is waited for so long.
 FLUSH_SECONDS = 0.5
 #: A ticker whose last trade on the bus is older starts afresh.
@@ -85,7 +85,9 @@ class TickJob:
         self._subscription: Subscription | None = None
         self._rest: RestTrades | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clock_at = 0.0
+        self._counted_at = self._clock_at = 0.0
+        #: The exchange's time (ns) in the last mark.
+        self._marked_ns = 0
         self._minute = 0
         #: From which time (ns) on nothing was heard when REST was asked last, and when that was.
         self._unheard = (0, 0)
@@ -209,9 +211,12 @@ class TickJob:
         if silence is not None and silence < self._feed.frozen_seconds:
             # Only a socket that lives lets the next heartbeat go out.
             self._progress.expect(self._around.heartbeat + 1.0)
-        if at - self._clock_at >= CLOCK_SECONDS:
+        # Ticks come at about this distance, and not at exactly it.
+        if at - self._clock_at >= 0.9 * self._feed.mark_seconds(self._subscription):
             self._clock_at = at
             self._tell_clock(at)
+        if at - self._counted_at >= COUNT_SECONDS:
+            self._counted_at = at
             self._count()
 
     def _tell_clock(self, at: float) -> None:
@@ -222,7 +227,8 @@ class TickJob:
         self._look_into_silence(time.time_ns() if exchange_time is None else exchange_time, at)
         if not self._stream.is_sound:
             return
-        if exchange_time is not None:
+        if exchange_time is not None and exchange_time > self._marked_ns:
+            self._marked_ns = exchange_time
             self._mark(records.TickMark(clock=records.Clock(exchange_time=exchange_time)))
             if self._sampler.is_due(exchange_time):
                 self._spawn(self._sampler.compare(exchange_time))

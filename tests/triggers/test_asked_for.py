@@ -97,11 +97,12 @@ def test_trades_that_a_job_missed_while_it_moved_are_seen_by_those_who_were_ther
 
 
 def test_trades_that_wait_for_their_turn_are_told_apart_when_it_comes_also_after_a_restart() -> None:
-    partition = TriggerPartition()
+    rules = TriggerRules(watermark_delay_ns=2 * SECOND)
+    partition = TriggerPartition(rules)
     run(partition, controls=[register("t", IN_ORDER, TICKER, at=30.5)])
     assert told(run(partition, asked(1, *seconds(28, 31), until=32))) == []
-    partition = TriggerPartition.load(partition.save())
-    assert run(partition, batch(5, *seconds(32, 34))) == [
+    partition = TriggerPartition.load(partition.save(), rules)
+    assert run(partition, batch(5, *seconds(32, 36))) == [
         {"price": 31.0, "before": None}, {"price": 32.0, "before": 31.0}, {"price": 33.0, "before": 32.0},
     ]  # fmt: skip
 

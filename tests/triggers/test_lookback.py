@@ -125,23 +125,31 @@ def test_trades_at_the_watermark_stand_before_the_live_ones_of_their_time_and_co
     begin(partition, MEAN, ticks_of(prices(1, 1, 2, 4)))
     again = batch(3, (3, "3", 4.0), (3, "4", 8.0), (4, "5", 16.0), (5, "6", 1.0))
     found = partition.process([again]).events
-    assert [row["total"] for row in values(found)] == [14, 28]
+    assert [row["total"] for row in values(found)] == [14, 28, 25]
 
 
-def test_trades_that_other_triggers_still_hold_come_once() -> None:
+def test_with_a_delay_past_trades_wait_for_the_live_ones_of_their_time() -> None:
+    partition = TriggerPartition(TriggerRules(watermark_delay_ns=SECOND))
+    begin(partition, MEAN, ticks_of(prices(1, 1, 2, 4)))
+    again = batch(3, (2, "4", 8.0), (3, "3", 4.0), (4, "5", 16.0), (6, "6", 1.0))
+    found = partition.process([again]).events
+    assert [row["total"] for row in values(found)] == [11, 28]
+
+
+def test_trades_that_other_triggers_have_seen_come_once() -> None:
     partition = TriggerPartition()
     partition.process([], controls=[register("other", MEAN, TICKER)])
     partition.process([prices(1, 1, 2, 4)])
     begin(partition, MEAN, ticks_of(prices(1, 1, 2, 4)))
     found = partition.process([prices(4, 8, 16)]).events
-    assert [row["total"] for row in values([event for event in found if event.trigger_id == "t"])] == [14]
-    assert [row["total"] for row in values([event for event in found if event.trigger_id == "other"])] == [7, 14]
+    assert [row["total"] for row in values([event for event in found if event.trigger_id == "t"])] == [14, 28]
+    assert [row["total"] for row in values([event for event in found if event.trigger_id == "other"])] == [14, 28]
 
 
 def test_without_a_past_the_trigger_runs_from_its_registration_on() -> None:
     partition = TriggerPartition()
     begin(partition, MEAN, NO_TICKS)
-    assert [row["total"] for row in values(partition.process([prices(1, 1, 2, 4)]).events)] == [1, 3]
+    assert [row["total"] for row in values(partition.process([prices(1, 1, 2, 4)]).events)] == [1, 3, 7]
 
 
 def test_a_trigger_that_does_not_ask_sees_nothing_from_before() -> None:

@@ -1,14 +1,17 @@
 """When a stream gives its rows, what it keeps, and what it refuses."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from candlewright_cep import Limits, TriggerRejected, evaluate
 from candlewright_cep.streaming.match_stream import FEW_PARTITIONS
-from candlewright_cep.streaming.release import Clock, ReleaseBuffer, Rows
+from candlewright_cep.streaming.release import NUMBER, Clock, ReleaseBuffer, Rows
 from candlewright_cep.streaming.retained import Gathered
 from candlewright_cep.streaming.stream import Events, StreamInput, TriggerStream, compile_stream
 from candlewright_cep.vector import Index
@@ -66,16 +69,15 @@ def match(clauses: str) -> str:
 
 def test_a_match_without_loop_comes_with_its_last_row() -> None:
     running = Running(match("MEASURES B.price AS p PATTERN (A B) DEFINE A AS price = 1, B AS price = 2"))
-    assert running.push(("T", 0, 1), ("T", 1, 2)) == []  # the row at the watermark may still have ties
-    assert running.watermark(1.5).table.to_pylist() == [{"ticker": "T", "p": 2.0}]
+    assert running.push(("T", 0, 1), ("T", 1, 2)) == [("T", 2.0)]
 
 
 def test_a_greedy_match_waits_for_the_row_that_ends_its_loop() -> None:
     running = Running(
         match("MEASURES LAST(U.price) AS p PATTERN (S D+ U+) DEFINE D AS price < PREV(price), U AS price > PREV(price)")
     )
-    assert running.push(("T", 0, 5), ("T", 1, 4), ("T", 2, 6), ("T", 3, 7), ("T", 4, 7)) == []
-    assert running.push(("T", 5, 7)) == [("T", 7.0)]
+    assert running.push(("T", 0, 5), ("T", 1, 4), ("T", 2, 6), ("T", 3, 7)) == []
+    assert running.push(("T", 4, 7)) == [("T", 7.0)]
 
 
 def test_a_lower_branch_waits_until_the_preferred_branch_is_dead() -> None:
@@ -84,17 +86,61 @@ def test_a_lower_branch_waits_until_the_preferred_branch_is_dead() -> None:
         "DEFINE A AS price = 1, B AS price = 2, C AS price = 3, D AS price = 4"
     )
     running = Running(sql)
-    assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 3)) == []
-    assert running.push(("T", 4, 9)) == [("T", 2)]
+    assert running.push(("T", 0, 1), ("T", 1, 2), ("T", 2, 3)) == []
+    assert running.push(("T", 3, 3)) == [("T", 2)]
 
 
-def test_ties_at_the_watermark_are_never_late() -> None:
-    buffer = ReleaseBuffer("ts", "ticker")
-    assert buffer.push(ticks(("T", 1, 1), ("T", 2, 2))).rows.num_rows == 1
-    released = buffer.push(ticks(("T", 2, 3), ("T", 1, 9), ("T", 3, 4)))
-    assert released.rows.column("price").to_pylist() == [2.0, 3.0]
+def test_with_a_delay_ties_at_the_watermark_wait_and_are_never_late() -> None:
+    buffer = ReleaseBuffer("ts", "ticker", delay_ns=10**9)
+    assert buffer.push(ticks(("T", 1, 1), ("T", 3, 2))).rows.num_rows == 1
+    released = buffer.push(ticks(("T", 2, 3), ("T", 1, 9), ("T", 2, 4), ("T", 4, 5)))
+    assert released.rows.column("price").to_pylist() == [3.0, 4.0]
     assert released.late.column("price").to_pylist() == [9.0]
     assert buffer.late_rows == 1
+
+
+def test_without_delay_rows_are_released_as_they_come() -> None:
+    buffer = ReleaseBuffer("ts", "ticker")
+    assert buffer.push(ticks(("T", 1, 1), ("T", 2, 2))).rows.num_rows == 2
+    released = buffer.push(ticks(("T", 2, 3), ("T", 1, 9), ("T", 3, 4)))
+    assert released.rows.column("price").to_pylist() == [3.0, 4.0]
+    assert released.late.column("price").to_pylist() == [9.0]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("TU"), st.integers(0, 3), st.sampled_from([-1, *range(6)])), min_size=1, max_size=25
+)
+
+
+@given(STEPS, st.lists(st.integers(0, 25), max_size=6), st.booleans())
+def test_lateness_is_decided_row_by_row_however_rows_are_cut(
+    steps: list[tuple[str, int, int]], cuts: list[int], restarts: bool
+) -> None:
+    """Against the rule written out: older than a released row, or of its time and numbered below one of that time."""
+    wanted_late: list[int] = []
+    newest: dict[str, tuple[int, int]] = {}
+    for place, (ticker, second, number) in enumerate(steps):
+        time, highest = newest.get(ticker, (-1, -1))
+        if second < time or (second == time and 0 <= number < highest):
+            wanted_late.append(place)
+        else:
+            newest[ticker] = second, max(number, highest) if second == time else number
+    table = ticks(*((ticker, second, place) for place, (ticker, second, _) in enumerate(steps)))
+    table = table.append_column(NUMBER, pa.array([number for *_, number in steps], pa.int64()))
+    buffer, rows, late = ReleaseBuffer("ts", "ticker"), [], []
+    places = sorted({cut for cut in cuts if cut < len(steps)})
+    for start, end in zip([0, *places], [*places, len(steps)], strict=True):
+        found = buffer.push(table.slice(start, end - start))
+        rows += found.rows.column("price").to_pylist()
+        late += found.late.column("price").to_pylist()
+        if restarts:
+            state, held = buffer.snapshot()
+            buffer = ReleaseBuffer("ts", "ticker")
+            buffer.restore(json.loads(json.dumps(state)), held)
+    assert late == wanted_late
+    for ticker in "TU":
+        own = [place for place in map(int, rows) if steps[place][0] == ticker]
+        assert own == [p for p, step in enumerate(steps) if step[0] == ticker and p not in wanted_late]
 
 
 def test_watermarks_are_per_ticker() -> None:
@@ -102,21 +148,21 @@ def test_watermarks_are_per_ticker() -> None:
     buffer.push(ticks(("FAST", 100, 1)))
     released = buffer.push(ticks(("SLOW", 1, 1), ("SLOW", 2, 1)))
     assert released.late.num_rows == 0
-    assert released.rows.column("ticker").to_pylist() == ["SLOW"]
+    assert released.rows.column("ticker").to_pylist() == ["SLOW", "SLOW"]
 
 
 def test_next_in_define_is_decided_when_the_next_row_is_there() -> None:
     running = Running(
         match("MEASURES P.price AS p PATTERN (P) DEFINE P AS price > PREV(price) AND price > NEXT(price)")
     )
-    assert running.push(("T", 0, 1), ("T", 1, 3), ("T", 2, 2)) == []
-    assert running.push(("T", 3, 2)) == [("T", 3.0)]
+    assert running.push(("T", 0, 1), ("T", 1, 3)) == []
+    assert running.push(("T", 2, 2)) == [("T", 3.0)]
 
 
 def test_next_in_measures_delays_the_row() -> None:
     running = Running(match("MEASURES NEXT(A.price) AS p PATTERN (A) DEFINE A AS price = 1"))
-    assert running.push(("T", 0, 1), ("T", 1, 5)) == []
-    assert running.push(("T", 2, 6)) == [("T", 5.0)]
+    assert running.push(("T", 0, 1)) == []
+    assert running.push(("T", 1, 5)) == [("T", 5.0)]
 
 
 def test_within_gives_up_by_the_clock_without_a_further_row() -> None:
@@ -270,7 +316,7 @@ def test_partitions_whose_matches_have_numbers_or_that_look_back_are_not_forgott
         sql = match(f"MEASURES MATCH_NUMBER() AS n {clauses}").replace("BY ticker", "BY price, ticker")
         running = Running(sql)
         running.push(*(("T", n, n) for n in range(3_000)))
-        assert kept(running) == 2_999
+        assert kept(running) == 3_000
 
 
 def test_partitions_of_a_past_day_are_forgotten_with_what_was_open_in_them() -> None:
@@ -280,7 +326,7 @@ def test_partitions_of_a_past_day_are_forgotten_with_what_was_open_in_them() -> 
         running.push(("T", day * 86_400, 1), ("T", day * 86_400 + 1, 1), ("U", day * 86_400 + 2, 1))
         running.restart()
     assert kept(running) == 2
-    assert running.stream.retained_rows == 2
+    assert running.stream.retained_rows == 3
 
 
 def test_frames_of_too_many_partitions_end_the_trigger() -> None:
@@ -371,7 +417,7 @@ def test_rows_from_before_the_registration_do_not_exist() -> None:
     buffer = ReleaseBuffer("ts", "ticker")
     stream = TriggerStream(query, active_from=2)
     released = buffer.push(ticks(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 4))).rows
-    assert shown(stream.feed(released, buffer.clock)) == [("T", 3.0)]
+    assert shown(stream.feed(released, buffer.clock)) == [("T", 3.0), ("T", 4.0)]
 
 
 WINDOWED = [
