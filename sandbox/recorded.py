@@ -86,7 +86,7 @@ class RecordedVenues(Listener):
             self._sockets.discard(socket)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        verdict = self.state.handle(RequestArrived(request.path, None, 1, time.monotonic()))
+        [verdict] = self.state.handle(RequestArrived(request.path, None, 1, time.monotonic()))
         fault = None if isinstance(verdict, Refuse) else verdict.fault
         headers = {"Date": http_date(self.clock.now())}
         if fault is not None and fault.kind not in SPOILING:

@@ -73,7 +73,7 @@ class Sandbox(Exchange, Listener):
         return [connection.close() for connection in self.connections]
 
     async def _serve_stream(self, request: web.Request) -> web.StreamResponse:
-        verdict = self.state.handle(RequestArrived(request.path, None, 2, time.monotonic()))
+        [verdict] = self.state.handle(RequestArrived(request.path, None, 2, time.monotonic()))
         fault = verdict.fault if not isinstance(verdict, Refuse) else None
         if fault is not None and fault.kind != "delay":
             return await misbehave(request, fault, {}, self._stopping)
@@ -94,7 +94,7 @@ class Sandbox(Exchange, Listener):
         parameters = dict(request.query)
         symbol = parameters.get("symbol")
         arrived = RequestArrived(request.path, symbol, weight(request.path, parameters), time.monotonic())
-        verdict = self.state.handle(arrived)
+        [verdict] = self.state.handle(arrived)
         used = str(verdict.used_weight)
         headers = {"Date": http_date(self.clock.now()), "X-MBX-USED-WEIGHT": used, "X-MBX-USED-WEIGHT-1M": used}
         if isinstance(verdict, Refuse):

@@ -38,6 +38,9 @@ class Refuse:
     retry_after_seconds: int
 
 
+Command = Serve | Refuse
+
+
 class ExchangeState:
     """Counts weight per minute. All clients of a loopback server share one address, so there is one budget."""
 
@@ -56,17 +59,17 @@ class ExchangeState:
         self._while_limited = 0
         self._banned_until = 0.0
 
-    def handle(self, event: RequestArrived) -> Serve | Refuse:
-        """Decide one request."""
+    def handle(self, event: RequestArrived) -> list[Command]:
+        """What to do with the request: one command."""
         self.requests[event.path] += 1
         refusal = self._count_weight(event)
         if refusal is not None:
             self.refused[refusal.status] += 1
-            return refusal
+            return [refusal]
         fault = self.faults.for_request(event.path, event.symbol)
         if fault is not None:
             self.struck[fault.kind] += 1
-        return Serve(self._used, fault)
+        return [Serve(self._used, fault)]
 
     def _count_weight(self, event: RequestArrived) -> Refuse | None:
         window = int(event.at // 60)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from sandbox.faults import Fault
-from sandbox.state import ExchangeState, Refuse, RequestArrived, Serve
+from sandbox.state import Command, ExchangeState, Refuse, RequestArrived, Serve
 
 
-def ask(state: ExchangeState, at: float, weight: int = 2) -> Serve | Refuse:
-    return state.handle(RequestArrived("/api/v3/klines", "BTCUSDT", weight, at))
+def ask(state: ExchangeState, at: float, weight: int = 2) -> Command:
+    [command] = state.handle(RequestArrived("/api/v3/klines", "BTCUSDT", weight, at))
+    return command
 
 
 def test_weight_adds_up_within_a_minute_and_starts_anew_in_the_next() -> None:
