@@ -20,7 +20,7 @@ from typing import Any
 
 from gateways.kapacitor.function import Batch
 from gateways.kapacitor.server import serve_process
-from gateways.kapacitor.state import FunctionKind
+from gateways.kapacitor.session import FunctionKind
 from protobuf import udf_frames
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import Option, OptionValue, Point, Request, Response, ValueType

@@ -21,7 +21,7 @@ from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.acks import Ack, AckLane
 from gateways.kafka_pixy.bus_calls import BusCalls, make_topic
 from gateways.kafka_pixy.instances import Instances
-from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line
+from gateways.kafka_pixy.line import READ_AHEAD_SECONDS, Line
 
 #: How often to look for expired records while calls wait.
 _LOOK_SECONDS = 1.0

@@ -14,7 +14,7 @@ from contextlib import suppress
 from candlewright.wire.errors import BadFrame, CandlewrightError
 from core.background import start_thread
 from gateways.kapacitor.journal import say
-from gateways.kapacitor.state import FunctionKind, Refused, Session, info_of
+from gateways.kapacitor.session import FunctionKind, Refused, Session, info_of
 from gateways.kapacitor.writer import ResponseWriter
 from protobuf.udf_frames import MAX_FRAME_BYTES, FrameReader
 from protobuf.udf_superset_pb2 import Request, Response

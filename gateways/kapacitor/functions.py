@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateways.kapacitor.function import DURATION, STRING, Function, Options
-from gateways.kapacitor.state import FunctionKind
+from gateways.kapacitor.session import FunctionKind
 from protobuf.udf_superset_pb2 import ValueType
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from candlewright.wire.errors import ConfigurationError
 from core.background import only_noted, start_thread
 from gateways.kapacitor.connection import Connection
 from gateways.kapacitor.journal import say
-from gateways.kapacitor.state import FunctionKind
+from gateways.kapacitor.session import FunctionKind
 
 __all__ = ["SocketServer", "serve_process"]
 

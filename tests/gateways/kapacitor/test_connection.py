@@ -9,7 +9,7 @@ import pytest
 
 from gateways.kapacitor.connection import Connection
 from gateways.kapacitor.function import Options, field_of
-from gateways.kapacitor.state import FunctionKind
+from gateways.kapacitor.session import FunctionKind
 from protobuf import udf_frames
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import Point, Request, Response

@@ -7,7 +7,7 @@ import pytest
 
 from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import NAMES, function_named
-from gateways.kapacitor.state import FunctionKind, Refused, Session
+from gateways.kapacitor.session import FunctionKind, Refused, Session
 from gateways.kapacitor.writer import MAX_BATCH_POINTS, ResponseWriter, UnsoundResponse
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import EdgeType, Point, Request, Response

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.api import GroupRecord, StoredRecord
-from gateways.kafka_pixy.state import READ_AHEAD_SECONDS, Line, Want
+from gateways.kafka_pixy.line import READ_AHEAD_SECONDS, Line, Want
 
 
 def offered(offset: int, deliveries: int = 1, partition: int = 0) -> GroupRecord:
