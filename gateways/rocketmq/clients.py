@@ -13,10 +13,10 @@ from candlewright.wire.errors import BadFrame, BusError
 from core.background import awaited_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import filters, state
+from gateways.rocketmq import filters
+from gateways.rocketmq.members import DEFAULT_MAX_ATTEMPTS, Client, conflicting, max_attempts, producers
 from gateways.rocketmq.metrics import COMMANDS, CONFLICTS, FAILURES, REPORTS
 from gateways.rocketmq.names import full_name, group_of, topic_of
-from gateways.rocketmq.state import Client
 from gateways.rocketmq.status import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, Refused, common
 from gateways.rocketmq.store import Store
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
@@ -83,7 +83,7 @@ class Clients:
 
     async def max_attempts(self, group: str) -> int | None:
         """How often a message may be delivered; None if no member sets a limit."""
-        return state.max_attempts(await self.members(group), group)
+        return max_attempts(await self.members(group), group)
 
     @property
     def count(self) -> int:
@@ -95,7 +95,7 @@ class Clients:
         """Raises Refused INVALID_ARGUMENT."""
         client = _client_of(request)
         members = await self.members(client.group)
-        conflicts = state.conflicting(members, client)
+        conflicts = conflicting(members, client)
         if conflicts and client not in members:
             CONFLICTS.inc()
             log.warning(
@@ -186,7 +186,7 @@ class Clients:
     async def ask(self, group: str, message: definition.Message, transaction_id: str, asked: int) -> bool:
         """See `sending.Ask`. Producers of the group take turns."""
         clients = await self.members(group)
-        found = state.producers(clients, group)
+        found = producers(clients, group)
         # A new producer polls for commands before its first heartbeat arrives. Push consumers name their group the
         # same way.
         consumers = {client.client_id for client in clients if client.is_consumer}
@@ -276,7 +276,7 @@ def _client_of(request: service.HeartbeatRequest) -> Client:
         is_consumer=True,
         is_fifo=request.fifo_flag,
         is_broadcasting=data.consume_model == definition.BROADCASTING,
-        max_attempts=most if most > 0 else state.DEFAULT_MAX_ATTEMPTS,
+        max_attempts=most if most > 0 else DEFAULT_MAX_ATTEMPTS,
         policy=data.consume_policy,
         subscriptions=subscriptions,
     )

@@ -14,7 +14,7 @@ from bus.messaging import Messaging
 from candlewright.wire.errors import InvalidRequest
 from gateways.rocketmq import messages
 from gateways.rocketmq.clients import TABLE_CLIENTS, TABLE_REPORTS, mailbox
-from gateways.rocketmq.state import Client
+from gateways.rocketmq.members import Client
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 

@@ -11,10 +11,13 @@ from candlewright.wire.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.background import awaited_task, only_noted, start_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import handles, messages, state
+from gateways.rocketmq import handles, messages
 from gateways.rocketmq.clients import Clients
+from gateways.rocketmq.delays import nack_delay
 from gateways.rocketmq.filters import Filter, filter_of
 from gateways.rocketmq.lanes import Lane, Room
+from gateways.rocketmq.members import DEFAULT_MAX_ATTEMPTS
+from gateways.rocketmq.message_groups import message_group_partition
 from gateways.rocketmq.metrics import DEAD, DELIVERED, FAILURES, FILTERED, REDELIVERED, SETTLED
 from gateways.rocketmq.names import dead_letter_topic, group_of, topic_of
 from gateways.rocketmq.pulling import first_since
@@ -138,11 +141,11 @@ class Receiving:
         attempt = max(request.delivery_attempt, claim.attempt)
         most = request.max_delivery_attempts
         if most <= 0:
-            most = await self._clients.max_attempts(claim.group) or state.DEFAULT_MAX_ATTEMPTS
+            most = await self._clients.max_attempts(claim.group) or DEFAULT_MAX_ATTEMPTS
         if attempt >= most:
             await self._bury(claim, attempt, "attempts")
         else:
-            delay = state.nack_delay(self._settings.nack_delays_seconds, attempt)
+            delay = nack_delay(self._settings.nack_delays_seconds, attempt)
             self._settled("nack", await self._store.run(self._store.queue.postpone, claim, delay), claim)
         return service.NackMessageResponse(common=common())
 
@@ -281,7 +284,7 @@ class Receiving:
         message.user_attribute[messages.ORIGIN_ID] = system.message_id
         message.user_attribute[messages.ATTEMPTS] = str(attempts)
         system.partition_id = (
-            state.message_group_partition(system.message_group, count) if system.message_group else offset % count
+            message_group_partition(system.message_group, count) if system.message_group else offset % count
         )
         # The outcome of the first delivery no longer applies.
         system.ClearField("timed_delivery")

@@ -13,7 +13,8 @@ from candlewright.wire.errors import BusError
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.records import MAX_AHEAD_NS
-from gateways.rocketmq import messages, state
+from gateways.rocketmq import delays, messages
+from gateways.rocketmq.message_groups import message_group_partition
 from gateways.rocketmq.metrics import FAILURES, KEPT, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
 from gateways.rocketmq.names import HOLDING_TOPIC, full_name, is_writable, topic_of
 from gateways.rocketmq.publishing import Publisher
@@ -236,7 +237,7 @@ class Sending:
                         full_name(message.system_attribute.producer_group), self._to_ask(message), half.id, half.asked
                     ):
                         await self._store.run(
-                            self._store.queue.count_asked, QUEUE, half.id, state.check_delay(base, half.asked)
+                            self._store.queue.count_asked, QUEUE, half.id, delays.check_delay(base, half.asked)
                         )
                         TRANSACTIONS.labels("asked").inc()
                     else:
@@ -252,9 +253,9 @@ class Sending:
     def _delay(self, system: definition.SystemAttribute) -> float:
         """Seconds to wait; 0 or less means now. Raises Refused."""
         if system.HasField("delay_level"):
-            if not 0 <= system.delay_level <= len(state.DELAY_LEVEL_SECONDS):
+            if not 0 <= system.delay_level <= len(delays.DELAY_LEVEL_SECONDS):
                 raise Refused(INVALID_ARGUMENT, f"the delay_level {system.delay_level} is not between 1 and 18")
-            return float(state.DELAY_LEVEL_SECONDS[system.delay_level - 1]) if system.delay_level else 0.0
+            return float(delays.DELAY_LEVEL_SECONDS[system.delay_level - 1]) if system.delay_level else 0.0
         if not system.HasField("delivery_timestamp"):
             return 0.0
         delay = system.delivery_timestamp.ToMilliseconds() / 1_000 - time.time()
@@ -310,7 +311,7 @@ def _partition(topic: str, request: service.SendMessageRequest, count: int) -> i
     if request.HasField("partition"):
         partition = request.partition.id
     elif system.message_group:
-        return state.message_group_partition(system.message_group, count)
+        return message_group_partition(system.message_group, count)
     else:
         partition = system.partition_id
     if not 0 <= partition < count:

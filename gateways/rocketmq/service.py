@@ -10,7 +10,7 @@ import grpc.aio
 from candlewright.wire.errors import BusError, BusFull, BusUnavailable
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import access, state
+from gateways.rocketmq import access, members
 from gateways.rocketmq.clients import MAX_COMMAND_SECONDS, Clients, describe
 from gateways.rocketmq.endpoints import endpoints_of
 from gateways.rocketmq.metrics import CALL_SECONDS, CALLS, FAILURES
@@ -167,7 +167,7 @@ class Service:
         clients = await self._clients.members(group)
         permission = definition.READ_WRITE if is_writable(topic) else definition.READ
         reply = service.QueryAssignmentResponse(common=common())
-        for partition in state.assigned(clients, group, topic, request.client_id, count):
+        for partition in members.assigned(clients, group, topic, request.client_id, count):
             reply.assignments.add().Partition.CopyFrom(_partition(request.topic, partition, permission, endpoints))
         return reply
 

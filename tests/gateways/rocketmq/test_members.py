@@ -1,18 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus.messaging import Claim
-from gateways.rocketmq import handles
-from gateways.rocketmq.state import (
-    Client,
-    assigned,
-    check_delay,
-    conflicting,
-    max_attempts,
-    message_group_partition,
-    nack_delay,
-    producers,
-)
+from gateways.rocketmq.members import Client, assigned, conflicting, max_attempts, producers
 
 names = st.text(alphabet="abcdef", min_size=1, max_size=3)
 
@@ -56,31 +45,6 @@ def test_attempts_and_producers_are_those_of_the_group() -> None:
     assert producers(clients, "g") == ["p", "q"]
 
 
-def test_the_last_delay_holds_for_all_further_attempts() -> None:
-    assert [nack_delay((1.0, 2.0), attempt) for attempt in (0, 1, 2, 3, 99)] == [1.0, 1.0, 2.0, 2.0, 2.0]
-    assert nack_delay((), 1) == 0.0
-
-
-def test_senders_are_asked_ever_less_often() -> None:
-    assert [check_delay(6.0, asked) for asked in range(6)] == [6.0, 12.0, 24.0, 48.0, 60.0, 60.0]
-
-
-def test_message_groups_go_where_stock_producers_put_them() -> None:
-    # String.hashCode of Java: 65, 96354, 596902581 and 1772899 (two units of one character).
-    assert [message_group_partition(group, 1 << 20) for group in ("A", "abc")] == [65, 96354]
-    assert message_group_partition("order-1234567", 7) == 596902581 % 7
-    assert message_group_partition("\U0001f600", 1 << 20) == 1772899 % (1 << 20)
-
-
 def test_a_client_is_read_as_it_was_written() -> None:
     client = member("a", "x || y", is_fifo=True, max_attempts=4, policy=2)
     assert Client.from_bytes(client.to_bytes()) == client
-
-
-@settings(max_examples=30)
-@given(names, st.integers(0, 99), st.integers(0, 1 << 50), names, st.integers(1, 1 << 30), st.integers(0, 1 << 45))
-def test_a_handle_is_read_as_it_was_written(
-    topic: str, partition: int, offset: int, group: str, attempt: int, until: int
-) -> None:
-    claim = Claim(topic, group, partition, offset, attempt)
-    assert handles.parse(handles.text_of(claim, until)) == claim

@@ -1,15 +1,11 @@
-"""The gateway's decisions, without a clock, socket or store: which clients are alive, which partitions each reads, how
-long a failed message waits, and which partition holds a message group.
-"""
+"""Which clients are alive, and what follows for a group: who reads which partition, and its limits. Pure."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from candlewright.wire.errors import BadFrame
 
-#: Delays of delay_level 1, 2, ...
-DELAY_LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 #: The attempts if the dead letter policy is 0 or missing.
 DEFAULT_MAX_ATTEMPTS = 16
 
@@ -95,23 +91,3 @@ def max_attempts(clients: Iterable[Client], group: str) -> int | None:
 def producers(clients: Iterable[Client], group: str) -> list[str]:
     """Client ids of the live producers of `group`, in order."""
     return sorted(c.client_id for c in clients if not c.is_consumer and c.group == group)
-
-
-def nack_delay(delays: Sequence[float], attempt: int) -> float:
-    """Seconds until the delivery after `attempt` (from 1); the last delay applies to all later ones."""
-    return delays[min(max(attempt, 1), len(delays)) - 1] if delays else 0.0
-
-
-def check_delay(base_seconds: float, asked: int) -> float:
-    """Seconds until a sender queried `asked` times is queried again: doubling, up to ten times the base."""
-    return min(base_seconds * 2.0 ** min(asked, 4), base_seconds * 10)
-
-
-def message_group_partition(group: str, partitions: int) -> int:
-    """The partition of a message group: Java's String.hashCode, non-negative remainder, as in stock producers."""
-    value = 0
-    units = group.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (value * 31 + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value & 0x80000000 else value
-    return signed % partitions
