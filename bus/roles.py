@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bus.store import Store
+from bus.store import Fence, Store
 from candlewright.wire.errors import BusUnavailable, ConfigurationError, RoleLost
 from core.background import start_thread
 from core.log import get_logger
@@ -41,6 +41,12 @@ log = get_logger()
 class Term:
     role: str
     epoch: int
+
+    @classmethod
+    def of(cls, url: str) -> "Term | None":
+        """The term that an address names: what a thread, a task or a query writes under."""
+        fence = Fence.of(url)
+        return None if fence is None else cls(*fence)
 
     def address(self, url: str) -> str:
         """Of the same bus: whatever is written over it is refused once this term is over."""
@@ -77,6 +83,12 @@ class Roles:
     def renew(self, term: Term, lease_seconds: float) -> bool:
         """False once another term has begun."""
         return bool(self._store.run("role", "keep", term.role, term.epoch, round(lease_seconds * 1_000)))
+
+    def check(self, term: Term) -> None:
+        """Raises RoleLost once another term has begun."""
+        state = self.all().get(term.role)
+        if state is None or state.epoch != term.epoch:
+            raise RoleLost(term.role, term.epoch, 0 if state is None else state.epoch)
 
     def release(self, term: Term) -> None:
         self._store.run("role", "leave", term.role, term.epoch)

@@ -6,6 +6,7 @@ import sys
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from bus.roles import say_standby
 from candlewright.wire.errors import CandlewrightError
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
@@ -19,12 +20,12 @@ def main() -> int:
         settings = load_settings()
         configure_logging(PART, settings.log.level)
         exit_on_failure()
-        driver = Driver(settings)
+        driver = Driver(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
         status = serve_status(driver, settings.http.bind, os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE"))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: driver.stop())
         try:
-            driver.start()
+            driver.start(say_standby)
             driver.run()
         finally:
             driver.close()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,21 @@ from bus import Bus, Lives
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.lost import report
-from candlewright.wire.errors import BusError, BusUnavailable, CandlewrightError, ConfigurationError, RecordsLost
+from bus.roles import DRIVER, Keeper
+from candlewright.wire.errors import (
+    BusError,
+    BusUnavailable,
+    CandlewrightError,
+    ConfigurationError,
+    RecordsLost,
+    RoleLost,
+)
 from core.background import start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.settings import Settings
-from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan
-from flink_replacement_spark.engine.checkpoints import forget_lost
+from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan, worker_bus
+from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.engine.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
 from flink_replacement_spark.engine.watched import WatchedQuery
@@ -50,6 +58,8 @@ log = get_logger()
 
 PART = "flink_replacement_spark"
 HISTORY_QUERY = "history-writer"
+#: The entry of a snapshot's summary that names the term of the driver that made it.
+EPOCH_NAME = "candlewright.driver-epoch"
 #: Outcomes in one micro-batch at most.
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
@@ -70,16 +80,21 @@ class DriverBroke(CandlewrightError):
 class Driver:
     """Call `start`, then `run`, which returns after `stop`; `close` frees everything. Needs `bus.url`.
 
+    `start` brings up Spark, and waits as a standby while another driver has the role. From then on `bus.url` of the
+    settings names the driver's term: whatever threads, queries and tasks write carries its epoch (`Term.of`).
+
     Whoever writes a table in this process takes its turn in `locks`.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, seat: str = "") -> None:
         if not settings.bus.url:
             raise ConfigurationError("bus.url is needed: candlewright up sets it for the parts that it starts")
         self._settings = settings
         self._stopping = threading.Event()
-        self.locks = TableLocks()
+        self.locks = TableLocks(self._sign)
         self._lock = DriverLock(settings.data_dir)
+        self._keeper = Keeper.of(settings.bus.url, DRIVER, settings.roles.lease_seconds, seat)
+        self._keeper.on_lost = self._thread_failed
         self.queries: list[WatchedQuery] = []
         self._is_warm = False
         self._bus_problem = ""
@@ -113,21 +128,41 @@ class Driver:
         return self._writer.health.batches if self._writer else 0
 
     # ---- life
-    def start(self) -> None:
-        """Wait for an older driver's end, then bring everything up; the queries are running on return."""
+    def start(self, on_standby: Callable[[], object] = lambda: None) -> None:
+        """Bring up Spark, wait for the role, then bring up the rest; the queries are running on return, unless `stop`
+        was called before.
+        """
+        settings, started = self._settings, time.monotonic()
+        if not self._lock.acquire() and is_listening(settings):
+            raise ConfigurationError(
+                f"another Spark driver uses {self._lock.path} and spark.connect_bind {settings.spark.connect_bind}: "
+                "a standby on the same machine needs an address of its own"
+            )
+        session = self._session = start_session(settings, self._lock)
+        for source in (BusSource, LiveSource, TriggerSource):
+            session.dataSource.register(source)
+        session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
+        if (term := self._keeper.wait(self._stopping, on_standby)) is not None:
+            took_at = time.monotonic()
+            url = term.address(settings.bus.url)
+            self._settings = settings.model_copy(update={"bus": settings.bus.model_copy(update={"url": url})})
+            self._serve(session)
+            log.info(
+                "driver_started",
+                connect=settings.spark.connect_bind,
+                epoch=term.epoch,
+                start_seconds=round(time.monotonic() - started, 2),
+                serve_seconds=round(time.monotonic() - took_at, 2),
+            )
+
+    def _serve(self, session: SparkSession) -> None:
         settings = self._settings
-        waited = self._lock.acquire()
-        started = time.monotonic()
         bus = self._bus = connect(settings.bus)
         prepare_topics(bus)
         catalog = open_catalog(settings)
         create_tables(catalog)
         if settings.origin is not None and is_shared(settings):
             settle_origin(catalog, settings.origin)
-        session = self._session = start_session(settings, self._lock)
-        session.dataSource.register(BusSource)
-        session.dataSource.register(LiveSource)
-        session.dataSource.register(TriggerSource)
         fill_once(session, catalog)
         writer = self._writer = make_writer(settings, bus, catalog, session, self.locks, self._stopping)
         merger = SparkMerger(session, catalog, settings.bus.url)
@@ -139,7 +174,12 @@ class Driver:
             (checkpoint, bus_topics.READER_BAR_MAKER, ""),
             (trigger_checkpoint, bus_topics.READER_TRIGGERS, ""),
         ):
-            if forget_lost(session, bus, url, reader, topic) and topic:
+            shared = SharedCheckpoint(bus, url)
+            if not forget_lost(session, bus, url, reader, topic):
+                shared.restore()
+                continue
+            shared.forget()
+            if topic:
                 # The broker would take what is written anew for read.
                 held = bus.holds(topic, reader)
                 bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
@@ -168,7 +208,7 @@ class Driver:
         ]
         for query in self.queries[:2]:
             query.start()
-        warm_up(session, catalog)
+        warm_up(catalog)
         # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
         triggers.start()
         self._is_warm = True
@@ -197,12 +237,14 @@ class Driver:
         self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
         prover = self._prover = Prover(bus, catalog, self._stopping)
         self._start_thread("prover", prover.run)
-        log.info(
-            "driver_started",
-            connect=settings.spark.connect_bind,
-            waited_seconds=round(waited, 2),
-            start_seconds=round(time.monotonic() - started, 2),
-        )
+
+    def _sign(self, summary: Mapping[str, str]) -> dict[str, str]:
+        """Of a commit that is about to be made, with the epoch; see `TableLocks`."""
+        term = self._keeper.term
+        if term is None:
+            return dict(summary)
+        self._keeper.roles.check(term)
+        return {**summary, EPOCH_NAME: str(term.epoch)}
 
     def run(self) -> None:
         """Watch the queries and start them again when they end; returns after `stop`.
@@ -213,6 +255,8 @@ class Driver:
         while not self._stopping.wait(0.25):
             if self._lost:
                 raise BusError(self._lost)
+            if isinstance(self._failure, RoleLost):
+                raise self._failure
             if self._failure is not None:
                 raise DriverBroke(self._failure)
             for query in self.queries:
@@ -236,6 +280,7 @@ class Driver:
             log.warning("driver_closed_hard", error=str(error))
         if self._bus is not None:
             self._bus.close()
+        self._keeper.close()
         self._lock.close()
 
     def _follow(
@@ -278,6 +323,8 @@ class Driver:
             except RecordsLost as error:
                 report(self._bus, error)
                 self._lost = str(error)
+            except RoleLost as error:
+                self._failure = error
             except BusError as error:
                 # A store that was emptied does not even have the topic.
                 self._lost = f"the bus has lost records: {error}"
@@ -286,7 +333,9 @@ class Driver:
     def status(self) -> Status:
         problems = [query.problem for query in self.queries] + [self._bus_problem]
         warnings: list[str] = []
-        details: dict[str, Any] = {"connect": self._settings.spark.connect_bind}
+        details: dict[str, Any] = {"connect": self._settings.spark.connect_bind, "role": self._keeper.status()}
+        if self._keeper.is_standby:
+            return Status(PART, False, (), details, is_standby=True)
         if self._writer is not None:
             problems.append(self._writer.health.problem)
             details["history"] = vars(self._writer.health)
@@ -330,9 +379,8 @@ def prepare_topics(bus: Bus) -> None:
         raise ConfigurationError(f"topics that are read side by side differ in their partitions: {counts}")
 
 
-def warm_up(session: SparkSession, catalog: Catalog) -> None:
-    """Start the Python workers and load what the first request would otherwise wait seconds for."""
-    session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
+def warm_up(catalog: Catalog) -> None:
+    """Load what the first request would otherwise wait seconds for."""
     for definition in (OHLC, COVERAGE):
         load_table(catalog, definition)
     scan_range(load_table(catalog, OHLC), "", 0, 0, 1)
@@ -354,9 +402,11 @@ def make_writer(
 
 def start_history_query(session: SparkSession, settings: Settings, writer: HistoryWriter) -> StreamingQuery:
     """The one streaming query over `history_outcomes`."""
+    shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint_of(settings, HISTORY_QUERY))
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or HISTORY_QUERY
+        shared.keep(batch_id)
         rows = (
             frame.select("partition", "offset", "value")
             .toArrow()

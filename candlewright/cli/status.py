@@ -34,7 +34,7 @@ def status(output: Output, config: Path | None) -> None:
     rows = [
         {
             "part": name,
-            "state": "ready" if part.get("ready") else part.get("phase"),
+            "state": next((state for state in ("ready", "standby") if part.get(state)), part.get("phase")),
             "pid": part.get("pid"),
             "restarts": part.get("restarts"),
             "problems": part.get("problems", []),
@@ -43,14 +43,18 @@ def status(output: Output, config: Path | None) -> None:
         }
         for name, part in page.get("parts", {}).items()
     ]
+    roles = [{"role": name, **state} for name, state in page.get("roles", {}).items()]
     print_rows(rows, output, ["part", "state", "pid", "restarts", "problems"], "no parts")
+    if roles:
+        print_rows(roles, output, ["role", "holder", "epoch", "standbys"], "")
     if output is Output.table:
         ages = {t: age for row in rows for t, age in row["status"].get("last_frame_seconds_ago", {}).items()}
         if ages:
             print_table(("live ticker", "last frame"), [(ticker, f"{ages[ticker]} s ago") for ticker in sorted(ages)])
         for warning in page.get("warnings", []):
             say(f"warning: {warning}")
-    if not page.get("ready") or not page.get("healthy"):
+    is_standby = any(part.get("standby") for part in page.get("parts", {}).values())
+    if not page.get("healthy") or not (page.get("ready") or is_standby):
         if output is Output.table:
             say("the platform is not well" if page.get("ready") else "the platform is not ready")
         raise typer.Exit(1)

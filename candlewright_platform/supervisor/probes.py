@@ -20,6 +20,8 @@ class Answer:
     is_ready: bool = False
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    #: Well, and waiting to take over from another process that has its role.
+    is_standby: bool = False
 
 
 _NONE = Answer(answered=False)
@@ -57,7 +59,7 @@ class StatusPage:
         if not isinstance(page, dict):
             return _NONE
         problems = tuple(str(problem) for problem in page.get("problems", ()))
-        return Answer(answered=True, is_ready=bool(page.get("ready")), problems=problems, details=page)
+        return Answer(True, bool(page.get("ready")), problems, page, is_standby=bool(page.get("standby")))
 
 
 @dataclass(frozen=True, slots=True)

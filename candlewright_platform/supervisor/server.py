@@ -1,6 +1,7 @@
 """The supervisor's loop: signals, exits and probes become events, commands become processes."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from candlewright.wire.errors import CandlewrightError
 from candlewright_platform.supervisor import metrics, processes
@@ -16,7 +17,9 @@ from candlewright_platform.supervisor.logs import PartLog
 from candlewright_platform.supervisor.probes import Probe
 from candlewright_platform.supervisor.state import (
     AllReady,
+    AllStandBy,
     BecameReady,
+    BecameStandby,
     Begun,
     Command,
     Event,
@@ -37,6 +40,9 @@ from candlewright_platform.supervisor.state import (
 from core.background import start_task
 from core.http import Status, StatusServer
 from core.metrics import render
+
+if TYPE_CHECKING:
+    from bus.roles import RoleState
 
 PROBE_SECONDS, STARTING_PROBE_SECONDS = 1.0, 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -68,7 +74,9 @@ class Running:
 
 
 class Supervisor:
-    """`tell` gets what the operator should read, `ready` is called when every part is ready for the first time."""
+    """`tell` gets what the operator should read. `announce` is called with `ready` when every part is ready for the
+    first time, and with `standby` when every part is, but for those whose role another process has.
+    """
 
     def __init__(
         self,
@@ -77,14 +85,17 @@ class Supervisor:
         data_dir: Path,
         http_bind: str,
         tell: Callable[[str], None],
-        ready: Callable[[], None],
+        announce: Callable[[str], None],
+        read_roles: Callable[[], Mapping[str, "RoleState"]] = dict,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._run_id = run
         self._data_dir = data_dir
         self._http_bind = http_bind
         self._tell = tell
-        self._ready = ready
+        self._announce = announce
+        self._read_roles = read_roles
+        self._roles: dict[str, Any] = {}
         self._state = Supervision([spec.plan for spec in specs])
         self._running: dict[str, Running] = {}
         self._logs: dict[str, PartLog] = {}
@@ -100,11 +111,13 @@ class Supervisor:
             loop.add_signal_handler(number, self._stop_asked)
         page = StatusServer(self._http_bind, self._status, self._metrics)
         self._tell(f"status page on http://127.0.0.1:{page.port}/status")
+        followed = start_task(self._follow_roles, "roles", restarts_after=PROBE_SECONDS)
         try:
             self._handle(Begun(time.monotonic()))
             while not self._is_finished:
                 self._handle(await self._next_event())
         finally:
+            followed.cancel()
             processes.kill_marked(self._run_id)
             for log in self._logs.values():
                 log.close()
@@ -122,6 +135,14 @@ class Supervisor:
             return await asyncio.wait_for(self._events.get(), wait)
         except TimeoutError:
             return TimePassed(time.monotonic())
+
+    async def _follow_roles(self) -> None:
+        """Who has which role, on any machine; the last answer stays while the bus is away."""
+        while True:
+            with contextlib.suppress(CandlewrightError):
+                roles = await asyncio.to_thread(self._read_roles)
+                self._roles = {name: state.to_json() for name, state in sorted(roles.items())}
+            await asyncio.sleep(PROBE_SECONDS)
 
     def _handle(self, event: Event) -> None:
         for command in self._state.handle(event):
@@ -149,8 +170,12 @@ class Supervisor:
                 self._call_when_ready(part)
                 took = time.monotonic() - self._state.parts[part].started_at
                 self._tell(f"{part} is ready ({took:.1f} s)")
+            case BecameStandby(part):
+                self._tell(f"{part} is a standby: another process has its role")
             case AllReady():
-                self._ready()
+                self._announce("ready")
+            case AllStandBy():
+                self._announce("standby")
             case Finish():
                 self._is_finished = True
 
@@ -192,9 +217,12 @@ class Supervisor:
             if answer.answered and spec.name in self._running:
                 self._running[spec.name].details = answer.details
             self._events.put_nowait(
-                Probed(spec.name, answer.answered, answer.is_ready, answer.problems, time.monotonic())
+                Probed(
+                    spec.name, answer.answered, answer.is_ready, answer.problems, time.monotonic(), answer.is_standby
+                )
             )
-            is_settled = self._state.parts[spec.name].is_ready
+            part = self._state.parts[spec.name]
+            is_settled = part.is_ready or part.is_standby
             await asyncio.sleep(PROBE_SECONDS if is_settled else STARTING_PROBE_SECONDS)
 
     def _reap(self) -> None:
@@ -222,12 +250,12 @@ class Supervisor:
             for name, part in self._state.parts.items()
             for problem in (part.problems or (() if part.is_alive else ("not running",)))
         ]
-        is_starting = not self._state.is_announced
+        is_starting = not (self._state.is_announced or self._state.is_standby_announced)
         return Status(
             "supervisor",
             is_ready=self._state.is_ready,
             problems=() if is_starting and not problems else tuple(problems),
-            details={"data_dir": str(self._data_dir), "parts": parts},
+            details={"data_dir": str(self._data_dir), "parts": parts, "roles": self._roles},
             warnings=tuple(f"{name}: {text}" for name, part in parts.items() for text in part["warnings"]),
         )
 
@@ -237,6 +265,7 @@ class Supervisor:
             "pid": running.process.pid if running else None,
             "phase": part.phase.value,
             "ready": part.is_ready,
+            "standby": part.is_standby,
             "healthy": part.is_alive and not part.problems,
             "restarts": part.restarts,
             "problems": list(part.problems),

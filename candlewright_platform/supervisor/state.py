@@ -56,6 +56,7 @@ class Probed:
     is_ready: bool
     problems: tuple[str, ...]
     at: float
+    is_standby: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,18 @@ class BecameReady:
 
 
 @dataclass(frozen=True, slots=True)
+class BecameStandby:
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllReady:
     """Every part is ready for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllStandBy:
+    """For the first time every part is ready or a standby, and at least one is a standby."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +123,7 @@ class Finish:
     pass
 
 
-Command = Start | Terminate | Kill | Restarting | BecameReady | AllReady | Finish
+Command = Start | Terminate | Kill | Restarting | BecameReady | BecameStandby | AllReady | AllStandBy | Finish
 
 
 class Phase(StrEnum):
@@ -132,6 +143,8 @@ class Part:
     well_at: float = 0.0
     has_answered: bool = False
     is_ready: bool = False
+    is_standby: bool = False
+    #: Ready or a standby, at any time.
     was_ready: bool = False
     problems: tuple[str, ...] = ()
     failures: int = 0
@@ -149,6 +162,7 @@ class Supervision:
     parts: dict[str, Part] = field(init=False)
     is_stopping: bool = False
     is_announced: bool = False
+    is_standby_announced: bool = False
     _stopping_stage: int | None = None
     _is_finished: bool = False
 
@@ -158,6 +172,16 @@ class Supervision:
     @property
     def is_ready(self) -> bool:
         return not self.is_stopping and all(part.is_ready for part in self.parts.values())
+
+    @property
+    def is_standing_by(self) -> bool:
+        """Every part does what it can, and some wait for their role."""
+        parts = self.parts.values()
+        return (
+            not self.is_stopping
+            and all(part.is_ready or part.is_standby for part in parts)
+            and any(part.is_standby for part in parts)
+        )
 
     def handle(self, event: Event) -> list[Command]:
         match event:
@@ -189,11 +213,11 @@ class Supervision:
     def _started(self, part: Part, at: float) -> None:
         part.phase, part.start_at, part.kill_at = Phase.STARTING, None, None
         part.started_at = part.answered_at = part.well_at = at
-        part.has_answered, part.is_ready, part.problems = False, False, ()
+        part.has_answered, part.is_ready, part.is_standby, part.problems = False, False, False, ()
 
     def _exited(self, part: Part, code: int, at: float) -> list[Command]:
         ran_quietly = part.is_alive and at - part.started_at >= QUIET_SECONDS
-        part.phase, part.is_ready, part.kill_at = Phase.STOPPED, False, None
+        part.phase, part.is_ready, part.is_standby, part.kill_at = Phase.STOPPED, False, False, None
         part.problems = (f"exited with code {code}",)
         if self.is_stopping:
             return self._stop_next(at)
@@ -215,14 +239,19 @@ class Supervision:
                 part.well_at = event.at
             if event.is_ready and not part.is_ready:
                 commands.append(BecameReady(part.plan.name))
-            part.is_ready = event.is_ready
-            part.was_ready = part.was_ready or event.is_ready
+            if event.is_standby and not part.is_standby:
+                commands.append(BecameStandby(part.plan.name))
+            part.is_ready, part.is_standby = event.is_ready, event.is_standby
+            part.was_ready = part.was_ready or event.is_ready or event.is_standby
         elif part.has_answered:
             part.problems = ("the status page does not answer",)
-            part.is_ready = False
+            part.is_ready = part.is_standby = False
         if self.is_ready and not self.is_announced:
             self.is_announced = True
             commands.append(AllReady())
+        elif self.is_standing_by and not self.is_standby_announced:
+            self.is_standby_announced = True
+            commands.append(AllStandBy())
         return commands + self._start_due(event.at) + self._replace_if_dead(part, event.at)
 
     def _replace_if_dead(self, part: Part, at: float) -> list[Command]:

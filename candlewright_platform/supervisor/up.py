@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from candlewright_platform.supervisor import origin as data_origin
 from candlewright_platform.supervisor import ports, processes
 from candlewright_platform.supervisor.lock import DataDirectoryLock
-from candlewright_platform.supervisor.parts import Choice, describe, specs_of
+from candlewright_platform.supervisor.parts import Choice, bus_url_of, describe, specs_of
 from candlewright_platform.supervisor.server import Supervisor
 from core.origin import Origin
 from core.settings import Settings
@@ -28,18 +28,21 @@ def tell(line: str) -> None:
         return
 
 
-def say_ready() -> None:
+def say(word: str) -> None:
+    """`ready` or `standby`, alone on its line."""
     try:
-        print("ready", flush=True)
+        print(word, flush=True)
     except OSError:
         return
 
 
-def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_ready) -> int:
+def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] = say) -> int:
     """Start the parts, keep them running until SIGTERM or Ctrl-C, stop them. Must run in the main thread.
 
     Raises ConfigurationError when the data directory is in use, a port is taken, or the choice makes no sense.
     """
+    from bus.roles import Roles
+
     names = choice.names(settings)
     origin = data_origin.origin_of(settings, names)
     lock = DataDirectoryLock.acquire(settings.data_dir)
@@ -57,8 +60,9 @@ def run_up(settings: Settings, choice: Choice, ready: Callable[[], None] = say_r
         if "relay" in names and settings.relay.unguarded:
             where = " and ".join(settings.relay.unguarded)
             tell(f"warning: keys are off, and whoever reaches {where} is let in; set relay.curve")
-        supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, ready)
-        asyncio.run(supervisor.run())
+        with closing(Roles(bus_url_of(settings))) as roles:
+            supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, announce, roles.all)
+            asyncio.run(supervisor.run())
         tell("stopped")
     finally:
         lock.release()

@@ -4,11 +4,16 @@ Redis may lose what it acknowledged: a deleted folder, a restored copy, a power 
 `always`. The offsets of a checkpoint are then those of records that are not there, or of others, which the histories in
 it tell (bus.lives), and a query that went on from it would wait for ever or pass over what was accepted since. A query
 without a checkpoint begins at what it holds on the bus.
+
+A checkpoint on a driver's own disk is copied to the bus, so that a driver elsewhere can take over from it.
 """
 
 import json
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +22,9 @@ from bus.lost import report
 from candlewright.wire.errors import RecordsLost
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, lives_of, positions_of, remembered_plan
+
+#: Query -> its newest batch, and the files that a driver needs to go on from it, by name.
+TABLE_CHECKPOINTS = "checkpoints"
 
 log = get_logger()
 
@@ -58,6 +66,59 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, reader: str, t
         lost_records=lost,
     )
     return True
+
+
+class SharedCheckpoint:
+    """The copy on the bus of a checkpoint on this machine's disk. One that is a URL of a shared store needs none.
+
+    A query goes on from its last two planned batches: the newest one runs again, from the end of the one before. `keep`
+    is called before the newest has any effect, so that no driver begins before an effect that it does not know of.
+    """
+
+    def __init__(self, bus: Bus, checkpoint: str) -> None:
+        self._bus = bus
+        self._name = checkpoint.rpartition("/")[2]
+        self._folder = Path(urlsplit(checkpoint).path) if checkpoint.startswith("file:") else None
+        self._before: tuple[int, dict[str, str]] = -1, {}
+
+    def keep(self, batch_id: int) -> None:
+        if self._folder is None:
+            return
+        last, files = self._before
+        before = {} if last != batch_id - 1 else files
+        names = ["metadata", f"offsets/{batch_id}", f"offsets/{batch_id - 1}", f"commits/{batch_id - 1}"]
+        found = {name: before.get(name) or _text(self._folder / name) for name in names}
+        kept = {name: text for name, text in found.items() if text is not None}
+        self._before = batch_id, {name: kept[name] for name in names[:2] if name in kept}
+        self._bus.put(TABLE_CHECKPOINTS, {self._name: json.dumps([batch_id, kept]).encode()})
+
+    def restore(self) -> bool:
+        """Whether the checkpoint here was replaced: another driver went on from where it was."""
+        (content,) = self._bus.get(TABLE_CHECKPOINTS, [self._name])
+        if self._folder is None or content is None:
+            return False
+        batch_id, kept = json.loads(content)
+        newest = f"offsets/{batch_id}"
+        if all(_text(self._folder / name) == kept.get(name) for name in ("metadata", newest)):
+            return False
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for name, text in kept.items():
+            file = self._folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        log.info("checkpoint_restored", checkpoint=str(self._folder), batch=batch_id)
+        return True
+
+    def forget(self) -> None:
+        """With the checkpoint itself."""
+        self._bus.delete(TABLE_CHECKPOINTS, [self._name])
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return None
 
 
 def _by_topic(offsets: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:

@@ -1,16 +1,20 @@
 """Upserts that need Spark: MERGE where rows change, and whole pieces read, checked and written by the executors."""
 
 import json
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from bus import topics as bus_topics
 from candlewright.wire.errors import CommitConflict
@@ -85,9 +89,10 @@ class SparkMerger:
             if sound:
                 frame = self._read(pieces, sound).mapInArrow(_decode(pieces), _COLUMNS)
                 chosen = [pieces[index] for index in sound]
-                if self._is_untouched(chosen):
+                table = load_table(self._catalog, OHLC)
+                if _is_untouched(table, chosen):
                     with self._summary(summary):
-                        frame.writeTo(TABLE).append()
+                        _append_untouched(frame, table, chosen)
                 else:
                     self._merge(frame, sorted({piece.ticker for piece in chosen}), summary)
         return faults
@@ -114,13 +119,6 @@ class SparkMerger:
         ]
         reader = self._session.read.format("bus").option("url", self._bus_url)
         return reader.option("ranges", json.dumps(ranges)).load()
-
-    def _is_untouched(self, pieces: Sequence[records.PieceDone]) -> bool:
-        table = load_table(self._catalog, OHLC)
-        return not any(
-            has_files_in(table, run[0].ticker, run[0].period_seconds, run[0].start_time, run[-1].end_time)
-            for run in runs(pieces)
-        )
 
     def _merge(self, rows: DataFrame, tickers: Sequence[str], summary: dict[str, str]) -> None:
         names = _named(tickers)
@@ -152,6 +150,30 @@ class SparkMerger:
             finally:
                 for key in keys:
                     self._session.conf.unset(key)
+
+
+def _is_untouched(table: Table, pieces: Sequence[records.PieceDone]) -> bool:
+    return not any(
+        has_files_in(table, run[0].ticker, run[0].period_seconds, run[0].start_time, run[-1].end_time)
+        for run in runs(pieces)
+    )
+
+
+def _append_untouched(frame: DataFrame, table: Table, pieces: Sequence[records.PieceDone]) -> None:
+    """As an overwrite of ranges that hold nothing. Iceberg fails its commit where anyone has written there since
+    `table` was read, such as a driver whose term is over; a plain append would add the rows twice.
+    """
+    ranges = [
+        (F.col("ticker") == run[0].ticker)
+        & (F.col("period_seconds") == run[0].period_seconds)
+        & (F.col("open_time") >= F.timestamp_micros(F.lit(run[0].start_time // 1_000)))
+        & (F.col("open_time") < F.timestamp_micros(F.lit(run[-1].end_time // 1_000)))
+        for run in runs(pieces)
+    ]
+    writer = frame.writeTo(TABLE).option("isolation-level", "serializable")
+    if table.metadata.current_snapshot_id is not None:
+        writer = writer.option("validate-from-snapshot-id", str(table.metadata.current_snapshot_id))
+    writer.overwrite(reduce(operator.or_, ranges))
 
 
 def _named(tickers: Sequence[str]) -> dict[str, str]:

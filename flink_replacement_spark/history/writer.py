@@ -253,11 +253,11 @@ class HistoryWriter:
         placed = [index for index in range(len(wave)) if index not in faults]
         if self._is_distributed and sum(piece.rows for piece in wave) > self._driver_rows:
             with self._locks.writing(OHLC, "history"):
-                found = self._merger.write_pieces([wave[index] for index in placed], own)
+                found = self._merger.write_pieces([wave[index] for index in placed], self._locks.sign(own))
             sound = [wave[index] for place, index in enumerate(placed) if place not in found and wave[index].rows]
             if sound:
                 with self._locks.writing(OHLC_REVISIONS, "history"):
-                    self._merger.revise_pieces(sound, own)
+                    self._merger.revise_pieces(sound, self._locks.sign(own))
             return faults | {placed[place]: text for place, text in found.items()}
         rows, found = read_pieces(self._bus, [wave[index] for index in placed], time.time_ns() // 1_000)
         faults |= {placed[place]: text for place, text in found.items()}
@@ -281,9 +281,9 @@ class HistoryWriter:
         if not written.num_rows or is_committed(table, summary):
             return written
         if difference.changed.num_rows:
-            self._merger.merge(written, summary)
+            self._merger.merge(written, self._locks.sign(summary))
         else:
-            append_or_find(table, difference.new, summary)
+            append_or_find(table, difference.new, self._locks.sign(summary))
         return written
 
     def _count(self, incoming: int, new: int, changed: int) -> None:
@@ -323,7 +323,7 @@ class HistoryWriter:
             if done.request_id not in known and done.end_time
         ]
         if pairs:
-            append_or_find(table, _coverage_rows(pairs), summary)
+            append_or_find(table, _coverage_rows(pairs), self._locks.sign(summary))
 
     def _publish(self, finals: Sequence[ing.HistoryReadyNotification]) -> None:
         contents = [final.SerializeToString(deterministic=True) for final in finals]

@@ -10,6 +10,8 @@ from bus import topics as bus_topics
 from bus.connect import connect
 from candlewright.wire.grid import SECOND
 from core.settings import Settings
+from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
@@ -29,8 +31,11 @@ def start_live_query(session: SparkSession, settings: Settings, health: LiveHeal
     max_ahead_ns = settings.ticks.max_ahead_ns
     journal_bytes = min(MAX_BYTES, settings.bus.max_bytes // 64)
 
+    shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
+
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
+        shared.keep(batch_id)
         work = process(settings.bus.url, query_id, batch_id, lateness_ns, horizon_ns, max_ahead_ns, journal_bytes)
         health.add(LiveCounts.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
         # What was freed is kept, in pieces of which the next large batch finds few that fit.

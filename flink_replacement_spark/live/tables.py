@@ -89,9 +89,9 @@ class BarTable:
             difference = compare_candles(incoming, scan_series(table, tickers, first * 1_000, last * 1_000 + 1))
             written = pa.concat_tables([difference.new, difference.changed])
             if difference.changed.num_rows:
-                self._merger.merge(written, summary)
+                self._merger.merge(written, self._locks.sign(summary))
             elif written.num_rows:
-                append_or_find(table, written, summary)
+                append_or_find(table, written, self._locks.sign(summary))
         _ROWS.labels(OHLC.name).inc(written.num_rows)
 
 
@@ -109,7 +109,9 @@ class TickTable:
         if gaps.num_rows:
             with self._locks.writing(GAPS, "live gaps"):
                 load_table(self._catalog, GAPS).upsert(
-                    gaps, join_cols=["ticker", "from_trade_id", "to_trade_id", "from_ts"]
+                    gaps,
+                    join_cols=["ticker", "from_trade_id", "to_trade_id", "from_ts"],
+                    snapshot_properties=self._locks.sign({}),
                 )
             _ROWS.labels(GAPS.name).inc(gaps.num_rows)
         if not trades.num_rows:
@@ -120,7 +122,7 @@ class TickTable:
             if taken.is_repeat or self._may_overlap(taken) or are_perhaps_stored(taken.records):
                 trades = _not_stored(table, trades)
             if trades.num_rows:
-                append_or_find(table, trades, summary)
+                append_or_find(table, trades, self._locks.sign(summary))
         self._ends = taken.end
         _ROWS.labels(TICKS.name).inc(trades.num_rows)
 

@@ -42,5 +42,5 @@ class AppendedTable:
             with self._locks.writing(self._definition, f"the topic's {self._definition.name}"):
                 table = load_table(self._catalog, self._definition)
                 if not (taken.is_repeat and is_committed(table, summary)):
-                    append_or_find(table, rows, summary)
+                    append_or_find(table, rows, self._locks.sign(summary))
         self._stored.inc(rows.num_rows)

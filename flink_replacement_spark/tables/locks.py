@@ -6,7 +6,7 @@ no such turn while it works: it holds a table for its commit alone, and only whe
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,9 +50,14 @@ class Turn:
 
 
 class TableLocks:
-    """Safe for threads. A thread takes one table at a time."""
+    """Safe for threads. A thread takes one table at a time.
 
-    def __init__(self) -> None:
+    `sign` is called right before each commit with the entries of its summary and returns them with the driver's epoch.
+    It raises RoleLost where another driver has taken over.
+    """
+
+    def __init__(self, sign: Callable[[Mapping[str, str]], dict[str, str]] = dict) -> None:
+        self.sign = sign
         self._changed = threading.Condition()
         self._holders: dict[str, Turn] = {}
         self._waiting: list[Turn] = []

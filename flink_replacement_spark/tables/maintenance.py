@@ -146,7 +146,8 @@ class Maintenance:
             return
         with self.locks.maintaining(TICKS, PATIENCE_SECONDS) as is_held, catalog_errors(TICKS.name):
             if is_held:
-                load_table(self.catalog, TICKS).delete(old, snapshot_properties={MAINTENANCE_NAME: "retention"})
+                summary = self.locks.sign({MAINTENANCE_NAME: "retention"})
+                load_table(self.catalog, TICKS).delete(old, snapshot_properties=summary)
 
     def compact(self, definition: TableDefinition) -> None:
         """Merge small files into few sorted ones. Pieces that writers changed meanwhile are left to the next round."""
@@ -164,7 +165,7 @@ class Maintenance:
             return "changed"
         replacement = Replacement(self.session, self.spark_catalog, definition, table, piece, written)
         with self.locks.maintaining(definition, PATIENCE_SECONDS) as is_held:
-            if is_held and replacement.commit():
+            if is_held and replacement.commit(self.locks.sign({})):
                 return "merged"
         discard(table, written)
         return "changed" if is_held else "gave_way"

@@ -4,7 +4,7 @@ pyiceberg reads and writes each entry of the manifests in Python, for seconds wh
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -61,10 +61,13 @@ class Replacement:
                 self._update().apply()
             Replacement._is_warm = True
 
-    def commit(self) -> bool:
+    def commit(self, summary: Mapping[str, str]) -> bool:
         """Call with the table's turn. False, and nothing changes, where an old file is no longer part of the table."""
         try:
-            self._update().commit()
+            update = self._update()
+            for name, value in summary.items():
+                update = update.set(name, value)
+            update.commit()
         except Py4JJavaError as error:
             if error.java_exception.getClass().getName() not in _LOST:
                 raise

@@ -59,7 +59,7 @@ class RevisionTable:
             table = load_table(self._catalog, OHLC_REVISIONS)
             rows = new_revisions(bars, scan_revisions(table, bars, numbers_only=True))
             if rows.num_rows:
-                append_or_find(table, rows, {"candlewright.bars": taken.name})
+                append_or_find(table, rows, self._locks.sign({"candlewright.bars": taken.name}))
         _ROWS.labels("live").inc(rows.num_rows)
 
     def correct(self, candles: pa.Table, summary: dict[str, str]) -> None:
@@ -70,7 +70,7 @@ class RevisionTable:
             table = load_table(self._catalog, OHLC_REVISIONS)
             rows = corrections(candles, scan_revisions(table, candles), time.time_ns() // 1_000_000)
             if rows.num_rows:
-                append_or_find(table, rows, summary)
+                append_or_find(table, rows, self._locks.sign(summary))
         _ROWS.labels("history").inc(rows.num_rows)
 
 

@@ -17,6 +17,7 @@ from core import metrics
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.state import drop_outdated
 from flink_replacement_spark.triggers.functions import (
@@ -112,8 +113,11 @@ def start_trigger_query(
     rules = TriggerRules.of(settings.triggers, partitions)
     functions = functions or TriggerFunctions(settings.gateways.kapacitor.udf)
 
+    shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
+
     def run_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
+        shared.keep(batch_id)
         work = process(settings.bus.url, query_id, batch_id, rules, settings)
         results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
         outcome = carry_out(worker_bus(settings.bus.url), functions, query_id, batch_id, results, partitions + 1)

@@ -46,7 +46,7 @@ def main() -> int:
         data_dir,
         "127.0.0.1:0",
         tell=lambda line: print(line, file=sys.stderr, flush=True),
-        ready=lambda: print("ready", flush=True),
+        announce=lambda word: print(word, flush=True),
     )
     asyncio.run(supervisor.run())
     return 0

@@ -114,7 +114,7 @@ def test_ready_then_clean_stop_leaves_nothing(start: Callable[..., Up], tmp_path
 async def test_what_has_happened_comes_before_time_that_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = Supervisor([], "run", tmp_path, "127.0.0.1:0", tell=print, ready=lambda: None)
+    supervisor = Supervisor([], "run", tmp_path, "127.0.0.1:0", tell=print, announce=lambda _: None)
     monkeypatch.setattr(Supervision, "next_deadline", lambda state: 0.0)
     ended = Exited("broker", 0, time.monotonic())
     supervisor._events.put_nowait(ended)

@@ -10,7 +10,9 @@ from candlewright_platform.supervisor.state import (
     SICK_SECONDS,
     UNREADY_STOP_SECONDS,
     AllReady,
+    AllStandBy,
     BecameReady,
+    BecameStandby,
     Begun,
     Command,
     Exited,
@@ -231,3 +233,21 @@ def test_every_stop_ends_and_no_living_part_is_started(script: list[tuple[str, P
         alive.discard(name)
         obey(supervision.handle(Exited(name, 0, at)), at)
     assert finished == 1
+
+
+def standby(part: str, at: float) -> Probed:
+    return Probed(part, answered=True, is_ready=False, problems=(), at=at, is_standby=True)
+
+
+def test_a_standby_is_announced_as_one_and_as_ready_once_it_has_taken_over() -> None:
+    supervision = Supervision(PLANS)
+    supervision.handle(Begun(0.0))
+    for plan in PLANS:
+        supervision.handle(Started(plan.name, 0.0))
+    for name in ("redis", "spark", "ingestor"):
+        supervision.handle(ready(name, 1.0))
+    assert supervision.handle(standby("broker", 2.0)) == [BecameStandby("broker"), AllStandBy()]
+    assert supervision.handle(standby("broker", 3.0)) == []
+    assert not supervision.is_ready
+    assert supervision.handle(standby("broker", 2.0 + 2 * SICK_SECONDS)) == []
+    assert supervision.handle(ready("broker", 2.0 + 2 * SICK_SECONDS)) == [BecameReady("broker"), AllReady()]
