@@ -27,6 +27,8 @@ class Alert:
     row: Mapping[str, Any] = field(default_factory=dict)
     #: Destinations that the trigger names itself, in place of the routes.
     to: tuple[str, ...] = ()
+    #: The text is the trigger's own.
+    is_worded: bool = False
 
 
 class Status(StrEnum):

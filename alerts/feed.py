@@ -4,12 +4,14 @@ The feed holds nothing back on the bus: alerts that nobody reads must not fill i
 were read are counted and reported.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
 from alerts.alert import Alert
+from alerts.message import worded
 from alerts.records import READERS
 from bus import topics
 from bus.api import Bus, Lives, TopicPartition
@@ -18,6 +20,8 @@ from bus.lost import report
 from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
 from core import metrics
 from core.log import get_logger
+from protobuf import records_pb2 as rec
+from triggers.alerts import AlertAsked
 
 __all__ = ["Feed"]
 
@@ -68,7 +72,7 @@ class Feed:
         found: list[Alert] = []
         for (topic, partition), offset in self._next.items():
             found += self._read(topic, partition, offset)
-        return found
+        return self._as_asked(found)
 
     def save(self) -> None:
         known = self._lives.known
@@ -96,6 +100,16 @@ class Feed:
         if records:
             self._next[topic, partition] = records[-1].offset + 1
         return found
+
+    def _as_asked(self, alerts: list[Alert]) -> list[Alert]:
+        """Events to the destinations and in the words that their triggers ask for."""
+        ids = list(dict.fromkeys(each.trigger_id for each in alerts if each.kind == "event"))
+        asked: dict[str, AlertAsked] = {}
+        for name, entry in zip(ids, self._bus.get(topics.TABLE_TRIGGERS, ids) if ids else (), strict=True):
+            if entry is not None:
+                with contextlib.suppress(DecodeError):
+                    asked[name] = AlertAsked.of(rec.TriggerEntry.FromString(entry).registration.parameters)
+        return [worded(each, own) if (own := asked.get(each.trigger_id)) else each for each in alerts]
 
     def _rewind(self, error: RecordsLost) -> None:
         report(self._bus, error)

@@ -2,14 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from alerts.alert import Alert, Delivery
 from candlewright.wire.times import iso_nanoseconds
+from core.log import get_logger
+from triggers.alerts import AlertAsked, render
 
-__all__ = ["body_of", "digest_of"]
+__all__ = ["body_of", "digest_of", "worded"]
+
+log = get_logger()
 
 #: Titles that a digest quotes.
 _QUOTED = 5
@@ -20,10 +25,30 @@ def body_of(alert: Alert) -> str:
     data: dict[str, Any] = {"event_id": alert.alert_id, "trigger_id": alert.trigger_id, "ticker": alert.ticker}
     if alert.kind == "event":
         data["row"] = dict(alert.row)
-    else:
+    if alert.kind != "event" or alert.is_worded:
         data["text"] = alert.text
     body = {"type": alert.kind, "timestamp": iso_nanoseconds(alert.time_ns), "data": data}
     return orjson.dumps(body).decode()
+
+
+def worded(alert: Alert, asked: AlertAsked) -> Alert:
+    """The alert as its trigger wants it. A message that these values do not fit is left to the usual words."""
+    if alert.kind != "event":
+        return alert
+    if not asked.message:
+        return replace(alert, to=asked.to)
+    values = {
+        **alert.row,
+        "trigger_id": alert.trigger_id,
+        "ticker": alert.ticker,
+        "time": iso_nanoseconds(alert.time_ns),
+    }
+    try:
+        text = render(asked.message, values)
+    except ValueError as error:
+        log.warning("message_not_rendered", trigger=alert.trigger_id, error=str(error))
+        return replace(alert, to=asked.to)
+    return replace(alert, to=asked.to, text=text, is_worded=True)
 
 
 def digest_of(deliveries: Sequence[Delivery]) -> tuple[str, str]:

@@ -247,7 +247,5 @@ class Alerts:
 
 
 def _kinds(settings: AlertsSettings) -> Iterable[str]:
-    """What any route asks for; trigger events alone without a route."""
-    if not settings.route:
-        return ("event",)
-    return {kind for route in settings.route for kind in (route.kind or KINDS)}
+    """What any route asks for, and always events: a trigger may name its destinations itself."""
+    return {"event", *(kind for route in settings.route for kind in (route.kind or KINDS))}

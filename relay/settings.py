@@ -73,6 +73,8 @@ class RelayConfig:
     keys_in: Path | None = None
     #: Of the operator's, that triggers may name.
     functions: Mapping[str, KapacitorFunctionSettings] = field(default_factory=dict)
+    #: Names of alert destinations.
+    destinations: frozenset[str] = frozenset()
 
     @property
     def registry_seconds(self) -> float:
@@ -91,4 +93,5 @@ class RelayConfig:
             settings.triggers,
             settings.data_dir if relay.curve else None,
             settings.gateways.kapacitor.udf,
+            frozenset(settings.alerts.destinations),
         )

@@ -14,6 +14,7 @@ from candlewright_cep.binding.binder import closest
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
+from triggers.alerts import ALERT_PARAMETERS, AlertAsked, engine_parameters
 from triggers.udf.asked import FunctionAsked
 
 __all__ = [
@@ -86,9 +87,13 @@ class TriggerRules:
     max_triggers: int = 100_000
     partitions: int = 0
     kept_partitions: int = Limits().partitions
+    #: Names that `alert_to` may give; None = not checked.
+    destinations: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, settings: TriggersSettings, partitions: int = 0) -> "TriggerRules":
+    def of(
+        cls, settings: TriggersSettings, partitions: int = 0, destinations: frozenset[str] | None = None
+    ) -> "TriggerRules":
         return cls(
             watermark_delay_ns=round(settings.watermark_delay_seconds * _SECOND),
             idle_ns=round(settings.idle_seconds * _SECOND),
@@ -96,6 +101,7 @@ class TriggerRules:
             max_triggers=settings.max_triggers,
             partitions=partitions,
             kept_partitions=settings.max_partitions,
+            destinations=destinations,
         )
 
 
@@ -195,6 +201,9 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
             hint="name the tickers, or leave lookback_seconds out",
         )
     function = compiled.options.function
+    # What a function gives is known by its results alone.
+    columns = None if function is not None else [name for name, _ in compiled.query.columns]
+    AlertAsked.of(request.parameters).check(columns, rules.destinations)
     unsaid = request.parameters.keys() - dict(() if function is None else function.parameters).keys()
     warnings = (*compiled.query.warnings, *_unused(request.sql_pattern, unsaid))
     if compiled.options.lookback_ns and not compiled.looks_back:
@@ -205,8 +214,9 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
 def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
     """A sentence for each parameter that means nothing: a name with a slip would be passed over in silence."""
     named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
-    found = sorted(parameters - named - _OPTIONS)
-    return tuple(f"nothing uses the parameter {name[:60]}. {closest(name, _OPTIONS | named)}".strip() for name in found)
+    known = _OPTIONS | ALERT_PARAMETERS | named
+    found = sorted(parameters - known)
+    return tuple(f"nothing uses the parameter {name[:60]}. {closest(name, known)}".strip() for name in found)
 
 
 def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int) -> bool:
@@ -221,7 +231,9 @@ def compile_trigger(
 ) -> CompiledTrigger:
     """`default_table`: what a bare condition reads; empty as `period_seconds` says. Raises TriggerRejected."""
     limits = Limits(retained_rows=rules.retained_rows, partitions=rules.kept_partitions)
-    return _compiled(sql, tuple(sorted(parameters.items())), limits, rules.idle_ns > 0, default_table)
+    return _compiled(
+        sql, tuple(sorted(engine_parameters(parameters).items())), limits, rules.idle_ns > 0, default_table
+    )
 
 
 @lru_cache(maxsize=256)

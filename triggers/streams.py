@@ -13,6 +13,7 @@ from candlewright_cep import Clock, Events, TriggerStream
 from candlewright_cep.planning.plans import Join
 from candlewright_cep.streaming.slots import Lifted
 from protobuf import records_pb2 as records
+from triggers.alerts import engine_parameters
 from triggers.asked_for import Ages
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
@@ -60,7 +61,7 @@ class Trigger:
     ) -> "Trigger":
         """`tickers`: those of the registration that lie here."""
         return cls(
-            registration.trigger_id, registration.version, registration.sql, dict(registration.parameters),
+            registration.trigger_id, registration.version, registration.sql, engine_parameters(registration.parameters),
             tuple(dict.fromkeys(tickers)), ticks_from, bars_from, registered_ns=now_ns or registration.registered_at,
             asked_ns=registration.registered_at,
         )  # fmt: skip

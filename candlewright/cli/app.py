@@ -206,6 +206,12 @@ def trigger_add(
     callback: Annotated[
         str | None, typer.Option("--callback", help="Events go to the topic RESPONSE:{CALLBACK} as well.")
     ] = None,
+    alert: Annotated[
+        list[str] | None, typer.Option("--alert", help="Deliver its events to this destination; may be repeated.")
+    ] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", help='The alert\'s text, as "{{ ticker }} fell to {{ price }}".')
+    ] = None,
     follow: FollowOption = False,
     count: CountOption = None,
     output: OutputOption = Output.table,
@@ -218,8 +224,11 @@ def trigger_add(
     """
     from candlewright.cli import trigger
 
+    own = [f"alert_to={','.join(alert)}"] if alert else []
+    own += [f"alert_message={message}"] if message else []
+    parameters = [*(param or []), *own]
     trigger.add(
-        sql, file, ticker or [], param or [], identity, callback, follow, count, output, config, timeout, replace
+        sql, file, ticker or [], parameters, identity, callback, follow, count, output, config, timeout, replace
     )
 
 

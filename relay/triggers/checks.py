@@ -39,11 +39,13 @@ class TriggerChecks:
         on_checked: Callable[[Checked], object],
         functions: Mapping[str, KapacitorFunctionSettings] | None = None,
         warnings: Callable[[Sequence[Named]], Sequence[str]] = lambda topics: (),
+        destinations: frozenset[str] | None = None,
     ) -> None:
-        """`functions`: those that triggers may name. `warnings`: what is to be said of the topics that one reads."""
+        """`functions`, `destinations`: those that triggers may name; `warnings`: about the topics that one reads."""
         self._settings = settings
+        self._destinations = destinations
         self._functions = KnownFunctions(functions or {})
-        self._rules = TriggerRules.of(settings)
+        self._rules = TriggerRules.of(settings, destinations=destinations)
         self._on_checked = on_checked
         self._warnings = warnings
         self._queues: dict[bytes, deque[RegisterAsked]] = {}
@@ -52,7 +54,7 @@ class TriggerChecks:
 
     def set_partitions(self, partitions: int) -> None:
         """How many the topics `ticks` and `ohlc` have; said before the first text comes."""
-        self._rules = TriggerRules.of(self._settings, partitions)
+        self._rules = TriggerRules.of(self._settings, partitions, self._destinations)
 
     def submit(self, asked: RegisterAsked) -> None:
         with self._changed:

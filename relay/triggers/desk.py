@@ -87,7 +87,7 @@ class TriggerDesk:
         self._state = TriggerState(config.limits, settings.max_triggers, settings.activation_timeout_seconds)
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         judge = TickerJudge(register, config.limits.venue_refresh_seconds)
-        self.checks = TriggerChecks(settings, self.ask, config.functions, judge.warnings)
+        self.checks = TriggerChecks(settings, self.ask, config.functions, judge.warnings, config.destinations)
         #: Removals that wait for the last events of their triggers: where these end.
         self._awaited: dict[int, dict[int, int] | None] = {}
         self._to_tell: dict[Notice, None] = {}

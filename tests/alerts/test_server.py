@@ -225,3 +225,25 @@ async def test_a_service_gets_text_and_above_its_rate_a_digest() -> None:
     assert messages[-1][0] == "20 alerts"
     assert messages[-1][1].startswith("20 alerts: t")
     assert len(messages) == 31
+
+
+async def test_a_trigger_names_its_destinations_and_its_words() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve():
+        group = {"url": receiver.url, "allow_private": True}
+        own = AlertsSettings.model_validate({"one": group, "two": group, "route": [{"to": "one", "triggers": "rise"}]})
+        for name, message in (("dip", "fell to {{ bottom | round }}"), ("odd", "{{ gone }}")):
+            parameters = {"alert_to": "two", "alert_message": message}
+            registration = rec.TriggerRegistration(trigger_id=name, parameters=parameters)
+            entry = rec.TriggerEntry(registration=registration)
+            bus.put(topics.TABLE_TRIGGERS, {name: entry.SerializeToString()})
+        async with serving(bus, own):
+            bus.publish(topics.TRIGGER_EVENTS, [event(1, "dip"), event(2, "odd"), event(3, "rise"), event(4, "other")])
+            await until(lambda: len(outcomes(bus)) == 3, "they are delivered")
+    assert sorted((each["event_id"], each["destination"]) for each in outcomes(bus)) == [
+        ("dip-1", "two"),
+        ("odd-2", "two"),
+        ("rise-3", "one"),
+    ]
+    texts = {body["data"]["event_id"]: body["data"].get("text") for body in receiver.bodies}
+    assert texts == {"dip-1": "fell to 42.0", "odd-2": None, "rise-3": None}

@@ -1,0 +1,112 @@
+"""Where a trigger wants its events delivered, and in which words: its parameters `alert_to` and `alert_message`.
+
+Templates are jinja2's, cut down to what cannot run for long or reach anything: values, comparisons, arithmetic on
+numbers, and some filters. There are no loops, calls, attributes or assignments.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+from jinja2.sandbox import SandboxedEnvironment
+
+from candlewright.wire.errors import InvalidRequest
+from candlewright_cep.binding.binder import closest
+
+__all__ = ["ALERT_PARAMETERS", "AlertAsked", "engine_parameters", "render"]
+
+TO, MESSAGE = "alert_to", "alert_message"
+ALERT_PARAMETERS = frozenset({TO, MESSAGE})
+#: What a template may name beside the columns of its trigger.
+_ALWAYS = frozenset({"trigger_id", "ticker", "time"})
+_MAX_TEMPLATE, _MAX_TEXT = 2_000, 4_000
+_FILTERS = frozenset({"abs", "default", "float", "int", "lower", "round", "title", "trim", "upper"})
+_ALLOWED = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.If, nodes.CondExpr, nodes.Compare,
+    nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos, nodes.Add, nodes.Sub, nodes.Mul, nodes.Div,
+    nodes.FloorDiv, nodes.Mod, nodes.Concat, nodes.Filter, nodes.Keyword, nodes.Test,
+)  # fmt: skip
+
+
+class _Environment(SandboxedEnvironment):
+    """Arithmetic is on numbers: texts could be multiplied, or padded by a format, to any length."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if not isinstance(left, int | float) or not isinstance(right, int | float):
+            raise TemplateError(f"{operator} needs two numbers")
+        return super().call_binop(context, operator, left, right)
+
+
+_ENVIRONMENT = _Environment(undefined=StrictUndefined, autoescape=False)
+
+
+class AlertAsked:
+    """What a trigger's parameters say; `to` is empty where the routes of the settings decide."""
+
+    def __init__(self, to: tuple[str, ...], message: str) -> None:
+        self.to = to
+        self.message = message
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> "AlertAsked":
+        names = (name.strip().lower() for name in parameters.get(TO, "").split(","))
+        return cls(tuple(name for name in names if name), parameters.get(MESSAGE, ""))
+
+    def check(self, columns: Iterable[str] | None, destinations: Collection[str] | None) -> None:
+        """Raises InvalidRequest. None: not known, so not checked."""
+        if destinations is not None and (unknown := [name for name in self.to if name not in destinations]):
+            known = ", ".join(sorted(destinations)) or "none"
+            raise InvalidRequest(f"{TO}: no destination {unknown[0]!r} in the settings; configured: {known}")
+        if self.message:
+            _check(self.message, columns)
+
+
+def engine_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Without those that are about alerts: triggers that differ in them alone share their stream."""
+    return {name: value for name, value in parameters.items() if name not in ALERT_PARAMETERS}
+
+
+def render(message: str, values: Mapping[str, Any]) -> str:
+    """Raises ValueError for a template that cannot be rendered with these values."""
+    try:
+        return str(_compiled(message).render(values))[:_MAX_TEXT]
+    except (TemplateError, ArithmeticError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _check(message: str, columns: Iterable[str] | None) -> None:
+    if len(message) > _MAX_TEMPLATE:
+        raise InvalidRequest(f"{MESSAGE}: longer than {_MAX_TEMPLATE} characters")
+    try:
+        tree = _ENVIRONMENT.parse(message)
+    except TemplateSyntaxError as error:
+        raise InvalidRequest(f"{MESSAGE} line {error.lineno}: {error.message}") from error
+    for node in tree.find_all(nodes.Node):
+        if not isinstance(node, _ALLOWED):
+            raise InvalidRequest(f"{MESSAGE} line {node.lineno}: {type(node).__name__.lower()} is not allowed here")
+        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
+            raise InvalidRequest(
+                f"{MESSAGE} line {node.lineno}: no filter '{node.name}'; allowed: {', '.join(sorted(_FILTERS))}"
+            )
+    if columns is None:
+        return
+    known = _ALWAYS | set(columns)
+    for name in tree.find_all(nodes.Name):
+        if name.name not in known:
+            place = f"{name.lineno}:{_column(message, name)}"
+            hint = closest(name.name, known) or f"the columns are {', '.join(sorted(known - _ALWAYS))}"
+            raise InvalidRequest(f"{MESSAGE} {place}: no column '{name.name}'; {hint}")
+
+
+def _column(message: str, name: nodes.Name) -> int:
+    """jinja2 knows lines alone."""
+    line = message.splitlines()[name.lineno - 1]
+    return max(0, line.find(name.name, max(0, line.find("{{")))) + 1
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(message: str) -> Any:
+    return _ENVIRONMENT.from_string(message)
