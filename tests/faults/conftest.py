@@ -1,9 +1,13 @@
 """A running platform with short leases for the tests of this folder."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from bus import Bus
+from bus.redis_bus import RedisBus
+from candlewright_platform.supervisor.parts import bus_url_of
 from tests.faults.harness import Platform, WireClient
 from tests.faults.harness import platform as running_platform
 
@@ -21,3 +25,18 @@ def client(platform: Platform, request: pytest.FixtureRequest) -> Iterator[WireC
     platform.wait_until_well()
     with platform.client(request.node.name[:60]) as connected:
         yield connected
+
+
+@pytest.fixture(scope="package")
+def bus(platform: Platform) -> Iterator[Bus]:
+    bus = RedisBus(bus_url_of(platform.up.settings), retry_seconds=0.2)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def past(platform: Platform) -> Iterator[None]:
+    """Afterwards it is now again, and nothing is disturbed."""
+    yield
+    platform.exchange.clear_faults()
+    platform.exchange.call(lambda sandbox: sandbox.clock.set(round(time.time() * 1_000), 1.0))

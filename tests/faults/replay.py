@@ -8,6 +8,7 @@ import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import accumulate
@@ -16,16 +17,20 @@ from typing import Any
 
 import pyarrow as pa
 
+import candlewright as cw
 from bus import Bus, topics
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BusUnavailable
 from sandbox.files import Trade, read_trades
-from tests.faults.harness import Row, until
+from sandbox.server import Sandbox
+from tests.faults.harness import Platform, Row, until
 
 #: An exchange shows its newest 1,000 trades, and up to 735 share a millisecond: beyond this many trades that are not on
 #: the bus yet, the market waits for the platform.
 MOST_BEHIND = 200
 STEP = 60
+
+Markets = dict[str, list[Trade]]
 
 
 def recorded_trades(shared_data: Path) -> list[Trade]:
@@ -126,6 +131,37 @@ class Replay:
     def finish(self, patience: float = 120.0) -> None:
         """Wait until the bus has all trades that were shown."""
         until(lambda: self.behind() == 0, patience, f"all trades on the bus, {self.behind()} missing")
+
+
+def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack, periods: Sequence[int]) -> Replay:
+    """Markets are listed, the clock stands before their first trade, and a client has asked for all of them."""
+    start = min(trades[0][3] for trades in markets.values()) - 1
+
+    def list_markets(sandbox: Sandbox) -> None:
+        for pair, trades in markets.items():
+            sandbox.add_trades(pair, trades, drive=False)
+        sandbox.clock.set(start, 0.0)
+
+    platform.exchange.call(list_markets)
+    # A job starts by a clock that was read up to a second ago, and real ones do not go by days.
+    time.sleep(1.1)
+    client = stack.enter_context(cw.connect(settings=platform.up.settings, timeout=60.0))
+    for pair in markets:
+        stack.enter_context(client.realtime(f"{pair}.BINANCE", ohlc_periods=periods))
+
+    def advance(milliseconds: int) -> None:
+        platform.exchange.call(lambda sandbox: sandbox.clock.advance(milliseconds))
+
+    tapes = [Tape(f"{p}.BINANCE", [trade[3] for trade in trades], advance, start) for p, trades in markets.items()]
+    return Replay(bus, tapes)
+
+
+def streamed(platform: Platform) -> set[str]:
+    """Symbols whose trades somebody is subscribed to."""
+    names = platform.exchange.call(
+        lambda sandbox: [name for each in sandbox.connections for name in each.session.names]
+    )
+    return {name.partition("@")[0].upper() for name in names}
 
 
 def published_bars(bus: Bus, ticker: str) -> dict[tuple[int, int], Row]:

@@ -9,29 +9,25 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-import candlewright as cw
 from bus import Bus
-from bus.redis_bus import RedisBus
-from candlewright_platform.supervisor.parts import bus_url_of
 from sandbox.faults import Fault
 from sandbox.files import Trade
-from sandbox.server import Sandbox
 from tests.faults.harness import Platform, until
 from tests.faults.replay import (
-    Replay,
-    Tape,
     bars_of,
     expected_ticks,
     gaining_a_digit,
     moved,
     published_bars,
     recorded_trades,
+    replay,
+    streamed,
     tick_rows,
 )
 
@@ -44,58 +40,10 @@ VICTIMS = (
 DAY_MS, MINUTE_MS = 86_400_000, 60_000
 PERIODS = (1, 60, 300)
 
-Markets = dict[str, list[Trade]]
-
 
 @pytest.fixture(scope="module")
 def recorded(shared_data: Path) -> list[Trade]:
     return recorded_trades(shared_data)
-
-
-@pytest.fixture(scope="module")
-def bus(platform: Platform) -> Iterator[Bus]:
-    bus = RedisBus(bus_url_of(platform.up.settings), retry_seconds=0.2)
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def past(platform: Platform) -> Iterator[None]:
-    """Afterwards it is now again, and nothing is disturbed."""
-    yield
-    platform.exchange.clear_faults()
-    platform.exchange.call(lambda sandbox: sandbox.clock.set(round(time.time() * 1_000), 1.0))
-
-
-def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack) -> Replay:
-    """Markets are listed, the clock stands before their first trade, and a client has asked for all of them."""
-    start = min(trades[0][3] for trades in markets.values()) - 1
-
-    def list_markets(sandbox: Sandbox) -> None:
-        for pair, trades in markets.items():
-            sandbox.add_trades(pair, trades, drive=False)
-        sandbox.clock.set(start, 0.0)
-
-    platform.exchange.call(list_markets)
-    # A job starts by a clock that was read up to a second ago, and real ones do not go by days.
-    time.sleep(1.1)
-    client = stack.enter_context(cw.connect(settings=platform.up.settings, timeout=60.0))
-    for pair in markets:
-        stack.enter_context(client.realtime(f"{pair}.BINANCE", ohlc_periods=PERIODS))
-
-    def advance(milliseconds: int) -> None:
-        platform.exchange.call(lambda sandbox: sandbox.clock.advance(milliseconds))
-
-    tapes = [Tape(f"{p}.BINANCE", [trade[3] for trade in trades], advance, start) for p, trades in markets.items()]
-    return Replay(bus, tapes)
-
-
-def streamed(platform: Platform) -> set[str]:
-    """Symbols whose trades somebody is subscribed to."""
-    names = platform.exchange.call(
-        lambda sandbox: [name for each in sandbox.connections for name in each.session.names]
-    )
-    return {name.partition("@")[0].upper() for name in names}
 
 
 def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> None:
@@ -146,7 +94,7 @@ def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bu
     ]
     platform.wait_until_well()
     with ExitStack() as stack:
-        playing = replay(platform, bus, markets, stack)
+        playing = replay(platform, bus, markets, stack, PERIODS)
         for fault in faults:
             platform.exchange.add_fault(fault)
         until(lambda: {pair.replace("/", "") for pair in markets} <= streamed(platform), 60, "all are streamed")
@@ -171,7 +119,7 @@ def test_killed_parts_cost_no_trade_and_no_bar(platform: Platform, bus: Bus, rec
     markets = {f"KILL{number}/USDT": moved(recorded, ids=number, milliseconds=DAY_MS) for number in range(3)}
     platform.wait_until_well()
     with ExitStack() as stack:
-        playing = replay(platform, bus, markets, stack)
+        playing = replay(platform, bus, markets, stack, PERIODS)
         until(lambda: {pair.replace("/", "") for pair in markets} <= streamed(platform), 60, "all are streamed")
         problems: list[BaseException] = []
 
