@@ -6,7 +6,8 @@ from google.protobuf.message import DecodeError
 
 from bus.api import Bus, Record
 from bus.dead_letters import Letter, put_aside
-from gateways.numaflow_sources.state import PIECES_KEPT, Result
+from gateways.numaflow_sources.pieces import PIECES_KEPT
+from gateways.numaflow_sources.protocol import Result
 from protobuf.records_pb2 import NumaflowChunk
 
 TABLE = "numaflow_sources"

@@ -21,17 +21,15 @@ from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow_sources import metrics
 from gateways.numaflow_sources.journal import Journal, has_records
 from gateways.numaflow_sources.mapping import PayloadMapping
-from gateways.numaflow_sources.session import SourceGone, SourceSession, opened, pause
-from gateways.numaflow_sources.state import (
+from gateways.numaflow_sources.pieces import (
     PIECE_BYTES,
     PIECE_RECORDS,
     PIECES_UNACKNOWLEDGED,
-    ReaderState,
-    Result,
-    SourceHalted,
-    SourceRefused,
+    PublishedPieces,
     key_of,
 )
+from gateways.numaflow_sources.protocol import Result, SourceHalted, SourceRefused
+from gateways.numaflow_sources.session import SourceGone, SourceSession, opened, pause
 from gateways.records import MAX_AHEAD_NS
 from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage
@@ -72,7 +70,7 @@ class SourceReader:
         self._threads = threads
         self._storage = TickStorage(bus)
         self._clocks = clocks
-        self._state: ReaderState | None = None
+        self._published: PublishedPieces | None = None
         self._stopping = asyncio.Event()
         self._doing = "not started"
         self.problem = ""
@@ -110,7 +108,7 @@ class SourceReader:
                 self.problem = f"unexpected: {error!r}"
                 log.exception("source_reader_broke", source=self.name)
                 metrics.FAILURES.labels(self.name).inc()
-                self._state = None
+                self._published = None
                 await self._pause(_MAX_PAUSE_SECONDS)
         self._doing = "stopped"
 
@@ -150,13 +148,13 @@ class SourceReader:
             self.problem = str(error)
             if not error.retryable:
                 # A later start publishes for this source, so this one's memory is out of date.
-                self._state = None
+                self._published = None
 
     # ---- a session
 
     async def _session(self) -> None:
-        if self._state is None:
-            self._state = await self._on_threads(self._begin)
+        if self._published is None:
+            self._published = await self._on_threads(self._begin)
         async with opened(self._settings, self._stopping, self._does) as session:
             if session is None:
                 return
@@ -167,7 +165,7 @@ class SourceReader:
             )
             try:
                 while not self._stopping.is_set():
-                    is_busy = await self._batch(session, self._state)
+                    is_busy = await self._batch(session, self._published)
                     self._batches += 1
                     self.problem = ""
                     if not is_busy:
@@ -176,30 +174,30 @@ class SourceReader:
             finally:
                 asking.cancel()
 
-    async def _batch(self, session: SourceSession, state: ReaderState) -> bool:
+    async def _batch(self, session: SourceSession, published: PublishedPieces) -> bool:
         """One read, published piece by piece and then acknowledged; returns whether there were records."""
         offsets: list[source.Offset] = []
         piece: list[Result] = []
         size = pieces = 0
         has_records = False
         halted: SourceHalted | None = None
-        async for result in session.read(state.batch_records, self._settings.timeout_ms):
+        async for result in session.read(published.batch_records, self._settings.timeout_ms):
             has_records = True
             metrics.READ.labels(self.name).inc()
             if halted is not None:
                 continue
             weight = result.ByteSize()
-            state.weighed(weight)
+            published.weighed(weight)
             piece.append(result)
             size += weight
             if size >= PIECE_BYTES or len(piece) >= PIECE_RECORDS:
-                halted = await self._publish(piece, state, offsets)
+                halted = await self._publish(piece, published, offsets)
                 piece, size, pieces = [], 0, pieces + 1
                 if pieces % PIECES_UNACKNOWLEDGED == 0:
                     await self._acknowledge(session, offsets)
                     offsets = []
         if piece and halted is None:
-            halted = await self._publish(piece, state, offsets)
+            halted = await self._publish(piece, published, offsets)
         await self._acknowledge(session, offsets)
         if halted is not None:
             raise halted
@@ -223,35 +221,35 @@ class SourceReader:
     async def _on_threads(self, call: Callable[..., Returned], *arguments: Any) -> Returned:
         return await asyncio.get_running_loop().run_in_executor(self._threads, functools.partial(call, *arguments))
 
-    def _begin(self) -> ReaderState:
+    def _begin(self) -> PublishedPieces:
         """Publish, once, the piece that the last start was about to publish when it ended."""
         epoch, chunks = self._journal.begin()
-        state = ReaderState(epoch, self._settings.max_records)
+        published = PublishedPieces(epoch, self._settings.max_records)
         pieces = [(chunk.number, [Result.FromString(each) for each in chunk.results]) for chunk in chunks]
-        state.restore(pieces)
+        published.restore(pieces)
         if chunks and has_records(chunks[-1]):
             number, results = pieces[-1]
             records, dead, _ = self._mapped(results, halts=False)
             self._durably(lambda: self._to_bus(number, records, dead))
-        return state
+        return published
 
     async def _publish(
-        self, piece: Sequence[Result], state: ReaderState, offsets: list[source.Offset]
+        self, piece: Sequence[Result], published: PublishedPieces, offsets: list[source.Offset]
     ) -> SourceHalted | None:
         """Publish what is not on the bus yet; adds to `offsets` those that may be acknowledged."""
-        fresh = state.fresh(piece)
+        fresh = published.fresh(piece)
         metrics.REPEATED.labels(self.name).inc(len(piece) - len(fresh))
         records, dead, halted = self._mapped(fresh, halts=self._settings.unfit == "stop")
         done = fresh[: len(records) + len(dead)]
         if done:
-            number = state.next_number()
+            number = published.next_number()
 
             def publish() -> None:
                 self._journal.write_down(number, done)
                 self._to_bus(number, records, dead)
 
             await self._on_threads(self._durably, publish)
-            state.published(done)
+            published.add(done)
             self._records += len(records)
             self._unfit += len(dead)
             metrics.PUBLISHED.labels(self.name).inc(len(records))

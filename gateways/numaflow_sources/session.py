@@ -15,7 +15,7 @@ from core.background import awaited_task
 from core.settings_gateways import NumaflowSourceSettings
 from gateways.numaflow import server_info
 from gateways.numaflow.message import MAX_MESSAGE_BYTES
-from gateways.numaflow_sources.state import Result, SourceRefused, acknowledges_lists, checked
+from gateways.numaflow_sources.protocol import Result, SourceRefused, acknowledges_lists, checked
 from protobuf import source_superset_pb2 as source
 
 _SOT = source.Handshake(sot=True)

@@ -1,10 +1,9 @@
-"""What a reader concludes of a source, and remembers."""
+"""What a reader concludes of a source."""
 
 import pytest
 
 from gateways.numaflow.server_info import ServerInfo
-from gateways.numaflow_sources.state import BATCH_BYTES, ReaderState, SourceRefused, acknowledges_lists
-from tests.gateways.numaflow_sources.source_server import result
+from gateways.numaflow_sources.protocol import SourceRefused, acknowledges_lists
 
 
 def info(language: str, version: str, protocol: str = "uds") -> ServerInfo:
@@ -41,29 +40,3 @@ def test_sdks_without_handshakes_are_refused(language: str, version: str) -> Non
 def test_only_unix_sockets_are_read() -> None:
     with pytest.raises(SourceRefused, match="tcp"):
         acknowledges_lists(info("python", "0.14.0", "tcp"))
-
-
-def test_the_largest_record_seen_bounds_what_is_asked_for() -> None:
-    state = ReaderState(1, 500)
-    assert state.batch_records == 500
-    state.weighed(BATCH_BYTES // 10)
-    state.weighed(1)
-    assert state.batch_records == 10
-    state.weighed(BATCH_BYTES * 2)
-    assert state.batch_records == 1
-
-
-def test_an_offset_is_known_by_its_partition_too_and_once_in_a_batch() -> None:
-    state = ReaderState(1, 500)
-    first, other = result(b"1", b"a"), result(b"1", b"b", partition_id=1)
-    assert state.fresh([first, other, first]) == [first, other]
-    state.published([first])
-    assert state.fresh([first, other]) == [other]
-
-
-def test_numbers_of_publishes_grow_over_starts() -> None:
-    earlier, later = ReaderState(7, 500), ReaderState(8, 500)
-    numbers = [earlier.next_number() for _ in range(3)]
-    later.restore([(number, [result(b"%d" % number, b"")]) for number in numbers])
-    assert later.next_number() > numbers[-1]
-    assert later.fresh([result(b"%d" % numbers[0], b"")]) == []

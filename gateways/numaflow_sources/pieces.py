@@ -1,15 +1,12 @@
-"""What a source's reader remembers, and what it decides from that: pure."""
+"""What is on the bus already, in which pieces, and how much to ask for. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from candlewright.wire.errors import CandlewrightError
-from gateways.numaflow.server_info import ServerInfo, version_of
+from gateways.numaflow_sources.protocol import Result
 from protobuf import source_superset_pb2 as source
-
-Result = source.ReadResponse.Result
 
 #: Records and bytes that are published together, and held in memory at a time.
 PIECE_RECORDS = 500
@@ -20,20 +17,8 @@ BATCH_BYTES = 64 << 20
 #: pieces at the latest, so that a repeated record is always recognised.
 PIECES_KEPT = 64
 PIECES_UNACKNOWLEDGED = PIECES_KEPT // 2
-#: The first releases whose streams have handshakes; earlier ones have a ReadFn with a single request.
-_FIRST_RELEASES = {"go": (0, 9, 0), "java": (0, 9, 0), "python": (0, 9, 0), "rust": (0, 1, 0)}
-#: The first releases that read a list of offsets in one request. Earlier ones silently keep only the last.
-_FIRST_WITH_LISTS = {**_FIRST_RELEASES, "rust": (0, 2, 0)}
 #: The number of a publish combines the number of the start with that of the piece.
 _PIECE_BITS = 32
-
-
-class SourceRefused(CandlewrightError):
-    """The source breaks the protocol: nothing is acknowledged until that is fixed."""
-
-
-class SourceHalted(CandlewrightError):
-    """A payload does not fit, and the settings say to stop."""
 
 
 class OffsetKey(NamedTuple):
@@ -45,39 +30,8 @@ def key_of(offset: source.Offset) -> OffsetKey:
     return OffsetKey(offset.partition_id, offset.offset)
 
 
-def acknowledges_lists(info: ServerInfo) -> bool:
-    """Whether a request may carry several offsets: released SDKs read lists, the published dialect single offsets.
-
-    Raises SourceRefused if the source cannot be read.
-    """
-    if info.protocol not in ("", "uds"):
-        raise SourceRefused(f"the source listens on {info.protocol}; only unix sockets (uds) are supported")
-    first, version = _FIRST_RELEASES.get(info.language), version_of(info.version)
-    if first is None or version is None:
-        return False
-    if version < first:
-        wanted = ".".join(map(str, first))
-        raise SourceRefused(
-            f"the source uses the {info.language} SDK {info.version}, whose streams have no handshake: "
-            f"{wanted} or later is needed"
-        )
-    return version >= _FIRST_WITH_LISTS[info.language]
-
-
-def checked(answer: source.ReadResponse) -> Result:
-    """The record of an answer that does not end the batch; raises SourceRefused if a part of it is missing."""
-    if not answer.HasField("result"):
-        raise SourceRefused("the source sent a message with neither a result nor the end of the batch")
-    result = answer.result
-    if not result.offset.offset:
-        raise SourceRefused("the source sent a record without an offset")
-    if not result.HasField("event_time"):
-        raise SourceRefused(f"the source sent a record without an event time: offset {result.offset.offset!r}")
-    return result
-
-
 @dataclass(slots=True)
-class ReaderState:
+class PublishedPieces:
     """`epoch`: the number of this start; it grows with each start."""
 
     epoch: int
@@ -89,11 +43,11 @@ class ReaderState:
     def restore(self, pieces: Iterable[tuple[int, Sequence[Result]]]) -> None:
         """`pieces`: number and records of each piece that earlier starts published, oldest first."""
         for number, results in pieces:
-            self.published(results)
+            self.add(results)
             # Numbering continues, so that new pieces overwrite the oldest ones in the journal.
             self._piece = number & (1 << _PIECE_BITS) - 1
 
-    def published(self, results: Iterable[Result]) -> None:
+    def add(self, results: Iterable[Result]) -> None:
         self._kept.append(frozenset(key_of(result.offset) for result in results))
 
     def fresh(self, results: Iterable[Result]) -> list[Result]:
