@@ -9,7 +9,14 @@ from core.log import get_logger
 from gateways.numaflow import metrics
 from gateways.numaflow.group_calls import GroupCalls
 from gateways.numaflow.partitions import RecordId, record_id
-from gateways.numaflow.state import SourceState
+from gateways.numaflow.state import (
+    GiveBack,
+    GiveUp,
+    RecordsAcknowledged,
+    RecordsGivenBack,
+    RecordsRefused,
+    SourceState,
+)
 from gateways.numaflow.streams import Context, Stream, Streams, told
 from protobuf import source_superset_pb2 as source
 
@@ -74,19 +81,20 @@ class Acks:
 
     async def _refuse_all(self, records: Sequence[RecordId], options: source.NackOptions) -> None:
         delay_seconds = options.delay / 1_000
-        again, given_up = self._state.judged(records, options.max_deliveries)
-        if again:
-            due_at = time.monotonic() + delay_seconds
-            # Before the client gets its answer, so that a successor after a kill keeps the promise.
-            await self._calls.refuse({each.record: each.deliveries for each in again}, delay_seconds)
-            self._state.refused((each.record for each in again), due_at)
-            self._changed.set()
-        metrics.REFUSED.inc(len(again) + len(given_up))
-        if given_up:
-            await self.give_up(given_up, "refused", options.reason or "refused too often")
+        for command in self._state.handle(RecordsRefused(tuple(records), options.max_deliveries)):
+            if isinstance(command, GiveBack):
+                due_at = time.monotonic() + delay_seconds
+                # Before the client gets its answer, so that a successor after a kill keeps the promise.
+                await self._calls.refuse({each.record: each.deliveries for each in command.records}, delay_seconds)
+                self._state.handle(RecordsGivenBack(tuple(each.record for each in command.records), due_at))
+                self._changed.set()
+                metrics.REFUSED.inc(len(command.records))
+            elif isinstance(command, GiveUp):
+                metrics.REFUSED.inc(len(command.records))
+                await self.give_up(command.records, "refused", options.reason or "refused too often")
 
     def _let_go(self, records: Iterable[RecordId]) -> None:
-        self._state.acknowledged(records)
+        self._state.handle(RecordsAcknowledged(tuple(records)))
         self._changed.set()
         metrics.OUTSTANDING.set(self._state.outstanding)
 

@@ -12,7 +12,19 @@ from gateways.numaflow.acks import Acks
 from gateways.numaflow.group_calls import GroupCalls, looked_at
 from gateways.numaflow.message import MAX_MESSAGE_BYTES, response_of
 from gateways.numaflow.partitions import RecordId
-from gateways.numaflow.state import CLOCK_SECONDS, Fetch, FetchAgain, FetchExpired, FetchNew, FetchOwn, SourceState
+from gateways.numaflow.state import (
+    CLOCK_SECONDS,
+    Fetch,
+    FetchAgain,
+    FetchExpired,
+    FetchOwn,
+    ReadBegan,
+    RecordsFetched,
+    RecordsWanted,
+    Send,
+    SessionOpened,
+    SourceState,
+)
 from gateways.numaflow.streams import Context, Streams
 from protobuf import source_superset_pb2 as source
 
@@ -47,7 +59,7 @@ class Reads:
             if stream is None:
                 return
             async with self._one_fetch:
-                self._state.session_opened(time.monotonic())
+                self._state.handle(SessionOpened(time.monotonic()))
                 await asyncio.sleep(2 * CLOCK_SECONDS)
             yield source.ReadResponse(status=source.ReadResponse.Status(), handshake=source.Handshake(sot=True))
             end = source.ReadResponse(status=source.ReadResponse.Status(eot=True))
@@ -107,17 +119,21 @@ class Reads:
     async def _take_alone(self, count: int) -> list[source.ReadResponse]:
         responses: list[source.ReadResponse] = []
         async with self._one_fetch:
-            for kind in self._state.fetches(time.monotonic()):
-                while (fetch := self._state.fetch(kind, count - len(responses), time.monotonic())) is not None:
-                    responses += await self._carried_out(fetch)
-                    if kind is FetchNew:
-                        break
+            self._state.handle(ReadBegan(time.monotonic()))
+            while (fetch := self._next_fetch(count - len(responses))) is not None:
+                responses += await self._carried_out(fetch)
         metrics.OUTSTANDING.set(self._state.outstanding)
         return responses
 
+    def _next_fetch(self, count: int) -> Fetch | None:
+        commands = self._state.handle(RecordsWanted(count, time.monotonic()))
+        return next((command for command in commands if isinstance(command, Fetch)), None)
+
     async def _carried_out(self, fetch: Fetch) -> list[source.ReadResponse]:
         fetched = await self._calls.fetch(fetch)
-        chosen = set(self._state.fetched(fetch, [found for found, _ in fetched], time.monotonic()))
+        event = RecordsFetched(fetch, tuple(found for found, _ in fetched), time.monotonic())
+        sends = [command for command in self._state.handle(event) if isinstance(command, Send)]
+        chosen = {record for send in sends for record in send.records}
         responses: list[source.ReadResponse] = []
         too_large: list[RecordId] = []
         delivered: Counter[str] = Counter()
