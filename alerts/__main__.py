@@ -34,7 +34,7 @@ def main() -> int:
     configure_logging("alerts", settings.log.level)
     exit_on_failure()
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
-    alerts = Alerts(settings.alerts, bus, senders)
+    alerts = Alerts(settings.alerts, bus, senders, settings.data_dir)
     try:
         http = StatusServer(settings.http.bind, alerts.status, port_file=Path(port_file) if port_file else None)
     except OSError as error:

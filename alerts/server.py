@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
-from alerts.alert import Delivery
+from alerts.alert import Alert, Delivery
 from alerts.events import (
     AlertsRead,
     Command,
@@ -24,9 +25,11 @@ from alerts.events import (
 )
 from alerts.feed import Feed
 from alerts.journal import Journal
+from alerts.pages import Pages
 from alerts.senders.sender import DeliveryFailed, Sender
 from alerts.senders.senders import sender_of
 from alerts.state import AlertsState
+from alerts.watch import Watch
 from bus.api import Bus
 from candlewright.wire.errors import BusError
 from core import metrics
@@ -41,6 +44,7 @@ log = get_logger()
 
 _WAIT_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+_WATCH_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 600.0
 #: Outcomes of one call to the bus.
@@ -79,8 +83,11 @@ def senders_of(settings: AlertsSettings) -> dict[str, Sender]:
 class Alerts:
     """Serves until `stop` is set. What a stop or a kill leaves undelivered goes on with the next start."""
 
-    def __init__(self, settings: AlertsSettings, bus: Bus, senders: dict[str, Sender]) -> None:
+    def __init__(self, settings: AlertsSettings, bus: Bus, senders: dict[str, Sender], data_dir: Path) -> None:
+        self._settings = settings
         self._state = AlertsState(settings)
+        self._watch = Watch()
+        self._pages = Pages(data_dir)
         self._journal = Journal(bus)
         self._feed = Feed(bus, _kinds(settings))
         self._senders = senders
@@ -104,6 +111,7 @@ class Alerts:
             start_task(self._write, "alerts-writer"),
             start_task(self._keep_time, "alerts-clock"),
             start_task(self._look, "alerts-requests"),
+            start_task(self._watch_parts, "alerts-watch"),
         ]
         try:
             await stop.wait()
@@ -117,6 +125,7 @@ class Alerts:
             tasks[1].cancel()
             for sender in self._senders.values():
                 await sender.close()
+            await self._pages.close()
             self._reading.shutdown(wait=False)
             self._writing.shutdown(wait=False)
 
@@ -143,12 +152,30 @@ class Alerts:
             if not await self._until_done(self._reading, lambda: self._feed.wait(_WAIT_SECONDS)):
                 continue
             alerts = await self._until_done(self._reading, self._feed.read)
-            saves = [each for each in self._state.handle(AlertsRead(alerts, time.time())) if isinstance(each, Save)]
-            new = [delivery for each in saves for delivery in each.deliveries]
-            if new:
-                await self._until_done(self._reading, lambda new=new: self._journal.keep(new))  # type: ignore[misc]
+            new = await self._keep(alerts)
             await self._until_done(self._reading, self._feed.save)
             self._carry_out(Saved(new, time.time()))
+
+    async def _keep(self, alerts: Sequence[Alert]) -> list[Delivery]:
+        """The deliveries that come of them, which are then durable."""
+        saves = [each for each in self._state.handle(AlertsRead(alerts, time.time())) if isinstance(each, Save)]
+        new = [delivery for each in saves for delivery in each.deliveries]
+        if new:
+            await self._until_done(self._reading, lambda: self._journal.keep(new))
+        return new
+
+    async def _watch_parts(self) -> None:
+        """For what the platform cannot report on the bus itself."""
+        beaten_at = 0.0
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            alerts = self._watch.look(await self._pages.look())
+            if alerts:
+                self._carry_out(Saved(await self._keep(alerts), time.time()))
+            heartbeat = self._settings.heartbeat.get_secret_value()
+            if heartbeat and self._watch.is_well and time.monotonic() - beaten_at >= self._settings.heartbeat_seconds:
+                beaten_at = time.monotonic()
+                await self._pages.beat(heartbeat)
 
     async def _write(self) -> None:
         while True:

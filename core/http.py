@@ -14,6 +14,9 @@ from candlewright.version import VERSION
 from core import metrics
 from core.background import problems, start_thread, warnings
 
+#: In `run` of the data directory: the port of the page that has all parts of the platform.
+SUPERVISOR_PORT_FILE = "up.http"
+
 
 @dataclass(frozen=True, slots=True)
 class Status:

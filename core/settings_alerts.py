@@ -112,13 +112,15 @@ class RouteSettings(Group):
 
 class AlertsSettings(BaseModel):
     """`[alerts.NAME]` is a destination, `[[alerts.route]]` says which alerts it gets. Without a route every destination
-    gets every trigger event.
+    gets every trigger event. `heartbeat`: an address that is asked every `heartbeat_seconds` while all parts are well.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, DestinationSettings] = Field(init=False)
 
     route: tuple[RouteSettings, ...] = ()
+    heartbeat: SecretStr = SecretStr("")
+    heartbeat_seconds: float = Field(60.0, gt=0)
 
     @model_validator(mode="before")
     @classmethod
@@ -138,6 +140,17 @@ class AlertsSettings(BaseModel):
             known = ", ".join(sorted(self.destinations)) or "none"
             raise ValueError(f"route.to names {', '.join(unknown)}; the destinations are: {known}")
         return self
+
+    @field_validator("heartbeat")
+    @classmethod
+    def _is_web_address(cls, value: SecretStr) -> SecretStr:
+        if value and urlsplit(value.get_secret_value()).scheme not in ("http", "https"):
+            raise ValueError("must be an http:// or https:// address")
+        return value
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.destinations or self.heartbeat)
 
     @property
     def destinations(self) -> Mapping[str, DestinationSettings]:

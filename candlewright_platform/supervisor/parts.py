@@ -58,7 +58,7 @@ class Choice:
             wanted = set(STAGES) - {SANDBOX}
             if not settings.has_gateways:
                 wanted.discard(GATEWAYS)
-            if not settings.alerts.destinations:
+            if not settings.alerts.has_work:
                 wanted.discard(ALERTS)
         else:
             wanted = {ALIASES.get(part, part) for part in self.parts}

@@ -38,7 +38,7 @@ from candlewright_platform.supervisor.state import (
     TimePassed,
 )
 from core.background import start_task
-from core.http import Status, StatusServer
+from core.http import SUPERVISOR_PORT_FILE, Status, StatusServer
 from core.metrics import render
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop_asked)
-        page = StatusServer(self._http_bind, self._status, self._metrics)
+        page = StatusServer(
+            self._http_bind, self._status, self._metrics, port_file=self._data_dir / "run" / SUPERVISOR_PORT_FILE
+        )
         self._tell(f"status page on http://127.0.0.1:{page.port}/status")
         followed = start_task(self._follow_roles, "roles", restarts_after=PROBE_SECONDS)
         try:

@@ -1,0 +1,106 @@
+"""What is wrong with the platform itself: parts that are down, tickers that fell silent, a disk that fills up. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from alerts.alert import Alert
+
+__all__ = ["Snapshot", "Watch"]
+
+#: A part that restarts is back within this time.
+DOWN_SECONDS = 30.0
+#: A ticker is stale after this time, or after several times its longest usual pause.
+STALE_SECONDS = 60.0
+_STALE_PAUSES = 3.0
+#: What is left of the longest usual pause after each further one, so that a single long one is forgotten.
+_DECAY = 0.99
+#: A disk is low below either, and well again above twice as much.
+LOW_BYTES = 2 << 30
+LOW_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`parts`: what the supervisor's page has of each. `at` in seconds since the epoch."""
+
+    parts: Mapping[str, Mapping[str, Any]]
+    free_bytes: int
+    total_bytes: int
+    at: float
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """Of one ticker: its age at the last look, and the longest pause that ended."""
+
+    age: float = 0.0
+    longest: float = 0.0
+
+    def look(self, age: float) -> bool:
+        """Whether the pause is longer than is usual."""
+        if age < self.age:
+            self.longest = max(self.age, self.longest * _DECAY)
+        self.age = age
+        return age > max(STALE_SECONDS, _STALE_PAUSES * self.longest)
+
+
+@dataclass(slots=True)
+class Watch:
+    """Each trouble is one alert, however long it lasts."""
+
+    _down_since: dict[str, float] = field(default_factory=dict)
+    _pauses: dict[str, _Pauses] = field(default_factory=dict)
+    #: Troubles that were reported and are not over.
+    _reported: set[str] = field(default_factory=set)
+    is_well: bool = False
+
+    def look(self, seen: Snapshot) -> list[Alert]:
+        found = [*self._parts(seen), *self._tickers(seen), *self._disk(seen)]
+        self.is_well = bool(seen.parts) and not self._down_since
+        return found
+
+    def _parts(self, seen: Snapshot) -> Iterable[Alert]:
+        for part, page in seen.parts.items():
+            if page.get("ready") or page.get("standby"):
+                self._down_since.pop(part, None)
+                self._reported.discard(f"part {part}")
+                continue
+            since = self._down_since.setdefault(part, seen.at)
+            if seen.at - since >= DOWN_SECONDS and self._is_new(f"part {part}"):
+                problems = "; ".join(page.get("problems", ()))
+                text = f"{part} has not been ready for {seen.at - since:.0f} s" + (f": {problems}" if problems else "")
+                yield _alert("part_down", part, since, seen.at, f"{part} is down", text)
+
+    def _tickers(self, seen: Snapshot) -> Iterable[Alert]:
+        ages: dict[str, float] = {}
+        for page in seen.parts.values():
+            for ticker, age in page.get("status", {}).get("last_frame_seconds_ago", {}).items():
+                ages[ticker] = min(age, ages.get(ticker, age))
+        for ticker in self._pauses.keys() - ages.keys():
+            del self._pauses[ticker]
+            self._reported.discard(f"ticker {ticker}")
+        for ticker, age in ages.items():
+            if not self._pauses.setdefault(ticker, _Pauses()).look(age):
+                self._reported.discard(f"ticker {ticker}")
+            elif self._is_new(f"ticker {ticker}"):
+                text = f"{ticker} has been silent for {age:.0f} s, longer than usual"
+                yield _alert("stale", ticker, seen.at - age, seen.at, f"{ticker} is silent", text, ticker)
+
+    def _disk(self, seen: Snapshot) -> Iterable[Alert]:
+        low = max(LOW_BYTES, int(seen.total_bytes * LOW_SHARE))
+        if seen.free_bytes > 2 * low:
+            self._reported.discard("disk")
+        elif seen.free_bytes < low and self._is_new("disk"):
+            free = f"{seen.free_bytes / (1 << 30):.1f} GiB"
+            text = f"{free} are free on the disk of the data directory"
+            yield _alert("disk_low", "disk", seen.at, seen.at, f"only {free} are free", text)
+
+    def _is_new(self, trouble: str) -> bool:
+        is_new = trouble not in self._reported
+        self._reported.add(trouble)
+        return is_new
+
+
+def _alert(kind: str, name: str, since: float, at: float, title: str, text: str, ticker: str = "") -> Alert:
+    return Alert(f"{kind}:{name}:{since:.0f}", kind, round(at * 1e9), title, text, ticker=ticker)
