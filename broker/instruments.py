@@ -25,6 +25,7 @@ _NOTES = {
     "candlewright_broker_lease_lost_total": "jobs whose ingestor fell silent",
     "candlewright_broker_piece_poisoned_total": "pieces given up after too many failures",
     "candlewright_broker_proof_unanswered_total": "requests fetched whole as no answer came in time",
+    "candlewright_broker_realtime_refused_total": "realtime requests refused because broker.max_slots of them run",
     "candlewright_broker_record_skipped_total": "records of the bus that cannot be read",
     "candlewright_broker_ticks_put_aside_total": "frames with ticks too far ahead of our clock, which were put aside",
     "candlewright_broker_ticks_without_job_total": "frames of ticks dropped because their ticker has no job",

@@ -18,6 +18,7 @@ class Realtime:
         self._dispatching = dispatching
         self._lifecycle = lifecycle
         self.by_ticker: dict[str, RealtimeRequest] = {}
+        self._running = 0
         #: What the pipeline knows of each ticker that somebody wants; None where that is not certain.
         self._told: dict[str, Wants | None] = {}
         self._untold: set[str] = set()
@@ -26,6 +27,13 @@ class Realtime:
         desk = self._desk
         if event.request_id in desk.requests:
             return
+        if self._running >= desk.settings.max_slots:
+            # They run until they are cancelled: without a bound they would fill the broker's memory and its table.
+            desk.note("realtime_refused", request_id=event.request_id)
+            text = f"REFUSED: {self._running} realtime requests run already, and broker.max_slots allows no more"
+            self._lifecycle.close_state(event.request_id, event.ticker, text)
+            return
+        self._running += 1
         request = self.by_ticker.get(event.ticker)
         is_new = request is None
         if request is None:
@@ -44,6 +52,7 @@ class Realtime:
         desk = self._desk
         del request.subscribers[request_id]
         del desk.requests[request_id]
+        self._running -= 1
         desk.say(ForgetRealtime(request_id))
         self._lifecycle.close_state(request_id, request.ticker, "")
         if not request.subscribers:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.journal.writer import TABLE_REALTIME
 from bus import topics
 from bus.dead_letters import kept
 from candlewright.wire import candlewright_pb2 as cw
@@ -192,6 +193,21 @@ def test_two_requests_share_one_job_until_the_last_is_cancelled(stage: Stage) ->
     peer.send(ing.WorkHeartbeat(job_id=job.job_id))
     assert peer.receive() == ing.WorkStop(job_id=job.job_id)
     assert len(stored(stage, topics.TICKS)) == 1
+
+
+def test_realtime_requests_that_are_never_cancelled_fill_neither_memory_nor_their_table(stage: Stage) -> None:
+    broker = stage.broker(max_slots=3)
+    for number in range(6):
+        stage.client.ask(realtime(f"live-{number}"))
+    eventually(lambda: is_done(stage, "live-5"))
+    assert set(stage.bus.items(TABLE_REALTIME)) == {"live-0", "live-1", "live-2"}
+    assert len(broker.server.state.requests) == 3
+    assert "broker.max_slots allows no more" in state_of(stage, "live-3").notification.error_message
+    # There is room again once one ends, and nobody else is kept from history meanwhile.
+    stage.client.cancel("live-0")
+    eventually(lambda: is_done(stage, "live-0"))
+    stage.client.ask(realtime("again"))
+    eventually(lambda: set(stage.bus.items(TABLE_REALTIME)) == {"live-1", "live-2", "again"})
 
 
 def test_a_realtime_job_whose_lease_is_lost_goes_to_another_connection(stage: Stage) -> None:
