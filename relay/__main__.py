@@ -9,6 +9,8 @@ from pathlib import Path
 import zmq
 
 from bus.connect import connect
+from bus.redis_bus import RedisBus
+from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
 from core.background import exit_on_failure
 from core.http import StatusServer
@@ -16,7 +18,7 @@ from core.log import configure_logging, get_logger
 from core.settings import load_settings
 from relay.requests.pages import read_from_iceberg
 from relay.requests.stored import stored_in_iceberg
-from relay.server import Relay
+from relay.server import Registry, Relay
 from relay.settings import RelayConfig
 
 #: A client waits meanwhile: after this time it is told that the bus cannot be reached.
@@ -33,7 +35,21 @@ def main() -> int:
     configure_logging("relay", settings.log.level)
     exit_on_failure()
     try:
-        relay = Relay(RelayConfig.of(settings), bus, read_from_iceberg(settings), stored_in_iceberg(settings))
+        keeper = Keeper.of(
+            settings.bus.url, REGISTRY, settings.roles.lease_seconds, os.environ.get("CANDLEWRIGHT_SUPERVISED", "")
+        )
+
+        def bus_of(term: Term) -> RedisBus:
+            url = term.address(settings.bus.url)
+            return connect(settings.bus.model_copy(update={"url": url}), retry_seconds=BUS_RETRY_SECONDS)
+
+        relay = Relay(
+            RelayConfig.of(settings),
+            bus,
+            read_from_iceberg(settings),
+            stored_in_iceberg(settings),
+            Registry(keeper, bus_of),
+        )
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         bus.close()
@@ -54,6 +70,7 @@ def main() -> int:
         pass
     http.close()
     relay.close()
+    keeper.close()
     bus.close()
     return 1 if relay.failed.is_set() else 0
 

@@ -25,7 +25,15 @@ _REALTIME_SECONDS = 365 * 86_400.0
 _SUBSCRIPTION_SECONDS = 86_400.0
 #: Stands in front of an id in the table from before its cancellation is on the bus: it is not to be used again.
 _LEAVING = b"-"
+#: Between the name of a relay and a topic; neither holds it.
+_RELAY_END = "\t"
 Wire = TypeVar("Wire", bound=Message)
+
+
+def _row_parts(row: str) -> tuple[str, str]:
+    """The relay and the topic of a row of the table of subscriptions."""
+    relay, separator, topic = row.partition(_RELAY_END)
+    return (relay, topic) if separator else ("", row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,11 @@ class StoredFinal:
 
 
 class Register:
-    def __init__(self, bus: Bus, config: RelayConfig) -> None:
+    """`relay` names this relay among several, which each have their own requests for subscribers."""
+
+    def __init__(self, bus: Bus, config: RelayConfig, relay: str = "") -> None:
         self._bus = bus
+        self._relay = relay
         self._config = config
         self._is_prepared = False
 
@@ -86,15 +97,36 @@ class Register:
         """Request ids by topic: of those that run, and of those whose cancellation was begun."""
         running: dict[str, str] = {}
         leaving: dict[str, str] = {}
-        for topic, value in self._bus.items(bus_topics.TABLE_SUBSCRIPTIONS).items():
-            place = leaving if value.startswith(_LEAVING) else running
-            place[topic] = value.removeprefix(_LEAVING).decode(errors="replace")
+        for row, value in self._bus.items(bus_topics.TABLE_SUBSCRIPTIONS).items():
+            relay, topic = _row_parts(row)
+            if relay == self._relay:
+                place = leaving if value.startswith(_LEAVING) else running
+                place[topic] = value.removeprefix(_LEAVING).decode(errors="replace")
         return running, leaving
+
+    def say_alive(self, keep_seconds: float) -> None:
+        """This relay runs: nobody else cancels its requests meanwhile."""
+        self._bus.put(bus_topics.TABLE_RELAYS, {self._relay: b""}, keep_seconds=keep_seconds)
+
+    def cancel_orphans(self, at_ns: int) -> int:
+        """Cancel the requests of relays that run no more; for the registry. How many there were."""
+        alive = self._bus.items(bus_topics.TABLE_RELAYS).keys() | {self._relay}
+        orphans = {
+            row: value.removeprefix(_LEAVING).decode(errors="replace")
+            for row, value in self._bus.items(bus_topics.TABLE_SUBSCRIPTIONS).items()
+            if _row_parts(row)[0] not in alive
+        }
+        if orphans:
+            self._cancel_rows(orphans, at_ns)
+        return len(orphans)
+
+    def _row(self, topic: str) -> str:
+        return f"{self._relay}{_RELAY_END}{topic}" if self._relay else topic
 
     def start_live(self, requests: Mapping[str, ing.DataRequest], at_ns: int) -> None:
         """Ask for these topics; harmless when it is done again. Whoever finds a topic in the table asks again."""
         self.prepare()
-        ids = {topic: request.request_id.encode() for topic, request in requests.items()}
+        ids = {self._row(topic): request.request_id.encode() for topic, request in requests.items()}
         self._bus.put(bus_topics.TABLE_SUBSCRIPTIONS, ids)
         for request in requests.values():
             content = rec.Request(data=request)
@@ -110,8 +142,11 @@ class Register:
 
     def cancel_live(self, request_ids: Mapping[str, str], at_ns: int) -> None:
         """Cancel the requests of these topics; harmless when it is done again."""
+        self._cancel_rows({self._row(topic): request_id for topic, request_id in request_ids.items()}, at_ns)
+
+    def _cancel_rows(self, request_ids: Mapping[str, str], at_ns: int) -> None:
         self.prepare()
-        leaving = {topic: _LEAVING + request_id.encode() for topic, request_id in request_ids.items()}
+        leaving = {row: _LEAVING + request_id.encode() for row, request_id in request_ids.items()}
         self._bus.put(bus_topics.TABLE_SUBSCRIPTIONS, leaving)
         records = []
         for request_id in request_ids.values():

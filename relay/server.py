@@ -8,6 +8,8 @@ live thread           reads `ticks` and `ohlc` for those who subscribe (relay.li
 live requests thread  starts and cancels the jobs behind live topics (relay.live.requests)
 triggers thread       registers and removes triggers (relay.triggers.desk)
 trigger checks thread checks their texts (relay.triggers.checks)
+forwarding thread     answers of the relay that has the registry (relay.triggers.forwarding), without it
+registry door thread  what clients of other relays ask (relay.triggers.forwarding), with it
 trigger events thread publishes what fired (relay.triggers.feed)
 two task threads      TopicReplay and reads of the tables (relay.requests.long_answers)
 keys thread           says who is let in, with keys on (relay.doors.doorkeeper)
@@ -18,11 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import zmq
+from google.protobuf.message import Message
 
 from bus.api import Bus
+from bus.roles import Keeper, Term
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BusError, BusFull
@@ -39,7 +44,7 @@ from relay.doors.gate import Gate
 from relay.doors.inbox import Inbox
 from relay.doors.interest import Interest
 from relay.doors.keys import KeyFolder, KnownKeys
-from relay.doors.notifier import Notifier
+from relay.doors.notifier import Batch, Notifier
 from relay.doors.outbox import Outbox, send_nowait
 from relay.doors.shares import Holder
 from relay.finals.feed import Feed
@@ -54,9 +59,10 @@ from relay.requests.stored import ReadStored
 from relay.settings import RelayConfig
 from relay.state import RelayState
 from relay.topics import wanted_finals
+from relay.triggers.callbacks import Callbacks
 from relay.triggers.desk import TriggerDesk
-from relay.triggers.events import ListAsked, RegisterAsked, RemoveAsked
 from relay.triggers.feed import TriggerFeed
+from relay.triggers.forwarding import DistantPeer, Forwarding, RegistryDoor, asked_of
 from relay.triggers.state import BUSY as BUSY_TRIGGERS
 from relay.triggers.store import TriggerStore
 from relay.venues.venue_book import ALL_VENUES
@@ -77,16 +83,39 @@ log = get_logger()
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The role of one relay among several. `bus_of`: the bus to write over in a term."""
+
+    keeper: Keeper
+    bus_of: Callable[[Term], Bus]
+
+    @property
+    def name(self) -> str:
+        """Of this relay: the same when its supervisor starts it again."""
+        return self.keeper.seat or self.keeper.holder
+
+
 class Relay:
     """`start` binds and returns; `close` stops all threads. `failed` is set when a thread of it died.
 
     With keys on, making one raises ConfigurationError when the folder of keys cannot be read or written.
     """
 
-    def __init__(self, config: RelayConfig, bus: Bus, read_rows: ReadRows, read_stored: ReadStored) -> None:
+    def __init__(
+        self,
+        config: RelayConfig,
+        bus: Bus,
+        read_rows: ReadRows,
+        read_stored: ReadStored,
+        registry: "Registry | None" = None,
+    ) -> None:
         self._config = config
         self._bus = bus
-        self._register = Register(bus, config)
+        self._registry = registry
+        self._has_registry = threading.Event()
+        name = "" if registry is None else registry.name
+        self._register = Register(bus, config, name)
         self._state = RelayState(config)
         folder = KeyFolder(config.keys_in) if config.keys_in is not None else None
         pair = folder.platform() if folder is not None else None
@@ -109,19 +138,22 @@ class Relay:
         )
         self._interest = Interest()
         self._live_feed = LiveFeed(bus, self._register, self._interest, self._notifier.publish)
-        self._live_requests = LiveRequests(self._register, config, self._notifier.publish)
+        self._live_requests = LiveRequests(self._register, config, self._notifier.publish, self._has_registry.is_set)
         self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
         self._triggers = TriggerDesk(
             TriggerStore(bus, self._register),
             self._register,
             config,
-            lambda peer, message: self._reply(ev.Reply(peer, message)),
+            self._answer,
             self._live_requests.follow,
             lambda ends: self._trigger_feed.have_passed(ends),
-            self._notifier.publish,
+            self._notify_everywhere,
         )
+        self._door = RegistryDoor(bus, name, self._triggers.ask)
+        self._forwarding = Forwarding(bus, name, self._answer, self._notifier.publish)
+        self._callbacks = Callbacks(bus)
         self._trigger_feed = TriggerFeed(
-            bus, self._register, config.limits, self._triggers.callback_of, self._notifier.publish
+            bus, self._register, config.limits, self._callback_of, self._notifier.publish, self._has_registry.is_set
         )
         self._long_answers = LongAnswers(
             bus, read_rows, read_stored, self._outbox, config.limits, self._fail, self._reply
@@ -168,8 +200,9 @@ class Relay:
             ("relay-replays", lambda: self._replays.run(self._stop)),
             ("relay-live", lambda: self._live_feed.run(self._stop)),
             ("relay-live-requests", self._keep_live_requests),
-            ("relay-triggers", lambda: self._triggers.run(self._stop)),
+            ("relay-triggers", self._keep_registry),
             ("relay-trigger-checks", lambda: self._triggers.checks.run(self._stop)),
+            *((("relay-forwarding", lambda: self._forwarding.run(self._stop)),) if self._registry else ()),
             ("relay-trigger-events", self._publish_trigger_events),
         ):
             self._run_thread(name, run)
@@ -209,9 +242,9 @@ class Relay:
 
     def status(self) -> Status:
         problems = [f"thread {thread.name} has ended" for thread in self._threads if not thread.is_alive()]
-        unreadable = (
-            self._feed.problem or self._live_feed.problem or self._triggers.problem or self._trigger_feed.problem
-        )
+        unreadable = self._feed.problem or self._live_feed.problem or self._trigger_feed.problem
+        if self._has_registry.is_set():
+            unreadable = unreadable or self._triggers.problem
         if unreadable:
             problems.append(unreadable)
         now = time.monotonic()
@@ -219,7 +252,7 @@ class Relay:
             ("requests", self._seen_at),
             ("feed", self._feed.seen_at),
             ("live", self._live_feed.seen_at),
-            ("triggers", self._triggers.seen_at),
+            *((("triggers", self._triggers.seen_at),) if self._has_registry.is_set() else ()),
             ("trigger checks", self._triggers.checks.seen_at),
             ("trigger events", self._trigger_feed.seen_at),
         ):
@@ -232,6 +265,8 @@ class Relay:
             "waiting_reads": len(self._state.waiting),
             "triggers": self._triggers.counts,
         }
+        if self._registry is not None:
+            details["role"] = self._registry.keeper.status()
         return Status("relay", is_ready, tuple(problems), details)
 
     def _run_thread(self, name: str, run: Callable[[], None]) -> None:
@@ -255,11 +290,46 @@ class Relay:
         self._await_finals()
         self._live_requests.run(self._stop)
 
+    def _keep_registry(self) -> None:
+        """The registry of triggers: at once, or as soon as no other relay has it."""
+        if self._registry is not None:
+            self._registry.keeper.on_lost = lambda _: self._thread_failed("relay-registry")
+            term = self._registry.keeper.wait(self._stop)
+            if term is None:
+                return
+            self._triggers.write_over(self._registry.bus_of(term))
+            self._run_thread("relay-registry-door", lambda: self._door.run(self._stop))
+        self._has_registry.set()
+        self._triggers.run(self._stop)
+
+    def _knows_callbacks(self) -> bool:
+        if self._registry is not None and self._registry.keeper.is_standby:
+            return True
+        return self._triggers.is_loaded.is_set()
+
+    def _callback_of(self, trigger_id: str) -> str:
+        if self._triggers.is_loaded.is_set():
+            return self._triggers.callback_of(trigger_id)
+        return self._callbacks.of(trigger_id)
+
+    def _notify_everywhere(self, batch: Batch, seconds: float) -> bool:
+        """Of the registry: to the subscribers of every relay."""
+        if self._registry is not None:
+            self._door.notify(batch)
+        return self._notifier.publish(batch, seconds)
+
+    def _answer(self, peer: ev.Peer, message: Message) -> None:
+        if isinstance(peer, DistantPeer):
+            self._door.answer(peer, message)
+        else:
+            self._reply(ev.Reply(peer, message))
+
     def _publish_trigger_events(self) -> None:
         # Subscribers are let in first, and callbacks are known.
         self._await_finals()
-        while not self._stop.is_set() and not self._triggers.is_loaded.wait(0.1):
+        while not self._stop.is_set() and not self._knows_callbacks():
             self._trigger_feed.seen_at = time.monotonic()
+            self._stop.wait(0.1)
         self._trigger_feed.run(self._stop)
 
     def _on_subscribed(self, topic: bytes, subscriber: Holder) -> None:
@@ -271,7 +341,10 @@ class Relay:
         self._live_requests.subscribed(topic, subscriber)
         self._trigger_feed.subscribed(topic)
         if any(prefix.startswith(topic[: len(prefix)]) for prefix in _TOLD_PREFIXES):
-            self._triggers.subscribed(topic)
+            if self._has_registry.is_set():
+                self._triggers.subscribed(topic)
+            elif self._registry is not None:
+                self._writers.submit(self._forwarding.subscribed, topic)
 
     def _on_last_left(self, topic: bytes) -> None:
         self._interest.remove(topic)
@@ -418,14 +491,16 @@ class Relay:
 
     def _ask_triggers(self, command: ev.AskTriggers) -> list[ev.Event]:
         peer, message = command.peer, command.message
-        asked: RegisterAsked | RemoveAsked | ListAsked
-        if isinstance(message, cw.TriggerQuery):
-            asked = ListAsked(peer, message)
-        elif isinstance(message, cw.TriggerRemove):
-            asked = RemoveAsked(peer, message.trigger_id)
-        else:
-            asked = RegisterAsked(peer, message, command.at_ns)
-        return [] if self._triggers.ask(asked) else [ev.CommandFailed(command, "BUSY", BUSY_TRIGGERS)]
+        if self._registry is not None and not self._has_registry.is_set():
+            try:
+                self._ask_bus(lambda: self._forwarding.ask(peer, message, command.at_ns))
+            except BusError:
+                return [ev.CommandFailed(command, "UNAVAILABLE", ev.UNAVAILABLE)]
+            return []
+        asked = asked_of(peer, message, command.at_ns)
+        if asked is None or self._triggers.ask(asked):
+            return []
+        return [ev.CommandFailed(command, "BUSY", BUSY_TRIGGERS)]
 
     def _publish_control(self, command: ev.PublishControl) -> ev.Event:
         self._register.publish_control(command)

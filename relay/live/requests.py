@@ -32,6 +32,8 @@ WRONG_TICKER = "UNKNOWN_TICKER"
 #: Of the Error on a topic that its subscribers may not have in addition to those that they have.
 TOO_MANY = "TOO_MANY_TOPICS"
 _SWEEP_SECONDS = 1.0
+#: A relay that has not said so for this long runs no more; its subscribers have asked others meanwhile.
+ALIVE_SECONDS = 15.0
 _SUBSCRIBERS = Holder("")
 log = get_logger()
 
@@ -39,8 +41,18 @@ log = get_logger()
 class LiveRequests:
     """`subscribed`, `last_left` and `follow` never block; they are carried out in their order."""
 
-    def __init__(self, register: Register, config: RelayConfig, publish: Callable[[Batch, float], bool]) -> None:
+    """`is_registry`: whether this relay looks after the requests of relays that run no more."""
+
+    def __init__(
+        self,
+        register: Register,
+        config: RelayConfig,
+        publish: Callable[[Batch, float], bool],
+        is_registry: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._register = register
+        self._is_registry = is_registry
+        self._alive_at = 0.0
         self._publish = publish
         self._state = Subscriptions(config.limits)
         self._judge = TickerJudge(register, config.limits.venue_refresh_seconds)
@@ -80,6 +92,7 @@ class LiveRequests:
             self._changed.clear()
             self.seen_at = time.monotonic()
             try:
+                self._say_alive()
                 self._take_news()
                 if not self._is_adopted:
                     self._state.adopt(self._register.live_requests(), time.monotonic())
@@ -96,6 +109,15 @@ class LiveRequests:
                 stop.wait(_RETRY_SECONDS)
                 self._changed.set()
             metrics.LIVE_TOPICS.set(len(self._state))
+
+    def _say_alive(self) -> None:
+        now = time.monotonic()
+        if now < self._alive_at:
+            return
+        self._register.say_alive(ALIVE_SECONDS)
+        if self._is_registry() and (count := self._register.cancel_orphans(time.time_ns())):
+            log.info("orphans_cancelled", topics=count)
+        self._alive_at = now + ALIVE_SECONDS / 3
 
     def _take_news(self) -> None:
         has_room = self._sweep()

@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from google.protobuf.message import Message
 
+from bus.api import Bus
 from candlewright.wire import candlewright_pb2 as cw
-from candlewright.wire.errors import BusError, BusFull
+from candlewright.wire.errors import BusError, BusFull, RoleLost
 from core.log import get_logger
 from relay import metrics
 from relay.doors.notifier import Batch
@@ -138,6 +139,10 @@ class TriggerDesk:
 
     # ---- the loop
 
+    def write_over(self, bus: Bus) -> None:
+        """Before `run`: over the bus that names the registry's term."""
+        self._store.write_over(bus)
+
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             self.seen_at = time.monotonic()
@@ -146,6 +151,8 @@ class TriggerDesk:
                     self._load()
                 self._round()
                 self.problem = ""
+            except RoleLost:
+                raise
             except BusError as error:
                 if not self.problem:
                     log.warning("bus_unavailable", error=str(error))

@@ -40,9 +40,11 @@ class TriggerFeed(Follower):
         limits: RelayLimits,
         callback_of: Callable[[str], str],
         publish: Callable[[Batch, float], bool],
+        is_registry: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__("trigger_feed", bus, register, publish)
         self._limits = limits
+        self._is_registry = is_registry
         self._callback_of = callback_of
         self._recent = RecentEvents(limits.max_recent, limits.max_recent_bytes)
         self._recent_until: float | None = None
@@ -133,7 +135,7 @@ class TriggerFeed(Follower):
 
     def _save(self) -> None:
         self._save_at = time.monotonic() + _SAVE_SECONDS
-        if self._sent != self._saved:
+        if self._sent != self._saved and self._is_registry():
             self._bus.hold(_TOPIC, READER, self._sent)
             self._saved = dict(self._sent)
         self._sent = dict(self._next)

@@ -34,6 +34,10 @@ class TriggerStore:
         self._progress_at = 0
         self._held_controls = -1
 
+    def write_over(self, bus: Bus) -> None:
+        """Before the first call: over the bus that names the registry's term."""
+        self._bus = bus
+
     def load(self) -> Loaded:
         self._register.prepare()
         self._progress_at = self._start_of_progress()

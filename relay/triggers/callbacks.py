@@ -1,0 +1,41 @@
+"""Callbacks of triggers, for a relay without the registry: read from the table when an event needs one."""
+
+import time
+from collections import OrderedDict
+
+from google.protobuf.message import DecodeError
+
+from bus import topics as bus_topics
+from bus.api import Bus
+from protobuf import records_pb2 as rec
+
+_KEPT = 20_000
+_FRESH_SECONDS = 1.0
+
+
+class Callbacks:
+    """For one thread. `of` raises BusError."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def of(self, trigger_id: str) -> str:
+        """Empty without one. After a removal the last one known, for events that fired before."""
+        known, fresh_until = self._known.get(trigger_id, ("", 0.0))
+        if time.monotonic() < fresh_until:
+            return known
+        (found,) = self._bus.get(bus_topics.TABLE_TRIGGERS, [trigger_id])
+        callback = known if found is None else _callback(found)
+        self._known[trigger_id] = callback, time.monotonic() + _FRESH_SECONDS
+        self._known.move_to_end(trigger_id)
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return callback
+
+
+def _callback(entry: bytes) -> str:
+    try:
+        return rec.TriggerEntry.FromString(entry).registration.callback_id
+    except DecodeError:
+        return ""

@@ -1,0 +1,140 @@
+"""Several relays over one bus: all serve, one has the registry, and another one takes it over."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+import zmq
+
+from bus import topics as bus_topics
+from bus.redis_bus import RedisBus
+from bus.roles import REGISTRY, Keeper, Roles
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from relay.server import Registry, Relay
+from relay.settings import RelayLimits
+from tests.fresh_bus import FreshBus
+from tests.relay import pipeline
+from tests.relay.harness import Platform, config, finish, no_rows, submit
+from tests.relay.test_live import cancels, eventually, list_markets, put_ticks, requests
+from tests.relay.test_triggers import BTC, LIMITS, send, state_of, trigger
+
+Ack = ing.CEPTriggerAck
+LEASE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Member:
+    """One relay of several; `stop` leaves the registry to the others."""
+
+    platform: Platform
+    keeper: Keeper
+    stop: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Group:
+    bus: FreshBus
+    roles: Roles
+    stack: ExitStack
+    context: "zmq.Context[zmq.Socket[bytes]]"
+
+    def start(self, limits: RelayLimits = LIMITS) -> Member:
+        keeper = Keeper.of(self.bus.url, REGISTRY, LEASE_SECONDS)
+        registry = Registry(keeper, lambda term: RedisBus(term.address(self.bus.url)))
+        relay = Relay(config(limits=limits), self.bus, no_rows, no_rows, registry)
+        relay.start()
+
+        def stop() -> None:
+            relay.close()
+            keeper.close()
+
+        own = ExitStack()
+        own.callback(stop)
+        self.stack.callback(own.close)
+        eventually(lambda: relay.status().is_ready)
+        eventually(lambda: keeper.term is not None or keeper.is_standby)
+        return Member(Platform(self.bus, relay, self.stack, self.context), keeper, own.close)
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    with ExitStack() as stack:
+        context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
+        bus = FreshBus()
+        roles = Roles(bus.url)
+        stack.callback(roles.close)
+        yield Group(bus, roles, stack, context)
+
+
+def test_every_relay_serves_with_the_same_numbers_and_finals(group: Group) -> None:
+    list_markets(group.bus, "BTC/USDT")
+    first, second = group.start(), group.start()
+    role = group.roles.all()[REGISTRY]
+    assert (role.epoch, role.holder, role.standbys) == (1, first.keeper.holder, (second.keeper.holder,))
+    subscribers = [each.platform.ready_subscriber(f"TICKS:{BTC}", "HISTORY_READY:r") for each in (first, second)]
+    assert second.platform.client().ask(submit("r")).status == ing.SubmitResponse.QUEUED
+    assert first.platform.client().ask(submit("r")).status == ing.SubmitResponse.DUPLICATE
+    finish(group.bus, "r")
+    put_ticks(group.bus, BTC, "1")
+    received = [dict(subscriber.next() for _ in range(2)) for subscriber in subscribers]
+    assert received[0] == received[1]
+    assert set(received[0]) == {f"TICKS:{BTC}", "HISTORY_READY:r"}
+
+
+def test_triggers_are_registered_and_listed_at_any_relay(group: Group) -> None:
+    first, second = group.start(), group.start()
+    with pipeline.running(group.bus):
+        assert second.platform.client().ask(trigger(tickers=[BTC])).status == Ack.REGISTERED
+        assert first.platform.client().ask(trigger(tickers=[BTC])).status == Ack.ALREADY_REGISTERED
+        assert state_of(second.platform.client()) == state_of(first.platform.client()) == [("active", "")]
+        refused = second.platform.client().ask(trigger("bad", "prise > 1"))
+        assert refused.status == Ack.INVALID_SQL
+        assert second.platform.client().ask(cw.TriggerRemove(trigger_id="t")).status == Ack.REGISTERED
+        assert state_of(first.platform.client()) == []
+
+
+def test_a_second_relay_leaves_the_live_requests_of_the_first_one_alone(group: Group) -> None:
+    """It took them for those of a run before it, and cancelled them."""
+    list_markets(group.bus, "BTC/USDT")
+    first = group.start()
+    one = first.platform.ready_subscriber(f"TICKS:{BTC}")
+    eventually(lambda: len(requests(group.bus)) == 1)
+    second = group.start()
+    # Longer than the grace after which a relay cancels what nobody has asked it for.
+    threading.Event().wait(LIMITS.grace_seconds + 1.0)
+    assert cancels(group.bus) == []
+    two = second.platform.ready_subscriber(f"TICKS:{BTC}")
+    eventually(lambda: len(requests(group.bus)) == 2)
+    two.socket.close()
+    eventually(lambda: len(cancels(group.bus)) == 1)
+    put_ticks(group.bus, BTC, "1")
+    assert one.next()[0] == f"TICKS:{BTC}"
+    assert len(cancels(group.bus)) == 1
+
+
+def test_another_relay_takes_over_the_registry(group: Group) -> None:
+    first, second = group.start(), group.start()
+    with pipeline.running(group.bus):
+        assert first.platform.client().ask(trigger(tickers=[BTC])).status == Ack.REGISTERED
+        client = second.platform.client()
+        first.stop()
+        eventually(lambda: group.roles.all()[REGISTRY].holder == second.keeper.holder)
+        assert group.roles.all()[REGISTRY].epoch == 2
+        assert client.ask(trigger(tickers=[BTC])).status == Ack.ALREADY_REGISTERED
+        assert client.ask(trigger("other", tickers=[BTC])).status == Ack.REGISTERED
+
+
+def test_what_a_relay_writes_whose_term_is_over_changes_nothing_and_ends_it(group: Group) -> None:
+    first = group.start()
+    with pipeline.running(group.bus):
+        assert first.platform.client().ask(trigger(tickers=[BTC])).status == Ack.REGISTERED
+        # As while it was stopped.
+        group.bus._store.call("HSET", f"cw:role:{REGISTRY}", "until", 0)
+        while group.roles.acquire(REGISTRY, "another", 60.0) is None:
+            group.bus._store.call("HSET", f"cw:role:{REGISTRY}", "until", 0)
+        send(first.platform.client(), trigger("late", tickers=[BTC]))
+        eventually(first.platform.relay.failed.is_set)
+    assert list(group.bus.items(bus_topics.TABLE_TRIGGERS)) == ["t"]
