@@ -77,7 +77,9 @@ def put_bar(bus: Bus, ticker: str, period_seconds: int, close: float) -> None:
 
 
 def following(platform: Platform, *topics: str) -> Subscriber:
-    """A subscriber of complete topics, once the relay has asked for all of them."""
+    """A subscriber of complete topics, once the relay reads the bus and has asked for all of them."""
+    # A relay that starts streams what is published once it has seen where the bus ends.
+    eventually(lambda: platform.relay.status().is_ready)
     subscriber = platform.subscriber(*topics)
     eventually(lambda: set(topics) <= set(table(platform.bus)))
     return subscriber
