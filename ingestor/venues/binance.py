@@ -144,9 +144,9 @@ VENUE = VenueDescription(
         ),
     ),
     verified=(
-        Proof("two pages of hourly candles with a three-hour hole", "tests/ingestor/test_recorded.py"),
-        Proof("the list of 1,695 markets", "tests/ingestor/test_recorded.py"),
-        Proof("19,904 streamed trades across midnight", "tests/ingestor/realtime/test_recorded_frames.py"),
+        Proof("two pages of hourly candles with a three-hour hole", "tests/ingestor/venues/test_recorded.py"),
+        Proof("the list of 1,695 markets", "tests/ingestor/venues/test_recorded.py"),
+        Proof("19,904 streamed trades across midnight", "tests/ingestor/venues/test_recorded_frames.py"),
     ),
     unverified=(
         "the weights of calls (documentation)",

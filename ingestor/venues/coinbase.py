@@ -76,7 +76,7 @@ VENUE = VenueDescription(
             "https://docs.cdp.coinbase.com/exchange/reference/exchangerestapi_getproductcandles",
         ),
     ),
-    verified=(Proof("its products, in the form of this API", "tests/ingestor/test_recorded.py"),),
+    verified=(Proof("its products, in the form of this API", "tests/ingestor/venues/test_recorded.py"),),
     unverified=(
         "candles and trades (documentation)",
         "whether a public trade names the taker's side",

@@ -88,8 +88,8 @@ VENUE = VenueDescription(
         ),
     ),
     verified=(
-        Proof("the list of its products", "tests/ingestor/test_recorded.py"),
-        Proof("frames of its channel of matches", "tests/ingestor/realtime/test_recorded_frames.py"),
+        Proof("the list of its products", "tests/ingestor/venues/test_recorded.py"),
+        Proof("frames of its channel of matches", "tests/ingestor/venues/test_recorded_frames.py"),
     ),
     unverified=("candles (documentation)", "the page of newest trades (documentation)"),
 )

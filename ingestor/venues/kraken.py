@@ -138,10 +138,10 @@ VENUE = VenueDescription(
         ),
     ),
     verified=(
-        Proof("a reply of 720 candles and the unfinished one", "tests/ingestor/test_recorded.py"),
-        Proof("candles built from 1,000 trades equal its own", "tests/ingestor/test_recorded.py"),
+        Proof("a reply of 720 candles and the unfinished one", "tests/ingestor/venues/test_recorded.py"),
+        Proof("candles built from 1,000 trades equal its own", "tests/ingestor/venues/test_recorded.py"),
         Proof("its trades by cursor, after any of them", "tests/ingestor/realtime/test_rest_trades.py"),
-        Proof("the list of its pairs", "tests/ingestor/test_recorded.py"),
+        Proof("the list of its pairs", "tests/ingestor/venues/test_recorded.py"),
     ),
     unverified=("the frames of websocket v2 (documentation, and recorded trades in that form)",),
 )

@@ -107,8 +107,8 @@ VENUE = VenueDescription(
         ),
     ),
     verified=(
-        Proof("the list of its instruments", "tests/ingestor/test_recorded.py"),
-        Proof("frames of its public trade channel", "tests/ingestor/realtime/test_recorded_frames.py"),
+        Proof("the list of its instruments", "tests/ingestor/venues/test_recorded.py"),
+        Proof("frames of its public trade channel", "tests/ingestor/venues/test_recorded_frames.py"),
     ),
     unverified=("candles of both endpoints (documentation)", "the page of newest trades (documentation)"),
 )
