@@ -32,6 +32,7 @@ FIRST = (
     "tests/system/test_spark_cluster.py",
     "tests/system/test_match_benchmark.py",
     "tests/system/test_ohlc_benchmark.py",
+    "tests/system/test_latency_benchmark.py",
     "tests/system/test_trigger_latency_benchmark.py",
     "tests/system/test_triggers_benchmark.py",
 )

@@ -161,7 +161,7 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
             for i in range(low, high + 1)
         ]
         assert covered == missing
-        rows = market.fills(missing[0], len(missing), exchange.clock.now())
+        rows = market.fills(missing[0], missing[-1] - missing[0] + 1, exchange.clock.now())
         told = sum(Decimal(repr(size)) for seed in seeds for size in seed.volume)
         known = [i for i in rows.id.tolist() if i in trades]
         assert not known or len(gaps) > 1
