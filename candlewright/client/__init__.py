@@ -7,7 +7,7 @@ with cw.connect() as c:
     print(t.to_pandas())
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ __all__ = [
 
 
 def connect(
-    requests: str | None = None,
+    requests: str | Sequence[tuple[str, str]] | None = None,
     notifications: str | None = None,
     timeout: float = 10.0,
     client_id: str | None = None,
@@ -105,8 +105,9 @@ def connect(
 ) -> Client:
     """A blocking client; use it in a `with` statement.
 
-    `requests`, `notifications`: the relay's addresses (`tcp://host:port`). `timeout`: seconds to wait for one answer,
-    resends included. `client_id`: a fresh one by default; finals of its requests are kept for it. Rows come
+    `requests`, `notifications`: the relay's addresses (`tcp://host:port`). For several relays, `requests` is a list of
+    such pairs: the client is on one of them, and moves on when that one is gone. `timeout`: seconds to wait for one
+    answer, resends included. `client_id`: a fresh one by default; finals of its requests are kept for it. Rows come
     through Spark Connect if `spark` is given (`sc://host:port`; needs the extra `spark-connect`), from the tables in
     `data_dir` where they and the platform are there, else from the relay. `key`: the
     file of `candlewright keys new`, where the platform has keys on; ids that the client makes then begin with its name.
@@ -116,7 +117,7 @@ def connect(
 
 
 def aconnect(
-    requests: str | None = None,
+    requests: str | Sequence[tuple[str, str]] | None = None,
     notifications: str | None = None,
     timeout: float = 10.0,
     client_id: str | None = None,
@@ -132,7 +133,7 @@ def aconnect(
 
 
 def _connection(
-    requests: str | None,
+    requests: str | Sequence[tuple[str, str]] | None,
     notifications: str | None,
     timeout: float,
     client_id: str | None,

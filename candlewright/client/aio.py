@@ -24,6 +24,7 @@ from candlewright.client.operations import Operations
 from candlewright.client.records import Market, Notification, Range, RequestState, Snapshot, Submission, Venue
 from candlewright.client.session import sockets
 from candlewright.client.session.closing import CLOSED, AsyncClosing
+from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.times import Time
 from candlewright.client.triggers.triggers import AsyncTriggers
@@ -66,17 +67,17 @@ class AsyncClient(AsyncClosing):
         self._check_open()
         if self._context is None:
             self._context = zmq.Context()
-            self._requests, self._notifications = sockets.open_pair(
-                self._context, self._connection.requests, self._connection.notifications, self._connection.key
-            )
-            for socket in (self._requests, self._notifications):
+            self._relays = Relays(self._context, self._connection.relays, self._connection.key)
+            self._requests, self._notifications = self._relays.sockets
+            for socket in self._relays.descriptors:
                 asyncio.get_running_loop().add_reader(socket.fileno(), self._turn)
+            self._turn()
         return self
 
     async def close(self) -> None:
         """Requests that were accepted go on without this client."""
         if self._context is not None and not self._context.closed:
-            for socket in (self._requests, self._notifications):
+            for socket in self._relays.descriptors:
                 asyncio.get_running_loop().remove_reader(socket.fileno())
             self._context.destroy(linger=0)
             self._turn()
@@ -323,6 +324,7 @@ class AsyncClient(AsyncClosing):
         if self._context is None or self._context.closed:
             return
         session = self._connection.session
+        self._relays.follow(time.monotonic())
         for parts in sockets.drain(self._requests):
             session.receive_reply(parts, time.monotonic())
         for parts in sockets.drain(self._notifications):
@@ -332,5 +334,7 @@ class AsyncClient(AsyncClosing):
         loop = asyncio.get_running_loop()
         if any(sockets.is_readable(socket) for socket in (self._requests, self._notifications)):
             self._timer = loop.call_later(0, self._turn)
-        elif (deadline := session.next_deadline()) is not None and deadline < math.inf:
+            return
+        deadlines = [each for each in (session.next_deadline(), self._relays.deadline) if each is not None]
+        if (deadline := min(deadlines, default=math.inf)) < math.inf:
             self._timer = loop.call_later(max(0.0, deadline - time.monotonic()), self._turn)

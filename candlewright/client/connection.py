@@ -28,6 +28,18 @@ from candlewright.wire.ticker import Ticker
 MAX_CLIENT_ID_BYTES = 200
 
 
+def _relays(
+    settings: ClientConfig, requests: str | Sequence[tuple[str, str]] | None, notifications: str | None
+) -> list[tuple[str, str]]:
+    """Addresses for requests and for notifications, of each relay."""
+    if requests is not None and not isinstance(requests, str):
+        if notifications is not None or not requests:
+            raise ValueError("give a list of (requests, notifications) pairs, or the two addresses of one relay")
+        return [(reachable(first), reachable(second)) for first, second in requests]
+    first, second = requests or settings.relay.requests_bind, notifications or settings.relay.notifications_bind
+    return [(reachable(first), reachable(second))]
+
+
 class Connection:
     """`settings` name the addresses and the key that are not given, and where the tables are.
 
@@ -37,7 +49,7 @@ class Connection:
     def __init__(
         self,
         settings: ClientConfig,
-        requests: str | None,
+        requests: str | Sequence[tuple[str, str]] | None,
         notifications: str | None,
         timeout: float,
         client_id: str | None,
@@ -56,8 +68,8 @@ class Connection:
             raise ValueError(f"with the key of {self._name}, a client id begins with {self._name!r}")
         if len(self.client_id.encode()) > MAX_CLIENT_ID_BYTES:
             raise ValueError(f"a client id has at most {MAX_CLIENT_ID_BYTES} bytes")
-        self.requests = reachable(requests or settings.relay.requests_bind)
-        self.notifications = reachable(notifications or settings.relay.notifications_bind)
+        self.relays = _relays(settings, requests, notifications)
+        self.requests = self.relays[0][0]
         self.session = Session()
         self.operations = Operations(self.session, self.client_id, self.requests, timeout, self._name)
         self._settings = settings

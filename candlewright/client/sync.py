@@ -24,6 +24,7 @@ from candlewright.client.operations import Operations
 from candlewright.client.records import Market, Notification, Range, RequestState, Snapshot, Submission, Venue
 from candlewright.client.session import sockets
 from candlewright.client.session.closing import CLOSED, Closing
+from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.times import Time
 from candlewright.client.triggers.triggers import Triggers
@@ -46,12 +47,11 @@ class Client(Closing):
         self._forgotten: deque[Ticket[None]] = deque()
         self._lock = threading.Lock()
         self._context = zmq.Context()
-        self._requests, self._notifications = sockets.open_pair(
-            self._context, connection.requests, connection.notifications, connection.key
-        )
+        self._relays = Relays(self._context, connection.relays, connection.key)
+        self._requests, self._notifications = self._relays.sockets
         self._poller = zmq.Poller()
-        self._poller.register(self._requests, zmq.POLLIN)
-        self._poller.register(self._notifications, zmq.POLLIN)
+        for socket in self._relays.descriptors:
+            self._poller.register(socket, zmq.POLLIN)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.client_id} of {self._connection.requests}>"
@@ -327,6 +327,7 @@ class Client(Closing):
         until = until if deadline is None else min(until, deadline)
         wait = min(SLICE_SECONDS, max(0.0, until - time.monotonic()))
         self._poller.poll(int(wait * 1_000) + 1)
+        self._relays.follow(time.monotonic())
         for parts in sockets.drain(self._requests):
             session.receive_reply(parts, time.monotonic())
         for parts in sockets.drain(self._notifications):

@@ -11,8 +11,10 @@ import zmq
 from bus import topics as bus_topics
 from bus.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Roles
+from candlewright.client import aconnect, connect
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright_platform.supervisor.ports import free_port
 from relay.server import Registry, Relay
 from relay.settings import RelayLimits
 from tests.fresh_bus import FreshBus
@@ -138,3 +140,41 @@ def test_what_a_relay_writes_whose_term_is_over_changes_nothing_and_ends_it(grou
         send(first.platform.client(), trigger("late", tickers=[BTC]))
         eventually(first.platform.relay.failed.is_set)
     assert list(group.bus.items(bus_topics.TABLE_TRIGGERS)) == ["t"]
+
+
+def addresses(*members: Member) -> list[tuple[str, str]]:
+    return [(each.platform.relay.requests_address, each.platform.relay.notifications_address) for each in members]
+
+
+def test_a_client_moves_on_to_the_next_relay_and_misses_nothing(group: Group) -> None:
+    list_markets(group.bus, "BTC/USDT")
+    first, second = group.start(), group.start()
+    with pipeline.running(group.bus), connect(addresses(first, second)) as client:
+        ticks = client.ticks(BTC, from_sequence=1, timeout=30.0)
+        put_ticks(group.bus, BTC, "1", "2")
+        assert [ticks.next().trade_id for _ in range(2)] == ["1", "2"]
+        first.stop()
+        # While the client is nowhere.
+        put_ticks(group.bus, BTC, "3", "4")
+        client.triggers.add("price > 1", trigger_id="t", tickers=[BTC])
+        assert list(group.bus.items(bus_topics.TABLE_TRIGGERS)) == ["t"]
+        assert [ticks.next().trade_id for _ in range(2)] == ["3", "4"]
+        put_ticks(group.bus, BTC, "5")
+        assert ticks.next().trade_id == "5"
+        assert group.roles.all()[REGISTRY].holder == second.keeper.holder
+
+
+async def test_the_async_twin_passes_over_a_relay_that_is_not_there(group: Group) -> None:
+    list_markets(group.bus, "BTC/USDT")
+    member = group.start()
+    nobody = f"tcp://127.0.0.1:{free_port()}", f"tcp://127.0.0.1:{free_port()}"
+    async with aconnect([nobody, *addresses(member)]) as client:
+        ticks = client.ticks(BTC, from_sequence=1, timeout=30.0)
+        put_ticks(group.bus, BTC, "1")
+        assert (await anext(ticks)).trade_id == "1"
+        assert await client.triggers.list() == []
+
+
+def test_pairs_and_a_notifications_address_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="pairs"):
+        connect([("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")], "tcp://127.0.0.1:3")

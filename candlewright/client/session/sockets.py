@@ -21,9 +21,9 @@ def reachable(address: str) -> str:
 
 
 def open_pair(
-    context: "zmq.Context[zmq.Socket[bytes]]", requests: str, notifications: str, key: ClientKey | None
+    context: "zmq.Context[zmq.Socket[bytes]]", key: ClientKey | None
 ) -> "tuple[zmq.Socket[bytes], zmq.Socket[bytes]]":
-    """A DEALER and a SUB, connecting and reconnecting by themselves."""
+    """A DEALER and a SUB, which reconnect by themselves."""
     dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     subscriber: zmq.Socket[bytes] = context.socket(zmq.SUB)
     for socket in (dealer, subscriber):
@@ -40,8 +40,6 @@ def open_pair(
     # Full only when the platform has been away for long; what is dropped then is asked again.
     dealer.setsockopt(zmq.SNDHWM, 1_000)
     subscriber.setsockopt(zmq.RCVHWM, 100_000)
-    dealer.connect(requests)
-    subscriber.connect(notifications)
     return dealer, subscriber
 
 
