@@ -1,53 +1,102 @@
-"""`python -m alerts`: deliver alerts until SIGTERM or Ctrl-C."""
+"""`python -m alerts`: deliver alerts until SIGTERM or Ctrl-C, once no other process does."""
 
 import asyncio
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
+from alerts.senders.sender import Sender
 from alerts.server import Alerts, senders_of
 from bus.connect import connect
-from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from bus.roles import ALERTS, Keeper, say_standby
+from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure
-from core.http import StatusServer
+from core.http import Status, StatusServer
 from core.log import configure_logging, get_logger
-from core.settings import load_settings
+from core.settings import Settings, load_settings
 
 
-async def _serve(alerts: Alerts) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await alerts.serve(stop)
+class _Part:
+    """The alerts over their term as the role's holder; until there is one, a standby."""
+
+    def __init__(self, settings: Settings, senders: dict[str, Sender], seat: str) -> None:
+        self._settings = settings
+        self._senders = senders
+        self._stopping = threading.Event()
+        self._stop_serving = self._stopping.set
+        self._alerts: Alerts | None = None
+        self._lost: RoleLost | None = None
+        self._keeper = Keeper.of(settings.bus.url, ALERTS, settings.roles.lease_seconds, seat)
+
+    def run(self) -> None:
+        """Until `stop`. Raises CandlewrightError, RoleLost among them."""
+        self._keeper.on_lost = self._role_lost
+        term = self._keeper.wait(self._stopping, say_standby)
+        if term is None:
+            return
+        settings = self._settings
+        bus = connect(settings.bus.model_copy(update={"url": term.address(settings.bus.url)}))
+        try:
+            self._alerts = Alerts(settings.alerts, bus, self._senders, settings.data_dir)
+            asyncio.run(self._serve(self._alerts))
+        finally:
+            bus.close()
+        if self._lost is not None:
+            raise self._lost
+
+    def stop(self) -> None:
+        """Safe in a signal handler, and from any thread."""
+        self._stopping.set()
+        self._stop_serving()
+
+    def close(self) -> None:
+        self._keeper.close()
+
+    def status(self) -> Status:
+        if self._alerts is None:
+            return Status("alerts", False, is_standby=self._keeper.is_standby)
+        return self._alerts.status()
+
+    async def _serve(self, alerts: Alerts) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._stop_serving = lambda: loop.call_soon_threadsafe(stop.set)
+        if self._stopping.is_set():
+            return
+        await alerts.serve(stop)
+        self._stop_serving = self._stopping.set
+
+    def _role_lost(self, error: RoleLost) -> None:
+        self._lost = error
+        self.stop()
 
 
 def main() -> int:
     try:
         settings = load_settings()
-        senders = senders_of(settings.alerts)
-        bus = connect(settings.bus)
+        part = _Part(settings, senders_of(settings.alerts), os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2
     configure_logging("alerts", settings.log.level)
     exit_on_failure()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: part.stop())
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
-    alerts = Alerts(settings.alerts, bus, senders, settings.data_dir)
     try:
-        http = StatusServer(settings.http.bind, alerts.status, port_file=Path(port_file) if port_file else None)
+        http = StatusServer(settings.http.bind, part.status, port_file=Path(port_file) if port_file else None)
     except OSError as error:
         get_logger().error("cannot_serve", error=str(error))
         return 1
     try:
-        asyncio.run(_serve(alerts))
+        part.run()
     except CandlewrightError as error:
-        get_logger().error("cannot_serve", error=str(error))
+        get_logger().error("alerts_failed", error=str(error))
         return 1
     finally:
+        part.close()
         http.close()
-        bus.close()
     return 0
 
 

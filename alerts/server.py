@@ -31,7 +31,7 @@ from alerts.senders.senders import sender_of
 from alerts.state import AlertsState
 from alerts.watch import Watch
 from bus.api import Bus
-from candlewright.wire.errors import BusError
+from candlewright.wire.errors import BusError, RoleLost
 from core import metrics
 from core.background import awaited_task, start_task
 from core.http import Status
@@ -264,6 +264,9 @@ class Alerts:
         while True:
             try:
                 found = await asyncio.get_running_loop().run_in_executor(pool, call)
+            except RoleLost:
+                # Another process delivers now; the keeper of the role ends this one.
+                raise
             except BusError as error:
                 self._problem = f"the bus does not take what the alerts keep: {error}"
                 log.warning("alerts_bus_retried", error=str(error))

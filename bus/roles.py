@@ -23,8 +23,9 @@ from candlewright.wire.errors import BusUnavailable, ConfigurationError, RoleLos
 from core.background import start_thread
 from core.log import get_logger
 
-__all__ = ["BROKER", "DRIVER", "REGISTRY", "Keeper", "RoleState", "Roles", "Term", "say_standby"]
+__all__ = ["ALERTS", "BROKER", "DRIVER", "REGISTRY", "Keeper", "RoleState", "Roles", "Term", "say_standby"]
 
+ALERTS = "alerts"
 BROKER = "broker"
 DRIVER = "driver"
 #: The relay's single duties: registered triggers, live requests of subscribers, and marking finals as passed on.

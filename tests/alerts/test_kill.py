@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from alerts.destination import MAX_IN_FLIGHT
@@ -34,7 +35,9 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path) -> None:
                 "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
             }
             for life in range(KILLS + 1):
-                process = await asyncio.create_subprocess_exec(sys.executable, "-m", "alerts", env=environment)
+                # As a supervisor does: the role's lease is not waited for.
+                own = {**environment, "CANDLEWRIGHT_SUPERVISED": "seat"}
+                process = await asyncio.create_subprocess_exec(sys.executable, "-m", "alerts", env=own)
                 try:
                     await until(lambda: bus.items(topics.TABLE_ALERTS), "it has its place on the bus")
                     share = EVENTS // (KILLS + 1)
@@ -58,3 +61,54 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path) -> None:
     assert ended == dict.fromkeys(wanted, 1)
     # At least once: what was on its way at a kill may have arrived before it.
     assert len(receiver.taken) <= EVENTS + KILLS * MAX_IN_FLIGHT
+
+
+async def test_of_two_processes_one_delivers_and_the_other_takes_over(tmp_path: Path) -> None:
+    redis = EmbeddedRedis(tmp_path, fsync="no").start()
+    bus, receiver = RedisBus(redis.url, 4), Receiver()
+    try:
+        async with receiver.serve():
+            environment = {
+                **os.environ,
+                "CANDLEWRIGHT_BUS__URL": redis.url,
+                "CANDLEWRIGHT_DATA_DIR": str(tmp_path / "data"),
+                "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
+                "CANDLEWRIGHT_ROLES__LEASE_SECONDS": "1",
+                "CANDLEWRIGHT_ALERTS__HOOK__URL": receiver.url,
+                "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
+            }
+            first = await asyncio.create_subprocess_exec(sys.executable, "-m", "alerts", env=environment)
+            await until(lambda: bus.items(topics.TABLE_ALERTS), "the first one serves")
+            second = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "alerts", env=environment, stdout=asyncio.subprocess.PIPE
+            )
+            try:
+                assert second.stdout is not None
+                lines = [line async for line in until_line(second.stdout, b"standby")]
+                assert lines
+                bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+                await until(lambda: len(outcomes(bus)) == 1, "the first one delivers")
+                first.send_signal(signal.SIGSTOP)
+                bus.publish(topics.TRIGGER_EVENTS, [event(2)])
+                await until(lambda: len(outcomes(bus)) == 2, "the second one takes over")
+                first.send_signal(signal.SIGCONT)
+                assert await asyncio.wait_for(first.wait(), 60) != 0
+                bus.publish(topics.TRIGGER_EVENTS, [event(3)])
+                await until(lambda: len(outcomes(bus)) == 3, "the second one goes on")
+            finally:
+                for process in (first, second):
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
+    finally:
+        bus.close()
+        redis.stop()
+    assert receiver.taken == ["dip-1", "dip-2", "dip-3"]
+
+
+async def until_line(stream: asyncio.StreamReader, wanted: bytes) -> AsyncIterator[bytes]:
+    async with asyncio.timeout(60):
+        async for line in stream:
+            yield line
+            if line.strip() == wanted:
+                return
