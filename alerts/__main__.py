@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from alerts.senders.sender import Sender
@@ -25,7 +26,7 @@ class _Part:
         self._settings = settings
         self._senders = senders
         self._stopping = threading.Event()
-        self._stop_serving = self._stopping.set
+        self._stop_serving: Callable[[], object] = self._stopping.set
         self._alerts: Alerts | None = None
         self._lost: RoleLost | None = None
         self._keeper = Keeper.of(settings.bus.url, ALERTS, settings.roles.lease_seconds, seat)
