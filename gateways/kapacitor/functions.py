@@ -20,6 +20,7 @@ _OPTIONS: Mapping[str, Mapping[str, Sequence[ValueType]]] = {
         "as": (STRING,),
         "lateness": (DURATION,),
         "flush": (DURATION,),
+        "window": (DURATION,),
     },
     "match": {
         "sql": (STRING,),

@@ -38,12 +38,15 @@ def make(options: Options, *, is_batch: bool) -> "Ohlc":
     if period <= 0 or period % SECOND or period > _MAX_PERIOD_SECONDS * SECOND:
         raise OptionsRefused("the option period is needed: whole seconds, such as .period(1m)")
     flush = options.number("flush") if "flush" in options.calls else None
+    window = options.number("window") if "window" in options.calls else None
     if lateness < 0 or (flush is not None and flush < lateness):
         raise OptionsRefused("the option lateness is negative, or flush is shorter")
+    if window is not None and window <= 0:
+        raise OptionsRefused("the option window is the length of a batch, such as .window(10m)")
     price, volume = options.text("price", "price"), options.text("volume", "volume")
     if not price or not volume:
         raise OptionsRefused("the options price and volume are names of fields")
-    return Ohlc(period // SECOND, price, volume, "volume" in options.calls, lateness, options.text("as"), flush)
+    return Ohlc(period // SECOND, price, volume, "volume" in options.calls, lateness, options.text("as"), flush, window)
 
 
 @dataclass(slots=True)
@@ -100,7 +103,7 @@ class _Group:
 class Ohlc:
     """One task's bars. A point without a usable price (or without the volume that the task named) is counted in
     `skipped`, one for a bar that is already out in `late`. `flush_ns`: a bar goes out so long after its end by the wall
-    clock, None = not by that.
+    clock, None = not by that. `window_ns`: the length of each batch, None = unknown.
     """
 
     period_seconds: int
@@ -110,6 +113,7 @@ class Ohlc:
     lateness_ns: int = 0
     name: str = ""
     flush_ns: int | None = None
+    window_ns: int | None = None
     groups: dict[str, _Group] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "bars": 0, "late": 0, "skipped": 0})
     _has_hole: bool = False
@@ -153,8 +157,15 @@ class Ohlc:
                 made += self._close(group, group.closed)
 
     def take_batch(self, batch: Batch) -> list[Response]:
-        """Bars of one batch, which is all that there is to know of its time; those that its end cuts are partial."""
+        """Bars of one batch, which is all that there is to know of its time; those that its start or its end cuts are
+        partial. A batch does not say where it starts: without the length of its window, that may be anywhere before its
+        first trade.
+        """
         group = _Group(Point())
+        end = batch.end.tmax
+        start = (
+            min((point.time for point in batch.points), default=end) if self.window_ns is None else end - self.window_ns
+        )
         for point in batch.points:
             self.counts["points"] += 1
             trade = self._trade(point)
@@ -163,7 +174,7 @@ class Ohlc:
             open_time = open_containing(point.time, self.period_seconds)
             bar = group.forming.setdefault(open_time, _Forming(dict(point.tags), False))
             bar.tags = dict(point.tags.items() & bar.tags.items())
-            bar.is_partial = open_time + self.period_seconds * SECOND > batch.end.tmax
+            bar.is_partial = open_time < start or open_time + self.period_seconds * SECOND > end
             group.add(point.time, *trade)
         points = [response.point for response in self._close(group, None)]
         for point in points:

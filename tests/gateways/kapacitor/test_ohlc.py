@@ -213,10 +213,31 @@ def test_batch_gives_the_bars_of_its_points_and_marks_the_one_that_its_end_cuts(
     assert (responses[-1].end.tmax, dict(responses[-1].end.tags)) == (90 * SECOND, {"symbol": "BTC"})
     bars = _bars(responses[1:-1])
     assert [(bar.time, bar.fieldsDouble["open"], bar.fieldsInt["partial"]) for bar in bars] == [
-        (0, 2.0, 0),
+        (0, 2.0, 1),
         (60 * SECOND, 4.0, 1),
     ]
     assert function.take_batch(Batch(begin, [], end)) == []
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "partial"),
+    [
+        (None, 61, [1, 0, 1]),  # It may have begun at 61 s, and the bar lacks what came before.
+        (None, 60, [0, 0, 1]),  # Nothing of the bar can be before its first trade.
+        (150, 61, [0, 0, 1]),
+        (149, 61, [1, 0, 1]),
+        (300, 61, [0, 0, 1]),
+    ],
+)
+def test_the_bar_that_the_start_of_a_batch_cuts_is_marked(window: int | None, first: int, partial: list[int]) -> None:
+    function = _made(option("period", seconds(60)), *([option("window", seconds(window))] if window else []))
+    begin = BeginBatch(name="trades", group="symbol=BTC", tags={"symbol": "BTC"})
+    end = EndBatch(name="trades", group="symbol=BTC", tags={"symbol": "BTC"}, tmax=210 * SECOND)
+    points = [_trade(time * SECOND, 4.0) for time in (first, 121, 181)]
+    bars = _bars(function.take_batch(Batch(begin, points, end))[1:-1])
+    assert [(bar.time // SECOND, bar.fieldsInt["partial"]) for bar in bars] == list(
+        zip((60, 120, 180), partial, strict=True)
+    )
 
 
 _trades = st.lists(
