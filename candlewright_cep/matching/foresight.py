@@ -317,10 +317,31 @@ class Prospects:
                 points = [_cut_span(self._span(node), low, high) for node in outlook.points]
                 among = [self._among(part, firsts, ends) for part in outlook.among]
                 may = may & truth(outlook.condition, _reader(rows, points, among)).may
+                if outlook.picked is not None and may.any():
+                    may = may & (self._first_picks(outlook, variable, low, last)[: high - low] < ends)
             missing |= (~may).astype(np.int64) << bit
         hopeless = np.array([self._is_hopeless(bits) for bits in range(1 << len(self.foresight.starts))])
         found: list[int] = (np.flatnonzero(~hopeless[missing]) + first).tolist()
         return found
+
+    def _first_picks(self, outlook: Outlook, variable: _Variable, low: int, last: int) -> Index:
+        """Per row from `low` to `last` the first row, from it on, that the variable may take by the value of any row
+        between: at or before the first one that it can take in a match that starts there."""
+        assert outlook.picked is not None
+        values = _cut_span(self._span(outlook.picked), low, last)
+        levels = [[_cut_span(span, low, last) for span in variable.rows.spans]]
+        while 2 << len(levels) <= last - low:
+            half = 1 << (len(levels) - 1)
+            levels.append([_paired(span, half) for span in levels[-1]])
+        found = np.arange(last - low)
+        for level in range(len(levels) - 1, -1, -1):
+            inside = np.flatnonzero(found <= last - low - (1 << level))
+            places = found[inside]
+            rows = [_taken(span, places) for span in levels[level]]
+            may = truth(outlook.condition, _reader(rows, [], [_taken(values, inside)])).may
+            found[inside] += np.where(may, 0, 1 << level)
+        firsts: Index = np.minimum.accumulate(found[::-1])[::-1] + low
+        return firsts
 
     def _among(self, part: Among, firsts: Index, ends: Index) -> Span:
         """What may come of the rows from `firsts[i]` to `ends[i]`."""
@@ -353,6 +374,16 @@ def _reader(rows: Sequence[Span], points: Sequence[Span], among: Sequence[Span])
         return rows[index] if index >= 0 else points[-1 - index]
 
     return read
+
+
+def _paired(span: Span, half: int) -> Span:
+    """Of twice as many rows from each one on, as far as there are so many."""
+    gaps = span.gaps if len(span.gaps) == 1 else span.gaps[:-half] | span.gaps[half:]
+    return Span(np.minimum(span.low[:-half], span.low[half:]), np.maximum(span.high[:-half], span.high[half:]), gaps)
+
+
+def _taken(span: Span, places: Index) -> Span:
+    return Span(*(part if len(part) == 1 else part[places] for part in span))
 
 
 def _sums(span: Span, firsts: Index, ends: Index) -> Span:

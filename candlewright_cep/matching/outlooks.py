@@ -50,6 +50,12 @@ class Outlook:
     among: tuple[Among, ...] = ()
 
     @property
+    def picked(self) -> Expression | None:
+        """The row expression of which the condition reads nothing but one row's value, beside the tested row."""
+        is_one = len(self.among) == 1 and not self.points and self.among[0].kind == "VALUE"
+        return self.among[0].argument if is_one else None
+
+    @property
     def columns(self) -> tuple[Expression, ...]:
         """The row expressions that are read at other rows than a point's."""
         return (*self.rows, *(part.argument for part in self.among if part.argument is not None))

@@ -168,3 +168,36 @@ def test_matches_are_those_of_the_slow_matcher(case: Case) -> None:
 def test_matches_with_within_are_those_of_the_slow_matcher(case: Case) -> None:
     with eager():
         check(case)
+
+
+PICKED = [
+    "C AS C.v < MAX(B.v) * 0.9",
+    "C AS C.v > MIN(B.v) + 3 AND C.w > 0",
+    "B AS B.v > 5, C AS C.v < LAST(B.v) - 4",
+    "C AS MAX(B.w) > 5",
+    "C AS C.v < MAX(v) - 8",
+    "C AS C.v - C.w * 0 <= ANY_VALUE(B.v) / 2",
+]
+
+
+@_SETTINGS
+@given(
+    tables(),
+    st.sampled_from(PICKED),
+    st.sampled_from(["A B+ C", "A B*? C", "A B+? C"]),
+    st.sampled_from(WITHIN),
+    st.lists(st.integers(0, 60), max_size=5),
+)
+def test_a_condition_on_one_row_of_the_loop(
+    table: pa.Table, define: str, pattern: str, within: str, cuts: list[int]
+) -> None:
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES FIRST(id) AS a, LAST(id) AS z "
+        f"PATTERN ({pattern}){within} DEFINE {define})"
+    )
+    places = sorted({cut for cut in cuts if cut <= table.num_rows})
+    with blind():
+        wanted, on_stream = rows(sql, table), streamed(sql, table, places, False)
+    with eager():
+        assert rows(sql, table) == wanted
+        assert streamed(sql, table, places, False) == on_stream
