@@ -66,6 +66,21 @@ def test_nothing_is_planned_before_the_first_registration_and_nothing_is_held(
     assert found["now_ns"] > 0
 
 
+def test_a_first_batch_starts_also_where_trades_came_between_its_planning_and_its_start(
+    redis: EmbeddedRedis, bus: Bus, reader: TriggerStreamReader
+) -> None:
+    """Spark logs where the batch ends, and then asks where the stream began, in each new run again."""
+    reader.initialOffset()
+    publish(bus, TICKS, 5)
+    end = reader.latestOffset()
+    for again in (reader, make_reader(redis.url)):
+        start = again.initialOffset()
+        assert start[TICKS]["0"] > end[TICKS]["0"]
+        plans = [TriggerPlan.from_json(*plan) for part in again.partitions(start, end) for plan in part.plans]  # type: ignore[attr-defined]
+        assert all(span.first == span.end for plan in plans for span in plan.spans)
+    again.stop()
+
+
 def test_registrations_and_marks_wait_for_the_rows_that_were_there(redis: EmbeddedRedis, bus: Bus) -> None:
     reader = make_reader(redis.url, max_records="4")
     start = reader.initialOffset()
