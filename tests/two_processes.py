@@ -55,6 +55,7 @@ LAST = (
     "tests/system/test_sandbox_process.py",
     "tests/system/test_ticks_benchmark.py",
     "tests/system/test_trigger_memory_benchmark.py",
+    "tests/flink_replacement_spark/test_hostile_topics.py",
     "tests/flink_replacement_spark/",
     "tests/flink_replacement_spark/test_trigger_kill.py",
     "tests/system/test_many_tickers.py",
@@ -78,7 +79,7 @@ def place_in_line(item: pytest.Item) -> int:
 
 
 def starts_no_spark(path: str) -> bool:
-    return _LINE.index("tests/") <= _place(path) < _LINE.index("tests/flink_replacement_spark/")
+    return _LINE.index("tests/") <= _place(path) < _LINE.index("tests/flink_replacement_spark/test_hostile_topics.py")
 
 
 class FromBothEnds(LoadFileScheduling):

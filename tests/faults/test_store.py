@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,6 +63,46 @@ def frozen(platform: Platform, store: redis.Redis, seconds: float = 5.0) -> Iter
 
 
 @contextmanager
+def frozen_long(platform: Platform, store: redis.Redis) -> Iterator[str]:
+    """Longer than every retry of a call, and than the supervisor's patience with a part."""
+    with frozen(platform, store, 30.0) as code:
+        yield code
+
+
+@contextmanager
+def loading(platform: Platform, store: redis.Redis) -> Iterator[str]:
+    """As after a start with a large file: the server answers, but every call is refused."""
+    # Between a thousand commands the server answers others; each takes half a millisecond.
+    with store.pipeline(transaction=False) as ballast:
+        for number in range(5_000):
+            ballast.set("cw:probe", number)
+        ballast.execute()
+    store.config_set("key-load-delay", 500)
+    refused = threading.Event()
+
+    def watch() -> None:
+        with redis.Redis.from_url(bus_url_of(platform.up.settings), retry=None) as other:
+            while not refused.is_set() and thread.is_alive():
+                try:
+                    other.get("cw:life")
+                except redis.BusyLoadingError:
+                    refused.set()
+                except redis.RedisError:
+                    continue
+
+    thread = threading.Thread(target=lambda: store.execute_command("DEBUG", "LOADAOF"))
+    watcher = threading.Thread(target=watch)
+    thread.start()
+    watcher.start()
+    thread.join()
+    watcher.join()
+    store.config_set("key-load-delay", 0)
+    store.delete("cw:probe")
+    assert refused.is_set()
+    yield ""
+
+
+@contextmanager
 def killed(platform: Platform, store: redis.Redis, times: int = 2) -> Iterator[str]:
     """As often as not within a script."""
     for _ in range(times):
@@ -69,10 +110,14 @@ def killed(platform: Platform, store: redis.Redis, times: int = 2) -> Iterator[s
     yield ""
 
 
-FAULTS = [maxmemory, too_few_replicas, a_replica, frozen, killed]
+FAULTS = [maxmemory, too_few_replicas, a_replica, frozen, killed, loading, frozen_long]
+LONG = {frozen_long}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, id=fault.__name__, marks=[pytest.mark.long] * (fault in LONG)) for fault in FAULTS],
+)
 def test_what_is_in_work_ends_exactly_when_the_store_is_back(
     platform: Platform, client: WireClient, store: redis.Redis, fault: Callable[[Platform, redis.Redis], Any]
 ) -> None:
