@@ -12,7 +12,7 @@ from candlewright_cep import work
 from candlewright_cep.functions.aggregates import empty_value
 from candlewright_cep.functions.exact import Moments, RangeSums, moments
 from candlewright_cep.types import SqlType
-from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate
+from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
 
 #: Frames that are computed together, at least; more where they are longer.
 _STRETCH = 1 << 16
@@ -26,6 +26,8 @@ def framed(function: str, arguments: Sequence[Vector], low: Index, high: Index, 
     if function == "COUNT" and not arguments:
         return Vector(kind, high - low, None)
     kernel = _KERNELS.get(function)
+    if function == "COUNT_DISTINCT" and is_ascending(low) and is_ascending(high):
+        kernel = _count_distinct
     if kernel is None:
         return None
     if not len(low):
@@ -40,7 +42,7 @@ def framed(function: str, arguments: Sequence[Vector], low: Index, high: Index, 
 
 
 def has_frames(function: str) -> bool:
-    """Whether `framed` knows a way to an aggregate."""
+    """Whether `framed` knows a way to an aggregate, in whatever order the frames are."""
     return function in _KERNELS
 
 
@@ -49,7 +51,8 @@ def _stretch(kernel: Kernel, arguments: Sequence[Vector], low: Index, high: Inde
     begin = int(low.min(where=filled, initial=arguments[0].length))
     end = max(begin, int(high.max(where=filled, initial=0)))
     if not filled.all():
-        low, high = np.where(filled, low, begin), np.where(filled, high, begin)
+        # Empty frames may lie anywhere; none of them moves one behind it back.
+        low, high = (np.clip(side, begin, end) for side in (low, high))
     return kernel([argument.slice(begin, end - begin) for argument in arguments], low - begin, high - begin, kind)
 
 
@@ -66,6 +69,28 @@ def _count(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) 
 
 def _count_if(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
     return Vector(kind, RangeSums(low, high).of(arguments[0].true()), None)
+
+
+def _count_distinct(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
+    """Of frames that move on: each row comes in once and goes once."""
+    work.spend(2 * arguments[0].length, work.FOLDED_A_STEP)
+    ranks = codes(arguments[0])
+    held = [0] * (int(ranks.max(initial=-1)) + 1)
+    of_row = ranks.tolist()
+    found: list[int] = []
+    begin, end, different = 0, 0, 0
+    for first, last in zip(low.tolist(), high.tolist(), strict=True):
+        for rank in of_row[end:last]:
+            if rank >= 0:
+                different += not held[rank]
+                held[rank] += 1
+        for rank in of_row[begin:first]:
+            if rank >= 0:
+                held[rank] -= 1
+                different -= not held[rank]
+        begin, end = first, last
+        found.append(different)
+    return Vector(kind, np.array(found, np.int64), None)
 
 
 def _filled(argument: Vector) -> Array:

@@ -92,6 +92,16 @@ class TestFrames:
         low, high = data.draw(_frames(len(values)))
         assert _found(name, [values], [BIGINT], low, high) == _one_by_one(name, [values], [BIGINT], low, high)
 
+    @settings(max_examples=60)
+    @given(data=st.data())
+    def test_different_values_in_frames_that_move_on(self, data: st.DataObject) -> None:
+        values = data.draw(st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=60))
+        ends = st.lists(st.integers(0, len(values)), min_size=len(values), max_size=len(values)).map(sorted)
+        low, high = (np.array(data.draw(ends), np.int64) for _ in range(2))
+        high = np.maximum(low, high)
+        found = _found("COUNT_DISTINCT", [values], [BIGINT], low, high)
+        assert found == _one_by_one("COUNT_DISTINCT", [values], [BIGINT], low, high)
+
     @pytest.mark.parametrize("name", ["BOOL_AND", "BOOL_OR", "COUNT_IF"])
     @settings(max_examples=30)
     @given(data=st.data())
