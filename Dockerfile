@@ -1,20 +1,26 @@
-# One image for every part; compose.yaml names the command of each.
+# One image for every part; compose.yaml names the command of each. The first stage builds the wheels, the second has nothing
+# of the sources but them.
+FROM python:3.12-slim-bookworm AS build
+WORKDIR /src
+COPY requirements.lock ./
+RUN python -m venv /opt/candlewright \
+    && /opt/candlewright/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY . .
+RUN /opt/candlewright/bin/pip wheel --no-deps --no-build-isolation -w /wheels \
+        . ./distributions/candlewright ./distributions/candlewright-cep \
+    && /opt/candlewright/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
+
 FROM python:3.12-slim-bookworm
-ENV PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2 ARROW_DEFAULT_MEMORY_POOL=system PATH=/app/.venv/bin:$PATH
-WORKDIR /app
-COPY requirements.lock pyproject.toml README.md run ./
-COPY core core
-COPY flink_replacement_spark flink_replacement_spark
+ENV PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2 ARROW_DEFAULT_MEMORY_POOL=system PATH=/opt/candlewright/bin:$PATH
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
-    && python -m venv .venv \
-    && pip install --no-cache-dir --require-hashes -r requirements.lock
-COPY . .
-RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . \
     && useradd --create-home --uid 10001 candlewright \
     && mkdir -p /data && chown candlewright /data
+COPY --from=build /opt/candlewright /opt/candlewright
+COPY LICENSE NOTICE /usr/share/doc/candlewright/
 USER candlewright
+WORKDIR /home/candlewright
 # With the jars of an object store, as compose.yaml has one.
 RUN CANDLEWRIGHT_ICEBERG__WAREHOUSE=s3://lake/ python -m flink_replacement_spark.jars
 CMD ["candlewright", "--help"]

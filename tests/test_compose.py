@@ -101,3 +101,18 @@ def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.Monke
 )
 def test_docker_compose_accepts_the_file() -> None:
     subprocess.run(["docker", "compose", "-f", str(ROOT / "compose.yaml"), "config", "-q"], check=True)
+
+
+def test_the_image_has_the_wheels_and_runs_as_an_ordinary_user() -> None:
+    build, image = (ROOT / "Dockerfile").read_text().split("\nFROM ")[-2:]
+    assert "pip wheel" in build and "/wheels/*.whl" in build
+    for project in ("./distributions/candlewright", "./distributions/candlewright-cep"):
+        assert project in build and (ROOT / project / "pyproject.toml").is_file()
+    copied = [line for line in image.splitlines() if line.startswith("COPY")]
+    assert copied == [
+        "COPY --from=build /opt/candlewright /opt/candlewright",
+        "COPY LICENSE NOTICE /usr/share/doc/candlewright/",
+    ]
+    assert re.findall(r"^USER (\S+)", image, re.M) == ["candlewright"]
+    assert image.index("\nUSER ") < image.index("\nCMD ")
+    assert all("user" not in service or name == "catalog" for name, service in _SERVICES.items())

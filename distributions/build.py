@@ -1,0 +1,30 @@
+"""`./run build`: the three wheels and the bill of materials, byte for byte the same from the same sources.
+
+python distributions/build.py [FOLDER]      (default: dist)
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from inventory import ROOT, write_bill_of_materials
+
+PROJECTS = (ROOT, ROOT / "distributions" / "candlewright", ROOT / "distributions" / "candlewright-cep")
+
+
+def build(folder: Path) -> list[Path]:
+    """Replaces what is in the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for project in PROJECTS:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder.absolute())]
+        subprocess.run(command, cwd=project, check=True, stdout=subprocess.DEVNULL)
+    wheels = sorted(folder.glob("*.whl"))
+    write_bill_of_materials(folder, wheels[0].name.split("-")[1])
+    return sorted(folder.iterdir())
+
+
+if __name__ == "__main__":
+    for file in build(Path(sys.argv[1] if sys.argv[1:] else ROOT / "dist")):
+        print(file)

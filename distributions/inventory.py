@@ -1,0 +1,143 @@
+"""What the distributions depend on, by the lock file: `NOTICE`, and the bill of materials in CycloneDX's format.
+
+python distributions/inventory.py notice      # writes NOTICE; a test compares it with what is installed
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN = ("candlewright", "candlewright-cep", "candlewright-platform")
+_NOTICE = """\
+candlewright
+Copyright the candlewright authors. Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+The wheels contain only this project's own code. They depend on the packages below, which a container image made from
+them carries, each under its own license. `python distributions/inventory.py notice` makes this list from
+requirements.lock.
+
+Fetched at the first start, and carried by the image:
+  org.apache.iceberg:iceberg-spark-runtime and iceberg-aws-bundle  Apache-2.0
+  org.xerial:sqlite-jdbc                                           Apache-2.0
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    name: str
+    version: str
+    license: str
+    hashes: tuple[str, ...]
+
+
+def locked() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Version and hashes of each package of the lock file."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for block in re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text()):
+        head = re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", block)
+        if head is not None:
+            hashes = tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})", block))
+            found[canonicalize_name(head[1])] = head[2], hashes
+    return found
+
+
+def packages() -> list[Package]:
+    """What the three distributions need at run time, directly or not, as locked; development tools are left out."""
+    versions = locked()
+    names: set[str] = set()
+    waiting = [("candlewright-platform", "")]
+    done: set[tuple[str, str]] = set()
+    while waiting:
+        each = waiting.pop()
+        if each in done:
+            continue
+        done.add(each)
+        names.add(each[0])
+        waiting += _needs(*each)
+    return [Package(name, versions[name][0], license_of(name), versions[name][1]) for name in sorted(names - {*OWN})]
+
+
+def _needs(name: str, extra: str) -> Iterator[tuple[str, str]]:
+    for text in metadata.requires(name) or ():
+        needed = Requirement(text)
+        if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+            yield from ((canonicalize_name(needed.name), wanted) for wanted in ("", *needed.extras))
+
+
+def license_of(name: str) -> str:
+    """As its metadata says: an SPDX expression, the trove classifiers, or the first line of a free text."""
+    about = metadata.metadata(name)
+    if expression := about.get("License-Expression"):
+        return expression
+    classifiers = [each for each in about.get_all("Classifier", []) if each.startswith("License ::")]
+    names = [each.rpartition(" :: ")[2] for each in classifiers if not each.endswith("OSI Approved")]
+    return ", ".join(names) or (about.get("License") or "").strip().partition("\n")[0] or "see the package"
+
+
+def notice() -> str:
+    found = packages()
+    width = max(len(f"{each.name} {each.version}") for each in found)
+    return _NOTICE + "".join(f"{f'{each.name} {each.version}':<{width}}  {each.license}\n" for each in found)
+
+
+def bill_of_materials(version: str) -> dict[str, Any]:
+    """CycloneDX 1.6. No time and no serial number: equal inputs give equal bytes."""
+    own = [
+        {
+            "type": "application",
+            "bom-ref": f"pkg:pypi/{name}@{version}",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:pypi/{name}@{version}",
+            "licenses": [{"license": {"id": "Apache-2.0"}}],
+        }
+        for name in OWN
+    ]
+    others = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{each.name}@{each.version}",
+            "name": each.name,
+            "version": each.version,
+            "purl": f"pkg:pypi/{each.name}@{each.version}",
+            "licenses": [{"license": {"name": each.license}}],
+            # One for each file that the lock file allows.
+            "externalReferences": [
+                {
+                    "type": "distribution",
+                    "url": f"https://pypi.org/project/{each.name}/{each.version}/",
+                    "hashes": [{"alg": "SHA-256", "content": digest} for digest in each.hashes],
+                }
+            ],
+        }
+        for each in packages()
+    ]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": own[-1]},
+        "components": [*own[:-1], *others],
+    }
+
+
+def write_bill_of_materials(folder: Path, version: str) -> Path:
+    file = folder / f"candlewright-{version}.cdx.json"
+    file.write_text(json.dumps(bill_of_materials(version), indent=2) + "\n")
+    return file
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["notice"]:
+        sys.exit("usage: python distributions/inventory.py notice")
+    (ROOT / "NOTICE").write_text(notice())

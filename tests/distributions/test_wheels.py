@@ -1,0 +1,239 @@
+"""The wheels as a user meets them: in an empty environment, outside the tree."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from email import message_from_string
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from candlewright.version import VERSION
+from tests.conftest import ROOT
+
+NAMES = ("candlewright", "candlewright_cep", "candlewright_platform")
+SCRIPT = """\
+import candlewright as cw
+
+with cw.connect() as c:
+    history: cw.History = c.history("BTC/USDT.BINANCE", period="1m", start="2024-01-01", end="2024-01-01T02:00")
+    print(history.row_count, history.to_arrow().num_rows)
+    trigger = c.triggers.add("price > 0", tickers=["BTC/USDT.BINANCE"])
+    for event in trigger.events(timeout=180):
+        print(event.ticker)
+        break
+    trigger.remove()
+"""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def build(folder: Path) -> Path:
+    command = [sys.executable, str(ROOT / "distributions" / "build.py"), str(folder)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("built") / "dist")
+
+
+def wheel(dist: Path, name: str) -> Path:
+    return dist / f"{name}-{VERSION}-py3-none-any.whl"
+
+
+def tops(file: Path) -> set[str]:
+    with zipfile.ZipFile(file) as archive:
+        return {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def about(file: Path) -> Message:
+    with zipfile.ZipFile(file) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        return message_from_string(archive.read(name).decode())
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CANDLEWRIGHT", "VIRTUAL"))
+    }
+    return kept | variables
+
+
+def uv() -> str:
+    return str(Path(sys.executable).with_name("uv"))
+
+
+def environment(folder: Path, dist: Path, *wanted: str) -> Path:
+    """The interpreter of an environment that has nothing but these and what they depend on."""
+    subprocess.run([uv(), "venv", "-q", "--python", sys.executable, str(folder)], check=True, timeout=60)
+    python = folder / "bin" / "python"
+    index = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
+    install = [uv(), "pip", "install", "-q", "--python", str(python), "--find-links", str(dist), *wanted]
+    subprocess.run(install, check=True, timeout=280, env=clean_environment(**index))
+    return python
+
+
+def run(python: Path, *arguments: str, cwd: Path, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    command = [str(python), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=cwd, env=clean_environment(), check=check
+    )
+
+
+@pytest.fixture(scope="module")
+def client(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("client") / "env", dist, str(wheel(dist, "candlewright")))
+
+
+def test_two_builds_are_equal_byte_for_byte(dist: Path, tmp_path: Path) -> None:
+    def digests(folder: Path) -> dict[str, str]:
+        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+    assert len(digests(dist)) == 4
+    assert digests(build(tmp_path / "again")) == digests(dist)
+
+
+def test_each_package_is_in_one_wheel(dist: Path) -> None:
+    own = {file.parent.name for file in ROOT.glob("*/__init__.py")} - {"benchmarks", "documentation", "tests"}
+    found = [name for each in NAMES for name in tops(wheel(dist, each))]
+    assert sorted(found) == sorted(own)
+    assert tops(wheel(dist, "candlewright")) == {"candlewright"}
+    assert tops(wheel(dist, "candlewright_cep")) == {"candlewright_cep"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
+    found = about(wheel(dist, name))
+    assert (found["Version"], found["License-Expression"]) == (VERSION, "Apache-2.0")
+    assert found.get_all("License-File") == ["LICENSE", "NOTICE"]
+    urls = {each.partition(",")[0] for each in found.get_all("Project-URL", [])}
+    assert urls == {"Changelog", "Documentation", "Homepage", "Issues"}
+    assert not [each for each in found.get_all("Classifier", []) if each.startswith("License")]
+
+
+def test_the_platform_needs_the_other_two_of_its_own_version() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {each for each in needed if each.startswith("candlewright")} == {
+        f"candlewright=={VERSION}",
+        f"candlewright-cep=={VERSION}",
+    }
+
+
+def test_the_bill_of_materials_names_each_locked_package_with_its_hashes(dist: Path) -> None:
+    bill = json.loads((dist / f"candlewright-{VERSION}.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    lock = (ROOT / "requirements.lock").read_text()
+    libraries = [each for each in bill["components"] if each["type"] == "library"]
+    assert {"pyspark", "pyzmq", "redis", "ccxt", "sqlalchemy"} <= {each["name"] for each in libraries}
+    assert not {"pytest", "mypy", "ruff"} & {each["name"] for each in libraries}
+    for each in libraries:
+        assert re.search(rf"^{re.escape(each['name'])}=={re.escape(each['version'])}", lock, re.M | re.I), each["name"]
+        assert all(digest["content"] in lock for digest in each["externalReferences"][0]["hashes"])
+
+
+def test_the_notice_lists_what_is_locked() -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", "import inventory; print(inventory.notice(), end='')"],
+        cwd=ROOT / "distributions",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (ROOT / "NOTICE").read_text() == made.stdout, "run: python distributions/inventory.py notice"
+
+
+def test_a_script_of_a_user_is_typed(client: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = ["-m", "mypy", "--strict", "--python-executable", str(client), "--cache-dir", str(tmp_path), "script.py"]
+    found = run(Path(sys.executable), *command, cwd=tmp_path, check=False)
+    assert found.stdout.startswith("Success"), found.stdout
+    (tmp_path / "wrong.py").write_text(SCRIPT.replace("cw.History", "int"))
+    found = run(Path(sys.executable), *command[:-1], "wrong.py", cwd=tmp_path, check=False)
+    assert "Incompatible types in assignment" in found.stdout
+
+
+def test_the_client_alone_is_small_and_starts_with_little(client: Path, tmp_path: Path) -> None:
+    heavy = ("pyspark", "pyarrow", "pandas", "zmq", "numpy", "pydantic", "google.protobuf", "rich")
+    code = f"import sys, candlewright; print([name for name in {heavy!r} if name in sys.modules])"
+    assert run(client, "-c", code, cwd=tmp_path).stdout == "[]\n"
+    site = client.parent.parent
+    size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file() and not file.is_symlink())
+    assert size < 300_000_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("up", "--sandbox"), ("keys", "new", "a"), ("trigger", "try", "--sql", "x"), ("requests",), ("gaps", "x")],
+)
+def test_a_command_of_the_platform_names_it_where_it_is_not_installed(
+    client: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    done = run(client, "-m", "candlewright", *command, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "candlewright-platform" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_trigger_language_works_alone(dist: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / "env", dist, str(wheel(dist, "candlewright_cep")))
+    code = """
+import pyarrow as pa
+from candlewright_cep import TriggerRejected, evaluate
+ticks = pa.table({"ticker": ["A"] * 3, "price": [1.0, 3.0, 2.0]})
+print(evaluate("SELECT price FROM ticks WHERE price > 1.5", ticks)["price"].to_pylist())
+try:
+    evaluate("SELECT nothing FROM ticks", ticks)
+except TriggerRejected as error:
+    print(str(error).partition(": ")[0])
+"""
+    assert run(python, "-c", code, cwd=tmp_path).stdout == "[3.0, 2.0]\nINVALID_SQL 1:8\n"
+
+
+@pytest.fixture
+def platform(dist: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A platform started from its wheel; gives the variables with which a client finds it."""
+    from candlewright_platform.supervisor.ports import free_port
+
+    python = environment(tmp_path / "platform", dist, str(wheel(dist, "candlewright_platform")))
+    binds = {
+        name: f"tcp://127.0.0.1:{free_port()}"
+        for name in ("BROKER__BIND", "RELAY__REQUESTS_BIND", "RELAY__NOTIFICATIONS_BIND")
+    }
+    binds |= {name: f"127.0.0.1:{free_port()}" for name in ("SPARK__CONNECT_BIND", "HTTP__BIND")}
+    variables = {f"CANDLEWRIGHT_{name}": bind for name, bind in binds.items()}
+    command = [str(python.with_name("candlewright")), "up", "--sandbox", "--data-dir", str(tmp_path / "data")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=clean_environment(**variables)
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield variables
+    finally:
+        process.terminate()
+        assert process.wait(120) == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_client_talks_to_a_platform_of_another_environment(
+    client: Path, platform: dict[str, str], tmp_path: Path
+) -> None:
+    empty = tmp_path / "elsewhere"
+    empty.mkdir()
+    (empty / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [str(client), "script.py"], capture_output=True, text=True, timeout=400, cwd=empty, check=False,
+        env=clean_environment(**platform),
+    )  # fmt: skip
+    assert done.stdout == "120 120\nBTC/USDT.BINANCE\n", done.stderr
