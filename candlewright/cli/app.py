@@ -65,7 +65,7 @@ def history(
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Fetch and store candles, and show them as a chart and a table, or write them."""
+    """Fetch, store and show candles. As a chart and a table, or written to a file."""
     from candlewright.cli import requests
 
     requests.history(ticker, period, start, end, limit, refresh, as_of, output, file, data_dir, config, timeout)
@@ -83,7 +83,7 @@ def load(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Show or write candles that are stored, without a request; needs no running platform."""
+    """Show or write stored candles, without a request. Needs no running platform."""
     from candlewright.cli import requests
 
     requests.load(ticker, period, start, end, limit, output, file, data_dir, config)
@@ -128,7 +128,7 @@ def watch(
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Live trades or bars: a chart and a table on a terminal, lines elsewhere. Ctrl-C ends it."""
+    """Show live trades or bars. A chart and a table on a terminal, lines elsewhere; Ctrl-C ends it."""
     from candlewright.cli import watch
 
     watch.watch(ticker, period, output, count, config, timeout)
@@ -162,7 +162,7 @@ def sql(
     file: FileOption = None,
     config: Config = None,
 ) -> None:
-    """Run Spark SQL on the tables of the running platform; MATCH_RECOGNIZE works over any of them.
+    """Run Spark SQL on the tables. Needs a running platform; MATCH_RECOGNIZE works over any table.
 
     Example: candlewright sql "SELECT * FROM lake.market.ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
     MEASURES LAST(F.close) AS low PATTERN (F{3}) DEFINE F AS close < PREV(close))"
@@ -234,7 +234,7 @@ def trigger_add(
 
 @trigger_app.command("list")
 def trigger_list(output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0) -> None:
-    """All registered triggers, their state and how often they fired.
+    """List triggers, their state and number of events.
 
     Example: candlewright trigger list --output json
     """
@@ -260,7 +260,7 @@ def trigger_show(
 def trigger_remove(
     trigger_id: TriggerId, output: OutputOption = Output.table, config: Config = None, timeout: AddTimeout = 60.0
 ) -> None:
-    """Take a trigger away; what it gave stays in lake.market.trigger_events.
+    """Remove a trigger. Its events stay in lake.market.trigger_events.
 
     Example: candlewright trigger remove breakout
     """
@@ -280,7 +280,7 @@ def trigger_events(
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
-    """The events of a trigger that are still kept, and with --follow, --count or --timeout those to come.
+    """Show the events of a trigger. Those still kept, and with --follow, --count or --timeout those to come.
 
     Example: candlewright trigger events breakout --count 1 --timeout 60 --output json
     """

@@ -3,13 +3,15 @@
 import itertools
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from candlewright.cli.chart import Style
 from candlewright.wire.errors import CandlewrightError
@@ -39,7 +41,21 @@ class FileOutput(StrEnum):
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(wrapped(line, sys.stderr), file=sys.stderr, flush=True)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """As a terminal of this width shows it without breaking words; whole where `stream` is none."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = text.split("\n")
+    return "\n".join(_folded(line, width) if len(line) > width else line for line in lines)
+
+
+def _folded(line: str, width: int) -> str:
+    # A word that is longer than a line (a path, say) is left to the terminal, so that it can be copied.
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def json_line(row: Mapping[str, Any]) -> str:
@@ -74,6 +90,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     # A pipe has no edge: nothing is cut there.
     console = Console(markup=False, highlight=False, width=None if is_tty else UNLIMITED_COLUMNS)
     shown, left_out = fitting(columns, cells, console.width)
+    if left_out and is_tty and len(cells) == 1:
+        _print_record(columns, cells[0], title)
+        return
     frame, padding = (box.SIMPLE_HEAD, (0, 1, 0, 0)) if is_tty else (box.ASCII2, (0, 1))
     table = Table(title=title, box=frame, title_justify="left", padding=padding)
     for column, may_wrap in shown:
@@ -83,6 +102,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     console.print(table)
     if left_out:
         say(f"not enough room for {', '.join(left_out)}: a wider terminal or --output json shows all")
+
+
+def _print_record(columns: Sequence[str], row: Sequence[str], title: str | None) -> None:
+    """A row that has no room, one field a line."""
+    if title is not None:
+        print(title)
+    width = max(map(len, columns))
+    for column, value in zip(columns, row, strict=True):
+        print(wrapped(f"{column:<{width}}  {value}".rstrip(), sys.stdout))
 
 
 def _is_plain(text: str) -> bool:
@@ -155,7 +183,7 @@ def print_arrow(table: "pa.Table", output: FileOutput, file: Path | None) -> Non
         if file is not None:
             with file.open("wb") as sink:
                 _write(table, output, sink)
-            say(f"{table.num_rows} rows in {file}")
+            say(f"{table.num_rows} row{'s' if table.num_rows != 1 else ''} in {file}")
         else:
             sys.stdout.flush()
             _write(table, output, sys.stdout.buffer)
@@ -178,7 +206,7 @@ def print_arrow_table(table: "pa.Table") -> None:
     else:
         rows = [[cell(row[name]) for name in names] for row in table.to_pylist()]
     print_table(names, rows)
-    print(f"{table.num_rows} rows")
+    print(f"{table.num_rows} row{'s' if table.num_rows != 1 else ''}")
 
 
 def _write(table: "pa.Table", output: FileOutput, sink: Any) -> None:

@@ -12,6 +12,7 @@ from candlewright.cli import chart
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import FileOutput, Output, print_arrow, print_rows, say, style_of_stdout, yes_or_no
 from candlewright.cli.progress import RequestProgress
+from candlewright.cli.status import running_elsewhere
 from candlewright.client import (
     Client,
     History,
@@ -262,6 +263,8 @@ def list_requests(
         else:
             columns.append("reason")
     print_rows(rows, output, columns, f"no requests yet in {settings.data_dir}")
+    if not rows and (elsewhere := running_elsewhere(settings)):
+        say(elsewhere)
 
 
 def _of_all(done: int, expected: int | None) -> str:

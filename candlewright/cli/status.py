@@ -29,6 +29,16 @@ def fetch_status(settings: ClientConfig) -> dict[str, Any]:
     return page
 
 
+def running_elsewhere(settings: ClientConfig) -> str:
+    """A sentence where the running platform has another data directory than these settings name; else empty."""
+    try:
+        found = str(fetch_status(settings).get("data_dir") or "")
+    except CandlewrightError:
+        return ""
+    is_another = found and Path(found) != Path(settings.data_dir).absolute()
+    return f"the running platform keeps its data in {found}: add --data-dir {found}" if is_another else ""
+
+
 def status(output: Output, config: Path | None) -> None:
     page = fetch_status(settings_for(config))
     rows = [

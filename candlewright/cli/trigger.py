@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import Output, cell, json_line, print_rows, say
+from candlewright.cli.output import Output, cell, json_line, print_rows, say, wrapped
 from candlewright.cli.watch import ending_quietly
 from candlewright.client import (
     Client,
@@ -160,8 +160,11 @@ def show_events(stream: Stream[TriggerEvent], output: Output, count: int | None,
     """Until `count` events were shown, number `newest` was, or the stream's quiet time passed; how many there were."""
     shown = 0
     for event in without_gaps(stream):
-        for line in [json_line(plain(event))] if output is Output.json else lines_of(event):
-            print(line, flush=True)
+        if output is Output.json:
+            print(json_line(plain(event)), flush=True)
+        else:
+            for line in lines_of(event):
+                print(wrapped(line, sys.stdout), flush=True)
         shown += 1
         if shown == count or (newest is not None and event.sequence >= newest):
             break

@@ -33,6 +33,8 @@ FORMING_SECONDS = 0.2
 SECOND = 1_000_000_000
 DAY_SECONDS = 86_400
 BAR_COLUMNS = ("open_time", "open", "high", "low", "close", "volume", "trades", "revision", "complete")
+#: From this width on there are two spaces between columns.
+ROOMY_COLUMNS = 100
 SCREEN_BAR_COLUMNS = ("time", "open", "high", "low", "close", "volume", "trades", "note")
 TICK_COLUMNS = ("time", "trade_id", "side", "price", "size")
 
@@ -192,7 +194,8 @@ class Screen:
         candles = [*self._candles.values(), *([candle_of(forming)] if forming is not None else [])]
         shown = candles[-max(1, width - 14) :]
         lines = chart.render(shown, width, chart_rows, style_of_stdout()) if shown else ["(waiting for the first one)"]
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        # At 80 columns nine digits of each price and the note have room.
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= ROOMY_COLUMNS), 0, 0))
         for column in self._columns:
             table.add_column(column, no_wrap=True)
         newest: Sequence[Item] = list(self._ticks) or [self._bars[key] for key in sorted(self._bars)]

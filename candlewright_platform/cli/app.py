@@ -47,7 +47,7 @@ def up(
         str | None, typer.Option("--parts", help="Only these, with commas, over the bus that bus.url names.")
     ] = None,
 ) -> None:
-    """Start the platform in the foreground; prints `ready` when all its parts are."""
+    """Start the platform in the foreground. Prints `ready` when all its parts are."""
     from candlewright_platform.cli import platform
 
     platform.up(data_dir, config, sandbox, exchange_url or [], ingestors, parts)
@@ -55,7 +55,7 @@ def up(
 
 @app.command()
 def relocate(data_dir: DataDir = None, config: Config = None) -> None:
-    """Make the tables of a data directory that was moved or copied readable again; the platform must be stopped."""
+    """Repair the paths in a moved data directory. Also in a copied one; the platform must be stopped."""
     from candlewright_platform.cli import platform
 
     platform.relocate(data_dir, config)
@@ -63,7 +63,7 @@ def relocate(data_dir: DataDir = None, config: Config = None) -> None:
 
 @app.command()
 def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """Check this machine and the settings, and say what to do. Exit code 1 when something is missing."""
+    """Check this machine and the settings. Says what to do; exit code 1 when something is missing."""
     from candlewright_platform.cli import doctor
 
     doctor.run(output, data_dir, config)
@@ -76,7 +76,7 @@ def gaps(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Trades that were missed while a ticker was followed, repaired or not."""
+    """List missed trades of a ticker, repaired or not."""
     from candlewright_platform.cli import gaps
 
     gaps.gaps(ticker, output, data_dir, config)
@@ -166,7 +166,7 @@ def dead_letters_show(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """One record whole: its place, the reason, the bytes, and the message where it can be read as one."""
+    """Show one record whole. Its place, the reason, the bytes, and the message where it can be read as one."""
     from candlewright_platform.cli import dead_letters
 
     dead_letters.show(number, output, data_dir, config)
@@ -182,7 +182,7 @@ def dead_letters_replay(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Publish records to their topics again, each once, after what kept a part from digesting them was mended.
+    """Publish records to their topics again, each once. For when the cause is mended.
 
     All readers of the topic get them, also those that took them the first time. What clients read is checked and gets
     a new number; a record that is still bad is put aside again.
@@ -244,7 +244,7 @@ def alerts_dead_letters(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Deliveries that were given up after 24 hours of tries; they are kept for a week."""
+    """List deliveries given up after 24 hours of tries. They are kept for a week."""
     from candlewright_platform.cli import alerts
 
     alerts.dead_letters(again or [], all_of_them, output, data_dir, config)
@@ -276,7 +276,7 @@ def trigger_try(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Run a trigger's text over stored data: a file, or what the tables have of a ticker, with a chart.
+    """Run a trigger's text over stored data. A file, or what the tables have of a ticker, with a chart.
 
     Example: candlewright trigger try --sql "close > open * 1.01" --param period_seconds=60
     --ticker BTC/USDT.BINANCE --since 2024-01-01
@@ -293,7 +293,7 @@ def trigger_try(
 def demo(
     keep: Annotated[Path | None, typer.Option("--data-dir", help="Keep the demo's data there.")] = None,
 ) -> None:
-    """Start everything with a generated exchange: candles, live bars, a trigger's first event; then stop everything."""
+    """Run everything once with a generated exchange. Candles, live bars, a trigger's first event; then it stops."""
     from candlewright_platform.cli import demo
 
     demo.run(keep)
@@ -312,7 +312,7 @@ def kapacitor_udf(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """A function for a Kapacitor daemon: trades to bars, a trigger's text over points, points onto the bus.
+    """Serve a function to a Kapacitor daemon. Trades to bars, a trigger's text over points, points onto the bus.
 
     Example, in kapacitor.conf: [udf.functions.ohlc] prog = "candlewright", args = ["kapacitor-udf", "ohlc"]
     """

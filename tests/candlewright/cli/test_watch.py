@@ -115,8 +115,8 @@ def test_a_venue_without_an_ingestor_is_said_and_waited_for(run: Run) -> None:
     assert "no ingestor is live for NOWHERE" in run("watch", "ETH/USDT.NOWHERE").stderr
 
 
-def drawn(screen: watch_command.Screen) -> str:
-    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+def drawn(screen: watch_command.Screen, width: int = 100) -> str:
+    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     with console.file:
         console.print(screen.render())
         return console.export_text()
@@ -144,6 +144,15 @@ def test_the_bar_that_is_forming_is_on_the_screen_until_it_closes() -> None:
     assert "the last is forming" in drawn(screen)
     screen.show(bar(1))
     assert "forming" not in drawn(screen)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_no_price_and_no_note_of_the_forming_bar_is_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    screen = watch_command.FormingScreen(TICKER, 60)
+    screen.form(replace(tick(1, 134836.56), size=0.01098))
+    (line,) = [line for line in drawn(screen, width).splitlines() if line.rstrip().endswith("forming")]
+    assert line.split() == ["00:00:00", *["134836.56"] * 4, "0.01098", "1", "forming"]
 
 
 def test_trades_go_into_the_forming_bar_while_closed_ones_come() -> None:
