@@ -120,6 +120,11 @@ def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
     assert not [each for each in found.get_all("Classifier", []) if each.startswith("License")]
 
 
+def test_the_extras_of_the_client(dist: Path) -> None:
+    extras = about(wheel(dist, "candlewright")).get_all("Provides-Extra")
+    assert extras == ["notebook", "pandas", "polars", "spark-connect"]
+
+
 def test_the_platform_needs_the_other_two_of_its_own_version() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert {each for each in needed if each.startswith("candlewright")} == {
