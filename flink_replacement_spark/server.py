@@ -141,12 +141,18 @@ class Driver:
         session = self._session = start_session(settings, self._lock)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
+        # A standby has this behind it when it takes over.
         session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
+        catalog = open_catalog(settings)
+        create_tables(catalog)
+        if settings.origin is not None and is_shared(settings):
+            settle_origin(catalog, settings.origin)
+        warm_up(catalog)
         if (term := self._keeper.wait(self._stopping, on_standby)) is not None:
             took_at = time.monotonic()
             url = term.address(settings.bus.url)
             self._settings = settings.model_copy(update={"bus": settings.bus.model_copy(update={"url": url})})
-            self._serve(session)
+            self._serve(session, catalog)
             log.info(
                 "driver_started",
                 connect=settings.spark.connect_bind,
@@ -155,14 +161,10 @@ class Driver:
                 serve_seconds=round(time.monotonic() - took_at, 2),
             )
 
-    def _serve(self, session: SparkSession) -> None:
+    def _serve(self, session: SparkSession, catalog: Catalog) -> None:
         settings = self._settings
         bus = self._bus = connect(settings.bus)
         prepare_topics(bus)
-        catalog = open_catalog(settings)
-        create_tables(catalog)
-        if settings.origin is not None and is_shared(settings):
-            settle_origin(catalog, settings.origin)
         fill_once(session, catalog)
         writer = self._writer = make_writer(settings, bus, catalog, session, self.locks, self._stopping)
         merger = SparkMerger(session, catalog, settings.bus.url)
@@ -208,7 +210,6 @@ class Driver:
         ]
         for query in self.queries[:2]:
             query.start()
-        warm_up(catalog)
         # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
         triggers.start()
         self._is_warm = True
