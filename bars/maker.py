@@ -2,7 +2,8 @@
 
 Event time decides: a bar is final when its ticker's clock (the newest trade, or the exchange's own time) has passed its
 end plus the allowed lateness. Clocks are per ticker, so a fast venue never cuts off a slow one. Each period keeps its
-own partial bars and is fed by the bars of the longest period that divides it, so each trade is processed once.
+own partial bars and is fed by the bars of the longest period that divides it, so each trade is processed once. Bars in
+progress change with the shortest period alone: longer ones are brought up to date when one of them may be published.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bars.aggregate import Bars, from_trades, roll_up
+from bars.aggregate import Bars, from_trades, merge, roll_up
 from bars.level import Left, Level
 from bars.seen import SeenIds
 from candlewright.wire.grid import SECOND, open_containing, origin_of
@@ -20,6 +21,8 @@ __all__ = ["NEVER", "BarMaker", "MadeBars", "TickerState", "Trades"]
 
 NEVER = -(1 << 62)
 _FOR_EVER = 1 << 62
+#: Bars of the shortest period that wait for the longer ones at most.
+_MAX_WAITING = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,11 @@ class BarMaker:
     #: Incremented by each `take`, and by each period that is left; shows what has changed since.
     step: int = 0
     _number: dict[str, int] = field(default_factory=dict)
+    #: What the shortest period was fed and the longer ones were not.
+    _waiting: list[Bars] = field(default_factory=list, compare=False)
+    #: By ticker number the last end of a shortest bar that its clock had passed at the last look for finished bars;
+    #: None where something else may have changed bars since.
+    _looked: NDArray[np.int64] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self.periods = sorted(set(self.periods))
@@ -108,6 +116,7 @@ class BarMaker:
         Bars start from what shorter periods still hold, and are complete if that reaches back far enough. Bars
         published before a period was left continue their revisions.
         """
+        self.pass_on()
         wanted = frozenset(periods).difference(self.periods)
         for period in wanted:
             if not _divides(self.periods[0], period):
@@ -125,6 +134,7 @@ class BarMaker:
 
     def keep_only(self, periods: Sequence[int], wanted: Mapping[str, Collection[int]]) -> None:
         """Make all other periods only for the tickers in `wanted`; for a state that made them for every ticker."""
+        self.pass_on()
         further = frozenset(self.periods).difference(periods)
         self.periods = sorted(periods)
         for period in further:
@@ -154,6 +164,7 @@ class BarMaker:
         If the ticker restarts, its bars in progress restart too: the `seed` of the new run contains what they held
         from the earlier one.
         """
+        self.pass_on()
         number, state = self._of(ticker)
         state.covered_from = covered_from
         for level in self.levels.values():
@@ -163,6 +174,7 @@ class BarMaker:
         """Closed candles of the exchange that end where `ticker`'s coverage, or a shorter candle, begins. They become
         part only of the longer bars in progress there. Do not pass candles of a time whose trades are already counted.
         """
+        self.pass_on()
         number, state = self._of(ticker)
         if len(bars) == 0:
             return
@@ -190,10 +202,24 @@ class BarMaker:
         if any(part.last_order is not None for _, part in kept):
             count = np.concatenate([part.count for _, part in kept])
             is_aggregate = np.repeat([part.last_order is not None for _, part in kept], lengths)
-        fed = {self.periods[0]: from_trades(group, time, order, price, size, self.periods[0], count, is_aggregate)}
-        for period in self.periods:
-            if period not in fed:
-                fed[period] = roll_up(fed[self._source(period)], period)
+        made = from_trades(group, time, order, price, size, self.periods[0], count, is_aggregate)
+        self.levels[self.periods[0]].feed(made, self.step)
+        self._waiting.append(made)
+        if sum(map(len, self._waiting)) > _MAX_WAITING:
+            self._feed_longer()
+
+    def pass_on(self) -> None:
+        """Bring the bars of longer periods up to date, whatever reads or changes them next."""
+        self._looked = None
+        self._feed_longer()
+
+    def _feed_longer(self) -> None:
+        if not self._waiting:
+            return
+        fed = {self.periods[0]: merge(self._waiting)}
+        self._waiting = []
+        for period in self.periods[1:]:
+            fed[period] = roll_up(fed[self._source(period)], period)
             self.levels[period].feed(fed[period], self.step)
         for period, level in self._on_demand():
             if len(own := level.chosen(fed[self._source(period)])):
@@ -226,8 +252,12 @@ class BarMaker:
 
     def take(self) -> list[MadeBars]:
         """The bars that became final or were revised since the last call, shortest period first."""
-        made = []
+        made: list[MadeBars] = []
         clocks = np.array([state.clock for state in self.states], np.int64)
+        if not self._may_be_due(clocks):
+            self.step += 1
+            return made
+        self._feed_longer()
         for period in sorted(self.levels):
             level = self.levels[period]
             due = level.take_due(clocks, self.lateness_ns)
@@ -242,10 +272,25 @@ class BarMaker:
         self.step += 1
         return made
 
+    def _may_be_due(self, clocks: NDArray[np.int64]) -> bool:
+        """Whether a bar may have become final or been revised: a clock passed the end of a shortest bar, or a trade
+        came for one that had ended. Every longer bar ends with one.
+        """
+        length = self.periods[0] * SECOND
+        passed = clocks - self.lateness_ns
+        looked = (passed - origin_of(self.periods[0])) // length
+        before, self._looked = self._looked, looked
+        if before is None or not np.array_equal(before, looked):
+            return True
+        return any(bool((bars.open_time + length <= passed[bars.group]).any()) for bars in self._waiting)
+
     def retire(self, tickers: Collection[str]) -> None:
         """Expect no more trades of these tickers: the next `take` makes their bars in progress final as they are, but
         incomplete. `forget` them afterwards. Unknown tickers are ignored.
         """
+        if not tickers:
+            return
+        self.pass_on()
         for number, state in self._known(tickers):
             ends = [end for level in self.levels.values() if (end := level.end_of(number)) is not None]
             state.gaps.append((state.clock + 1, _FOR_EVER))
@@ -258,6 +303,7 @@ class BarMaker:
         gone = {number: max(state.settled, state.clock - self.lateness_ns) for number, state in self._known(tickers)}
         if not gone:
             return
+        self.pass_on()
         self.retired |= {self.tickers[number]: settled for number, settled in gone.items()}
         kept = [number for number in range(len(self.tickers)) if number not in gone]
         for level in self.levels.values():
@@ -317,6 +363,7 @@ class BarMaker:
         return (number, trades.take(kept)) if kept.any() else None
 
     def _touch(self, number: int, start: int, end: int) -> None:
+        self.pass_on()
         for level in self.levels.values():
             level.touch(number, start, end, self.step)
 

@@ -60,6 +60,7 @@ def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
 
 def save(maker: BarMaker) -> bytes:
     """The whole state; `load` gives an equal maker."""
+    maker.pass_on()
     arrays: dict[str, NDArray[Any]] = {}
     levels = {}
     for period, level in maker.levels.items():

@@ -403,3 +403,46 @@ def test_memory_stays_flat_while_tickers_come_and_go() -> None:
         sizes.append(len(saved.save(maker)) - sum(len(name) + 40 for name in maker.retired))
     assert maker.tickers == [] and all(len(level.bars or ()) == 0 for level in maker.levels.values())
     assert max(sizes[20:]) <= max(sizes[:20])
+
+
+_TICKER = st.sampled_from(["A/B.C", "D/E.F"])
+_SECONDS = st.integers(0, 1_500)
+_OPERATIONS = st.one_of(
+    st.tuples(st.just("trade"), _TICKER, _SECONDS),
+    st.tuples(st.just("clock"), _TICKER, _SECONDS),
+    st.tuples(st.just("gap"), _TICKER, _SECONDS),
+    st.tuples(st.just("clear"), _TICKER, _SECONDS),
+    st.tuples(st.just("want"), _TICKER, st.integers(0, 1)),
+    st.tuples(st.just("forget"), _TICKER, st.just(0)),
+)
+
+
+@given(
+    st.lists(_OPERATIONS, max_size=25), st.sampled_from([0, 5, 65]), st.sampled_from([130, 600, 3_600]), st.booleans()
+)
+@settings(deadline=None, max_examples=60)
+def test_longer_bars_are_published_as_if_each_trade_had_updated_them(
+    operations: list[tuple[str, str, int]], lateness: int, horizon: int, restarts: bool
+) -> None:
+    lazy, eager = (BarMaker((60, 180, 3_600), lateness * SECOND, horizon * SECOND) for _ in range(2))
+    for number, (what, ticker, value) in enumerate(operations):
+        for maker in (lazy, eager):
+            if what == "trade":
+                maker.add([_trades(ticker, [_at(value, number, float(number + 1))])])
+            elif what == "clock":
+                maker.advance({ticker: T0 + value * SECOND})
+            elif what == "gap":
+                maker.mark_gap(ticker, T0 + value // 300 * 300 * SECOND, T0 + (value // 300 * 300 + 100) * SECOND)
+            elif what == "clear":
+                maker.clear_gap(ticker, T0 + value // 300 * 300 * SECOND, T0 + (value // 300 * 300 + 100) * SECOND)
+            elif what == "want":
+                maker.want(ticker, (300,) if value else ())
+            else:
+                maker.retire([ticker])
+        eager.pass_on()
+        assert _rows(lazy, lazy.take()) == _rows(eager, eager.take())
+        if what == "forget":
+            lazy.forget([ticker])
+            eager.forget([ticker])
+        if restarts:
+            lazy = saved.load(saved.save(lazy))
