@@ -303,7 +303,7 @@ class Bus(Protocol):
         ...
 
     def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
-        """How many of `offsets` were pending and are no more."""
+        """How many of `offsets` were pending and no longer are."""
         ...
 
     def claim_expired(
@@ -323,7 +323,7 @@ class Bus(Protocol):
         ...
 
     def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
-        """Records that `read_group` or `claim_expired` returned and nobody saw: they become those of the consumer
+        """Records that `read_group` or `claim_expired` returned and no consumer saw: they become those of the consumer
         NOBODY, and their delivery does not count. What was acknowledged meanwhile stays so.
         """
         ...
@@ -385,7 +385,7 @@ class Bus(Protocol):
         ...
 
     def block_budget(self, budget: str, seconds: float) -> None:
-        """Let nobody take from `budget` for `seconds` (an exchange said: stop)."""
+        """Close `budget` for `seconds`, because an exchange demanded a pause."""
         ...
 
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:

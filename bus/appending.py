@@ -9,7 +9,7 @@ from candlewright.wire.errors import BusError
 
 #: Redis takes no more arguments in one command.
 _MAX_ARGUMENTS = 1_000_000
-#: Of the neighbouring records that become one entry: whoever wants one of them gets them all from Redis.
+#: Of the neighbouring records that become one entry: reading one of them fetches all from Redis.
 _PACK_RECORDS = 128
 _PACK_BYTES = 16 << 10
 
@@ -126,7 +126,7 @@ def _keyed(key: bytes, value: bytes) -> bytes:
 
 
 def _run(group: Sequence[Record], at: int) -> list[bytes]:
-    """The value at `at`, and those behind it of records that only their values tell apart from it."""
+    """The value at `at`, and those after it of records that only their values tell apart from it."""
     _, key, _, _, _, stamp = group[at]
     end = at + 1
     if stamp is not None and stamp.count == 1 and not stamp.context_tag:

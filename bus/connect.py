@@ -12,8 +12,8 @@ from core.settings import BusSettings
 def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
     """A bus on the Redis that `settings.url` names; nothing is sent before its first call.
 
-    `retry_seconds`: how long a call looks for a server that has gone; short where somebody waits for the answer.
-    Raises ConfigurationError when no url is set (whoever starts the embedded server sets it).
+    `retry_seconds`: how long a call looks for a server that has gone; short if a caller waits for the answer.
+    Raises ConfigurationError when no url is set (the process that starts the embedded server sets it).
     """
     if not settings.url:
         raise ConfigurationError("bus.url is not set, and no embedded server was started")

@@ -1,7 +1,7 @@
-"""Records that a part cannot digest: `put_aside` moves them to the topic `dead_letters`, so that their stream goes on.
+"""Records that a part cannot digest: `put_aside` moves them to topic `dead_letters`, so that their stream continues.
 
 Only for a bad record (poison), never for a bad environment: what may work later without a change to the record (a bus
-that is away, a locked catalog) is retried in place, for ever. Putting aside may run again: the same record of the same
+that is away, a locked catalog) is retried in place, without limit. Putting aside may run again: the same record of a
 part is kept once. The topic is bounded by age and bytes, oldest first, and its writers by a shared rate; what exceeds
 that rate is only counted and logged, so that a flood of bad records costs no more than the records themselves.
 """

@@ -146,7 +146,7 @@ class EmbeddedRedis:
     def command(self) -> list[str]:
         """Write the configuration, and return what serves it: for a supervisor that starts the process itself.
 
-        No lock is taken then: the supervisor sees to it that nobody else runs over this folder.
+        No lock is taken then: the supervisor ensures that no other server runs over this folder.
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if self._chooses_port and not self.port:
@@ -198,7 +198,7 @@ class EmbeddedRedis:
         deadline = time.monotonic() + self._start_timeout_seconds
         while (lock := _locked(file)) is None:
             if time.monotonic() > deadline:
-                raise BusError(f"a redis-server that nobody owns still runs over {self.data_dir}")
+                raise BusError(f"a redis-server without an owner still runs over {self.data_dir}")
             address = (self.data_dir / "redis.address").read_text()
             log.warning("redis_orphan_ended", address=address)
             with contextlib.suppress(redis.RedisError):
@@ -234,7 +234,7 @@ class EmbeddedRedis:
         raise BusUnavailable(f"redis-server did not serve within {self._start_timeout_seconds:.0f} s")
 
     def _client(self, address: str) -> redis.Redis:
-        """For one question; whoever asks looks after repeating it."""
+        """For one question; the caller repeats it if needed."""
         once = Retry(NoBackoff(), 0)
         url = f"redis://:{self._password()}@{address}/0"
         return redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=1, retry=once)

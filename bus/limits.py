@@ -11,11 +11,11 @@ DEFAULT_GROUP_EXPIRY_SECONDS = 168 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of what lies beside the records of topics; docs/operations.md lists all.
+    """Of what is stored beside the records of topics; docs/operations.md lists all.
 
     `names`: of a registry of `publish_once` and `publish_new`; the oldest go, but of `requests`, where new ones are
     refused. `topics`, `groups` (of a topic): further ones are refused. `rows`: of a table whose rows expire; those go
-    that would expire first. `sequence_seconds`: a sequence that nobody used for so long begins at 1 again.
+    that would expire first. `sequence_seconds`: a sequence unused for this long begins at 1 again.
     """
 
     names: int = 1_000_000

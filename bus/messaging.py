@@ -30,9 +30,10 @@ class Delivery:
 
 
 class Claim(NamedTuple):
-    """What somebody who was given a record answers to. `consumer`: who answers, where that is known. In order, a reader
-    that was too slow and was given the record again may answer to the earlier delivery as well: it would not go on
-    before that answer counts.
+    """The handle by which a consumer answers for a record. `consumer`: the one that answers, if known.
+
+    In order, a reader that was too slow and received the record again may answer to the earlier delivery as well: it
+    would not continue before that answer counts.
     """
 
     topic: str
@@ -46,7 +47,7 @@ class Claim(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Received:
     """`next_due_seconds`: until a hidden record is due again, None when none is hidden, 0 when not all that may be due
-    was looked at. `lost`: records that were pending and are no more.
+    was looked at. `lost`: records that were pending and no longer are.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -95,7 +96,7 @@ class Messaging(Protocol):
 
         `default_hide_seconds`: for pending records that were given out otherwise. `in_order`: nothing of a message
         group (`ORDER_HEADER`, else the key, else all without) while an earlier one of it is hidden, and again from the
-        first unsettled one on; other message groups go on, however many records stand behind it. Raises BusError for a
+        first unsettled one on; other message groups continue, however many records follow it. Raises BusError for a
         group that does not exist.
         """
         ...

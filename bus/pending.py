@@ -1,4 +1,4 @@
-"""Calls to Redis whose answer nobody waits for: the caller's own poll says when something of it has come."""
+"""Calls to Redis without a waiting caller: the caller's own poll reports when an answer has arrived."""
 
 import os
 import time
@@ -15,7 +15,7 @@ class PendingCall(ABC):
     """Commands on their way over a non-blocking descriptor; `start` is given what `Store.begin` has sent them with."""
 
     def start(self, descriptor: int, timeout_seconds: float, give_back: Callable[[bool], None]) -> None:
-        """`give_back` is told whether the connection may be used again, once that is known."""
+        """`give_back` learns whether the connection may be used again, once that is known."""
         self._descriptor = descriptor
         self._until = time.monotonic() + timeout_seconds
         self._give_back = give_back

@@ -241,7 +241,7 @@ class RedisBus:
         ready = self._ready(after, lives)
         streams = [_log(topic, partition) for topic, partition in after]
         ids = [f"{offset}-0" for offset in after.values()]
-        # Shorter than the socket's timeout, so that a server which hangs is told from one with nothing to say.
+        # Shorter than the socket's timeout, so that a server that hangs can be distinguished from one without news.
         longest = self._store.timeout_seconds / 2
         while not ready and (left := deadline - time.monotonic()) > 0:
             block = max(1, math.ceil(min(left, longest) * 1_000))
@@ -645,7 +645,7 @@ class RedisBus:
             raise BusError(f"topic {topic} has no partition {partition}: there are {count}")
 
     def _touch(self, topic: str, group: str, must_exist: bool = True) -> None:
-        """Keep `group` from expiring; Redis is told now and then only."""
+        """Keep `group` from expiring; Redis is updated only now and then."""
         now = time.monotonic()
         if now - self._touched.get((topic, group), -math.inf) < min(60.0, self._group_expiry_seconds / 10):
             return

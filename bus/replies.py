@@ -43,8 +43,8 @@ class Entry(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """Neighbouring records in one entry: `offset` is the last one's, `sequence` the first one's. Their values stand
-    behind each other, without their numbers.
+    """Neighbouring records in one entry: `offset` is the last one's, `sequence` the first one's. Their values follow
+    each other, without their numbers.
     """
 
     offset: int
@@ -74,7 +74,7 @@ class Pack(NamedTuple):
 
 
 class KeyedPack(NamedTuple):
-    """Neighbouring records without numbers in one entry: `offset` is the last one's; keys and values stand behind each
+    """Neighbouring records without numbers in one entry: `offset` is the last one's; keys and values follow each
     other.
     """
 

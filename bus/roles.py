@@ -124,8 +124,8 @@ def _holder() -> str:
 class Keeper:
     """One process's part in a role: `wait` until it is ours, and keep it until `close`.
 
-    `on_lost` is called once, from a thread, when another term has begun. While the bus cannot be reached the term goes
-    on: nobody else can begin one, and nothing can be written.
+    `on_lost` is called once, from a thread, when another term has begun. While the bus cannot be reached the term
+    continues: no other process can begin one, and nothing can be written.
     """
 
     roles: Roles
@@ -144,7 +144,7 @@ class Keeper:
     def of(cls, url: str, role: str, lease_seconds: float, seat: str = "") -> "Keeper":
         """Raises ConfigurationError for a url that no bus can have."""
         try:
-            # A server that hangs must not keep a holder from renewing in time once it goes on.
+            # A server that hangs must not keep a holder from renewing in time once it continues.
             return cls(Roles(url, retry_seconds=lease_seconds / _RENEWALS), role, lease_seconds, seat)
         except ValueError as error:
             raise ConfigurationError(f"bus.url: {error}") from error
@@ -181,7 +181,7 @@ class Keeper:
         return {"name": self.role, "epoch": None if self.term is None else self.term.epoch, "standby": self.is_standby}
 
     def close(self) -> None:
-        """Leave the role to whoever stands by."""
+        """Leave the role to a standby."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()

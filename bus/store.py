@@ -204,7 +204,7 @@ class Store:
         return name in self._known and self.begin(pending, self.pack_script(name, count, arguments))
 
     def begin(self, pending: PendingCall, packed: bytes) -> bool:
-        """Send commands and wait for nothing; `pending` is told of the answer.
+        """Send commands and wait for nothing; `pending` gets the answer.
 
         False when that cannot be done at once: nothing has run then that would not be harmless to run again.
         """

@@ -123,7 +123,7 @@ def start_task(
     restarts_after: float | None = None,
     on_failure: OnFailure | None = None,
 ) -> "asyncio.Task[None]":
-    """A task that nobody awaits for its result. `work` makes its coroutine, again for each restart. The caller keeps
+    """A task whose result no caller awaits. `work` makes its coroutine, again for each restart. The caller keeps
     the task: the loop does not.
     """
 
@@ -147,7 +147,7 @@ def start_task(
 
 
 def awaited_task(work: Coroutine[Any, Any, Result], name: str | None = None) -> "asyncio.Task[Result]":
-    """A task whose result the caller awaits. An exception that nobody reads is logged and counted."""
+    """A task whose result the caller awaits. An exception that no caller reads is logged and counted."""
     loop = asyncio.get_running_loop()
     if loop.get_exception_handler() is None:
         loop.set_exception_handler(_unread)
@@ -205,7 +205,7 @@ def _foreign_thread_failed(args: "threading.ExceptHookArgs") -> None:
 
 
 def _unread(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Of callbacks, and of tasks whose exception nobody has read when they are forgotten."""
+    """Of callbacks, and of tasks whose exception was not read before they were garbage-collected."""
     error = context.get("exception")
     if isinstance(error, BaseException):
         _note("unread task", error)

@@ -117,6 +117,6 @@ def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) 
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Scrapes are no news."""
+            """Scrapes are not logged."""
 
     return Handler

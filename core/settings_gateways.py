@@ -14,8 +14,8 @@ from candlewright.settings.group import Group
 
 class KafkaPixySettings(Group):
     """`cluster`: the name by which requests may call this platform, besides none; `partitions` of topics that clients
-    make (0: as `bus.partitions`); `max_retries`: how often a message that nobody acknowledges is offered again before
-    it is dropped, -1 = for ever; `flush_seconds`: how long a stop waits for asynchronous messages to be written.
+    make (0: as `bus.partitions`); `max_retries`: how often an unacknowledged message is offered again before
+    it is dropped, -1 = without limit; `flush_seconds`: how long a stop waits for asynchronous messages to be written.
     """
 
     enabled: bool = False
@@ -65,12 +65,12 @@ def _of_json(value: object) -> object:
         try:
             return json.loads(value)
         except ValueError as error:
-            raise ValueError(f"this is no JSON: {value}") from error
+            raise ValueError(f"this is not valid JSON: {value}") from error
     return value
 
 
 class NumaflowSettings(Group):
-    """`topic`: one or a list; `redeliver_seconds`: what nobody acknowledged for so long goes to another replica;
+    """`topic`: one or a list; `redeliver_seconds`: what stays unacknowledged this long goes to another replica;
     `start`: where a new group begins; `replica`: the consumer's name in the group, by default of NUMAFLOW_POD or
     NUMAFLOW_REPLICA; `grace_seconds`: how long a stop waits for acknowledgements.
     """
@@ -123,7 +123,7 @@ class KapacitorFunctionSettings(Group):
 
 class KapacitorSettings(Group):
     """`socket`: where `candlewright kapacitor-udf` listens unless told otherwise (empty: stdin and stdout);
-    `timeout_seconds`: how long it waits for its connections to end when it is stopped; `udf`: functions of others.
+    `timeout_seconds`: how long it waits for its connections to end when it is stopped; `udf`: external functions.
     """
 
     socket: str = ""
@@ -146,7 +146,7 @@ class GatewaysSettings(Group):
 class NumaflowSourceSettings(Group):
     """A Numaflow source that is read into `topic`. `mapping`: how its payloads become records; empty = the payload is
     the record. Of `ticks`, names of JSON fields by `ticker`, `price`, `size`, `side`, `ts`, `trade_id`.
-    `unfit`: what becomes of a payload that is no record of `topic`: it goes to `dead_letters` (by default
+    `unfit`: what becomes of a payload that is not a record of `topic`: it goes to `dead_letters` (by default
     NAME_dead_letters), or reading stops before it. `max_records`, `timeout_ms`: asked for at once.
     """
 

@@ -19,7 +19,7 @@ REFERENCE = {
 def pages() -> dict[PurePosixPath, str]:
     """All made pages, by their path below docs/."""
     found = {PurePosixPath("reference", f"{name}.md"): make() for name, make in REFERENCE.items()}
-    found[PurePosixPath("decisions/index.md")] = repository.decisions()
+    found[PurePosixPath("decisions/overview.md")] = repository.decisions()
     return found | repository.pages()
 
 

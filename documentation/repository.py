@@ -45,7 +45,7 @@ def target(source: PurePosixPath, link: str, places: dict[PurePosixPath, PurePos
     """Where a link of `source` leads on the site, from the folder of these pages; empty if nowhere."""
     path = PurePosixPath(*_normalised(source.parent / link))
     if path.parts == ("docs", "decisions"):
-        return "../decisions/index.md"
+        return "../decisions/overview.md"
     if path.parts[:1] == ("docs",) and path.suffix:
         return "../" + "/".join(path.parts[1:])
     place = places.get(path) or places.get(path / "README.md")

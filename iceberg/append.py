@@ -31,7 +31,7 @@ class RowDifference:
 def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     """Split `incoming` against `existing`, both unique by (ticker, period_seconds, open_time).
 
-    A candle of the exchange is never replaced by one from another source. An unknown optional value is no change.
+    A candle of the exchange is never replaced by one from another source. An unknown optional value is not a change.
     """
     if existing.num_rows == 0:
         return RowDifference(incoming, incoming.slice(0, 0))
@@ -82,7 +82,7 @@ def is_committed(table: Table, summary: Mapping[str, str]) -> bool:
 def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     """Commit `rows` as one snapshot that carries `summary`.
 
-    Raises CommitConflict when somebody else committed (nothing was written), CommitUnknown when the catalog did not
+    Raises CommitConflict when another writer committed (nothing was written), CommitUnknown when the catalog did not
     say; files are left alone then, because a snapshot may name them.
     """
     try:

@@ -26,7 +26,7 @@ def read_ohlc(
     """Candles of `market.ohlc` with start_ns <= open_time < end_ns, ordered by open_time; `limit` = the first N."""
     table = open_catalog(settings).load_table(OHLC.identifier)
     if limit is not None:
-        # Candles lie on a grid: without holes the first N are in the first N periods.
+        # Candles are on a grid: without holes the first N are in the first N periods.
         near_ns = start_ns + (limit + 1) * period_seconds * _SECOND
         if near_ns < end_ns:
             near = scan_range(table, ticker, period_seconds, start_ns, near_ns)

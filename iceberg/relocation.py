@@ -43,7 +43,7 @@ class Relocated:
 def relocate(settings: Settings) -> Relocated | None:
     """Rewrite what names the old folder; None where nothing was moved. No other process may have the tables open.
 
-    Raises ConfigurationError where a file cannot be read or written; the same call goes on from there.
+    Raises ConfigurationError where a file cannot be read or written; the same call continues from there.
     """
     before, now = moved_from(settings), local_path(warehouse_of(settings))
     if before is None or now is None:

@@ -71,7 +71,7 @@ def delete_files_of(table: Table, dropped: Sequence[Snapshot]) -> int:
             files -= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)}
     lists = {snapshot.manifest_list for snapshot in dropped} - {one.manifest_list for one in table.metadata.snapshots}
     deleted = 0
-    # In this order, so that whoever is killed in between leaves nothing that names what is gone.
+    # In this order, so that a kill in between leaves nothing that names what is gone.
     for path in (*lists, *(manifest.manifest_path for manifest in unnamed), *files):
         with contextlib.suppress(OSError):
             io.delete(path)

@@ -48,7 +48,7 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
-    # A conflict means that somebody else wrote: what is to be written must be compared again, not just repeated.
+    # A conflict means that another writer wrote: what is to be written must be compared again, not just repeated.
     "commit.retry.num-retries": "0",
 }
 
@@ -212,7 +212,7 @@ TABLES: tuple[TableDefinition, ...] = (OHLC, OHLC_REVISIONS, TICKS, TRIGGER_EVEN
 def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TABLES, *, attempts: int = 10) -> None:
     """Make what is missing, columns of tables that an earlier release made included.
 
-    Safe to call from several processes at once, whoever comes first.
+    Safe to call from several processes at once.
     """
     with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
         catalog.create_namespace(NAMESPACE)

@@ -21,7 +21,7 @@ from relay.requests.stored import stored_in_iceberg
 from relay.server import Registry, Relay
 from relay.settings import RelayConfig
 
-#: A client waits meanwhile: after this time it is told that the bus cannot be reached.
+#: A client waits meanwhile: after this time it gets the answer that the bus cannot be reached.
 BUS_RETRY_SECONDS = 4.0
 
 

@@ -3,7 +3,7 @@
 from core.metrics import REGISTRY, Counter, Gauge, Histogram
 
 MESSAGES = Counter("candlewright_relay_messages_total", "Messages of clients, by type", ["type"], registry=REGISTRY)
-BAD_FRAMES = Counter("candlewright_relay_bad_frames_total", "Frames that are no message", ["code"], registry=REGISTRY)
+BAD_FRAMES = Counter("candlewright_relay_bad_frames_total", "Frames refused as malformed", ["code"], registry=REGISTRY)
 SUBMISSIONS = Counter(
     "candlewright_relay_submissions_total", "Answers to submitted requests, by status", ["status"], registry=REGISTRY
 )
@@ -53,12 +53,10 @@ UNREAD_RECORDS = Counter(
     registry=REGISTRY,
 )
 FORGOTTEN_FINALS = Counter(
-    "candlewright_relay_forgotten_finals_total", "Kept finals that the full index let go of", registry=REGISTRY
+    "candlewright_relay_forgotten_finals_total", "Kept finals that the full index dropped", registry=REGISTRY
 )
 SUBSCRIBED = Counter("candlewright_relay_subscribed_total", "Subscriptions taken, repeated ones too", registry=REGISTRY)
-SUBSCRIPTIONS = Gauge(
-    "candlewright_relay_subscriptions", "Topics and prefixes that somebody subscribes to", registry=REGISTRY
-)
+SUBSCRIPTIONS = Gauge("candlewright_relay_subscriptions", "Topics and prefixes with subscribers", registry=REGISTRY)
 INDEXED = Gauge("candlewright_relay_indexed_finals", "Finals of client topics ready for replay", registry=REGISTRY)
 LIVE_TOPICS = Gauge(
     "candlewright_relay_live_topics", "Topics of ticks and bars with a realtime request of ours", registry=REGISTRY
@@ -70,7 +68,7 @@ UNSERVED_TOPICS = Counter(
     registry=REGISTRY,
 )
 PASSED_OVER = Counter(
-    "candlewright_relay_passed_over_total", "Live records read that nobody subscribes to", ["topic"], registry=REGISTRY
+    "candlewright_relay_passed_over_total", "Live records read that have no subscriber", ["topic"], registry=REGISTRY
 )
 TRIGGERS = Gauge("candlewright_relay_triggers", "Registered triggers, by state", ["state"], registry=REGISTRY)
 TRIGGER_ACKS = Counter(

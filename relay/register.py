@@ -23,7 +23,7 @@ FINAL_TYPE = bytes((type_id_of(ing.HistoryReadyNotification),))
 _REALTIME_SECONDS = 365 * 86_400.0
 #: The id of a request of our own is remembered for those who ask for its state; the broker takes none twice.
 _SUBSCRIPTION_SECONDS = 86_400.0
-#: Stands in front of an id in the table from before its cancellation is on the bus: it is not to be used again.
+#: Marks an id in the table from before its cancellation is on the bus: it must not be used again.
 _LEAVING = b"-"
 #: Between the name of a relay and a topic; neither holds it.
 _RELAY_END = "\t"
@@ -124,7 +124,7 @@ class Register:
         return f"{self._relay}{_RELAY_END}{topic}" if self._relay else topic
 
     def start_live(self, requests: Mapping[str, ing.DataRequest], at_ns: int) -> None:
-        """Ask for these topics; harmless when it is done again. Whoever finds a topic in the table asks again."""
+        """Ask for these topics; harmless when it is done again. A reader that finds a topic in the table asks again."""
         self.prepare()
         ids = {self._row(topic): request.request_id.encode() for topic, request in requests.items()}
         self._bus.put(bus_topics.TABLE_SUBSCRIPTIONS, ids)
@@ -181,11 +181,11 @@ class Register:
         ]
 
     def client_ids(self, request_ids: Sequence[str]) -> list[str]:
-        """The client of each request; empty without one, and for a request that nobody knows (any more)."""
+        """The client of each request; empty without one, and for a request that is unknown (or forgotten)."""
         return [client_of(request) for request in self._requests(request_ids)]
 
     def _requests(self, request_ids: Sequence[str]) -> list[rec.Request]:
-        """Empty ones for those that nobody knows (any more)."""
+        """Empty ones for those that are unknown (or forgotten)."""
         found = self._bus.recall(bus_topics.REGISTRY_REQUESTS, request_ids)
         return [_read(rec.Request, content, bus_topics.REGISTRY_REQUESTS) or rec.Request() for content in found]
 

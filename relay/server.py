@@ -74,7 +74,7 @@ _FAIL_FAST_SECONDS = 0.5
 _FROZEN_SECONDS = 30.0
 #: Requests that are written at the same time.
 _WRITERS = 16
-#: Topics on which suspended triggers are told.
+#: Topics on which suspensions are published.
 _TOLD_PREFIXES = (b"TRIGGER:", b"RESPONSE:")
 _UNKNOWN_KEY = "This client's key is not known any more."
 _NAMED = "With keys on a client does not choose the routing id (identity) of its socket: leave it unset."

@@ -72,7 +72,7 @@ class RelayState:
     def __init__(self, config: RelayConfig, venues: VenueBook | None = None) -> None:
         self.config = config
         self.venues = venues or VenueBook()
-        #: Legacy requests by id; the feed looks here for the finals that somebody waits for.
+        #: Legacy requests by id; the feed looks here for the finals that clients wait for.
         self.waiting: dict[str, list[_Waiter]] = {}
         self._next_expiry_ns = 0
         #: Of all clients, with keys on.

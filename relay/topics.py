@@ -1,4 +1,4 @@
-"""Public topics: their names, and which numbered ones lie on which topic of the bus."""
+"""Public topics: their names, and which numbered ones are on which topic of the bus."""
 
 import re
 from collections.abc import Callable, Collection
@@ -103,7 +103,7 @@ def stream_of(topic: str) -> Stream | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """A complete topic of ticks or, with `period_seconds`, of bars; the venue may be one that nobody knows."""
+    """A complete topic of ticks or, with `period_seconds`, of bars; the venue may be unknown."""
 
     name: str
     ticker: Ticker

@@ -14,6 +14,10 @@ CLEAN = (
     "CONTRIBUTING.md",
     "bars",
     "benchmarks",
+    "bus",
+    "candlewright",
+    "candlewright_platform",
+    "core",
     "docs/architecture.md",
     "docs/decisions",
     "docs/guarantees.md",
@@ -22,12 +26,13 @@ CLEAN = (
     "docs/tutorial.md",
     "documentation",
     "examples",
+    "iceberg",
+    "relay",
     "gateways",
     "protobuf",
     "sandbox",
     "venues",
 )
-NOT_YET = ("gateways/kapacitor",)
 SUFFIXES = (".py", ".md", ".proto")
 #: Pattern of a phrase, and the better wording.
 PHRASES = {
@@ -53,8 +58,7 @@ def files() -> Iterator[Path]:
     for name in CLEAN:
         path = ROOT / name
         for file in [path] if path.is_file() else path.rglob("*"):
-            relative = file.relative_to(ROOT).as_posix()
-            if file.suffix in SUFFIXES and not file.stem.endswith("_pb2") and not relative.startswith(NOT_YET):
+            if file.suffix in SUFFIXES and not file.stem.endswith("_pb2"):
                 yield file
 
 

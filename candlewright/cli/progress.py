@@ -18,7 +18,7 @@ HINT_SECONDS = 3.0
 
 
 class RequestProgress:
-    """Call it with (done, expected) candles, or whatever the `unit` is; `hint` is said once where nothing comes, and a
+    """Call it with (done, expected) candles, or whatever the `unit` is; `hint` is shown once if nothing arrives, and a
     `note` whenever it changes.
     """
 

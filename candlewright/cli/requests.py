@@ -101,7 +101,7 @@ def _range(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     if wanted.start >= wanted.end:
-        raise typer.BadParameter(f"--start {start} must lie before --end {end}")
+        raise typer.BadParameter(f"--start {start} must be before --end {end}")
     if output is FileOutput.parquet and file is None and sys.stdout.isatty():
         raise typer.BadParameter("--output parquet needs --file, or a pipe")
     if output is FileOutput.table and file is not None:
@@ -138,7 +138,7 @@ def _say_unknown(got: Stored) -> None:
 
 
 def _followed(client: Client, wanted: Range) -> History:
-    """Whoever waits hears by which name the request can be looked at and cancelled, also on Ctrl-C."""
+    """While waiting, show the id by which the request can be inspected and cancelled, also on Ctrl-C."""
     request_id = client.new_request_id()
     hint = f"request {request_id} has no candle yet: `candlewright requests {request_id} --cancel` ends it"
     what = f"{wanted.ticker} {format_period(wanted.period_seconds)}"
@@ -155,7 +155,7 @@ def _followed(client: Client, wanted: Range) -> History:
                 request_id=request_id,
             )
         except KeyboardInterrupt:
-            say(f"request {request_id} goes on: `candlewright requests {request_id}` shows it, --cancel ends it")
+            say(f"request {request_id} continues: `candlewright requests {request_id}` shows it, --cancel ends it")
             raise
 
 
@@ -272,7 +272,7 @@ def _of_all(done: int, expected: int | None) -> str:
 
 
 def _cancel(client: Client, request_id: str, timeout: float) -> None:
-    """Returns once the request has ended; one that had ended before stays as it is, and that is said."""
+    """Returns once the request has ended; one that had ended before stays as it is, and a message says so."""
     if client.cancel(request_id).state == "done":
         say(f"request {request_id} had ended before")
     elif not request_id.startswith("subscription:"):

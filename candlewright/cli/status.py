@@ -16,7 +16,7 @@ _STATUS_TIMEOUT_SECONDS = 5.0
 
 
 def fetch_status(settings: ClientConfig) -> dict[str, Any]:
-    """The supervisor's status page; raises CandlewrightError when nobody answers."""
+    """The supervisor's status page; raises CandlewrightError if nothing answers."""
     host, _, port = settings.http.bind.rpartition(":")
     url = f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '*', '[::]') else host}:{port}/status"
     try:
@@ -25,7 +25,7 @@ def fetch_status(settings: ClientConfig) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CandlewrightError(f"no platform answers at {url}: start one with `candlewright up`") from error
     if not isinstance(page, dict):
-        raise CandlewrightError(f"what answers at {url} is no candlewright")
+        raise CandlewrightError(f"what answers at {url} is not candlewright")
     return page
 
 

@@ -46,7 +46,7 @@ def add(
     timeout: float,
     replace: bool = False,
 ) -> None:
-    """With `follow`, or `count`, the events follow on stdout, and what was registered is said on stderr."""
+    """With `follow`, or `count`, the events follow on stdout, and stderr names what was registered."""
     text = read_text(sql, file)
     values = dict(map(parameter, parameters))
     try:
@@ -229,13 +229,13 @@ def read_text(sql: str | None, file: Path | None) -> str:
 
 
 def content_of(option: str, file: Path) -> str:
-    """Raises typer.BadParameter (exit code 2) for what is no readable text."""
+    """Raises typer.BadParameter (exit code 2) if the text cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise typer.BadParameter(f"{option} {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{option} {file} is no text in UTF-8") from error
+        raise typer.BadParameter(f"{option} {file} is not UTF-8 text") from error
 
 
 def parameter(text: str) -> tuple[str, str]:

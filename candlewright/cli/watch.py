@@ -66,7 +66,7 @@ def watch(
 
 
 def check(client: Client, ticker: Ticker) -> None:
-    """Raises PlatformUnreachable when nobody answers; says when no ingestor serves the venue."""
+    """Raises PlatformUnreachable if nothing answers; reports if no ingestor serves the venue."""
     venues = {venue.name for venue in client.venues() if venue.is_live}
     if ticker.venue not in venues:
         say(f"no ingestor is live for {ticker.venue}: waiting for one; `candlewright venues` shows them")

@@ -233,7 +233,7 @@ class AsyncClient(AsyncClosing):
         return await self.run(lambda ask: ask.venue_list())
 
     async def markets(self, venue: str) -> list[Market]:
-        """All markets of one venue; raises InvalidRequest for one that nobody has announced."""
+        """All markets of one venue; raises InvalidRequest for one that no ingestor has announced."""
         return await self.run(lambda ask: ask.markets(venue.upper()))
 
     async def snapshot(self, ticker: str) -> Snapshot:

@@ -81,16 +81,16 @@ class Connection:
     def range(
         self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None, refresh: bool = False
     ) -> Range:
-        """Raises InvalidRequest for what is no time or period; the rest is the platform's to judge."""
+        """Raises InvalidRequest for an invalid time or period; the platform checks the rest."""
         return Range(ticker, parse_period(str(period)), to_nanoseconds(start), to_nanoseconds(end), limit, refresh)
 
     def bars(self, ticker: str, period: str | int, revisions: bool, first: int | None, buffer: int) -> Feed[Bar]:
-        """Raises InvalidRequest for what is no ticker or period."""
+        """Raises InvalidRequest for an invalid ticker or period."""
         kind = Bars(str(Ticker.parse(ticker)), parse_period(str(period)), revisions)
         return Feed(kind.topic, kind, first, buffer)
 
     def ticks(self, ticker: str, first: int | None, buffer: int) -> Feed[Tick]:
-        """Raises InvalidRequest for what is no ticker."""
+        """Raises InvalidRequest for an invalid ticker."""
         kind = Ticks(str(Ticker.parse(ticker)))
         return Feed(kind.topic, kind, first, buffer)
 
@@ -102,7 +102,7 @@ class Connection:
         parameters: Mapping[str, Parameter] | None,
         callback_id: str | None,
     ) -> CEPTriggerRequest:
-        """Raises InvalidRequest for what is no ticker or parameter; the text is the platform's to judge."""
+        """Raises InvalidRequest for an invalid ticker or parameter; the platform checks the text."""
         if isinstance(tickers, str):
             raise InvalidRequest(f"tickers are a list: write [{tickers!r}]")
         request = CEPTriggerRequest(

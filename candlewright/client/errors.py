@@ -5,11 +5,11 @@ CandlewrightError
 ├── TriggerRejected          (core)
 │   └── InvalidTrigger       the platform answered INVALID_SQL: change the trigger's text
 ├── TriggerNotFound          no such trigger is registered
-├── PlatformUnreachable      (retryable) nobody answered in time
+├── PlatformUnreachable      (retryable) no answer in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
-├── TickerNotFound           no venue lists the ticker of a live stream; the stream goes on, should that change
+├── TickerNotFound           no venue lists the ticker of a live stream; the stream stays, should that change
 ├── TriggerSuspended         a trigger whose events are read runs no more, until it is registered again
-├── GapError                 a live stream goes on after numbers that the platform no longer keeps
+├── GapError                 a live stream continues after numbers that the platform no longer keeps
 ├── RowsUnavailable          the final arrived, the rows could not be read from here
 └── RequestFailed            a request ended without rows; carries the notification
     ├── RequestNotFound      NOT_FOUND: the venue has nothing there
@@ -45,7 +45,7 @@ _SHOWN = 60
 class PlatformUnreachable(CandlewrightError):
     retryable: ClassVar[bool] = True
 
-    """`name`: of the key that was shown, empty without one. A platform does not say why it lets nobody in."""
+    """`name`: of the key that was shown, empty without one. A platform does not report why it refuses a connection."""
 
     def __init__(self, address: str, seconds: float, name: str = "") -> None:
         doubt = (
@@ -70,7 +70,7 @@ class PlatformRefused(CandlewrightError):
 class GapError(CandlewrightError):
     """Numbers `first` to `last` of `topic`, both included, were missed and cannot be had any more.
 
-    The stream that raised it goes on behind them with its next item.
+    The stream that raised it continues after them with its next item.
     """
 
     def __init__(self, topic: str, first: int, last: int) -> None:
@@ -95,7 +95,7 @@ class NumbersLost(GapError):
 class TriggerSuspended(CandlewrightError):
     """The platform has stopped a trigger, because of `reason`; it runs again once it is registered again.
 
-    `registered_at`: of the registration that ended so, in ns since the epoch. The stream that raised it goes on.
+    `registered_at`: of the registration that ended so, in ns since the epoch. The stream that raised it continues.
     """
 
     def __init__(self, trigger_id: str, reason: str, registered_at: int) -> None:
@@ -106,7 +106,7 @@ class TriggerSuspended(CandlewrightError):
 
 
 class TickerNotFound(CandlewrightError):
-    """Nothing will come on `topic`: its venue does not list the ticker, or nobody has such a venue. The text names the
+    """Nothing will come on `topic`: its venue does not list the ticker, or no such venue exists. The text names the
     tickers that are close to it. The stream that raised it stays subscribed, in case the ticker is listed later.
     """
 
@@ -115,7 +115,7 @@ class TickerNotFound(CandlewrightError):
         self.topic = topic
 
 
-#: What a stream raises in between; the next step goes on after it.
+#: What a stream raises in between; the next step continues after it.
 Interruption = GapError | TriggerSuspended | TickerNotFound | PlatformRefused
 
 

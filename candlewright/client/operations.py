@@ -84,7 +84,7 @@ class Operations(RelayedRows, TriggerOperations, LegacyPages):
 
     def cancel(self, request_id: str) -> Operation[RequestState]:
         """Raises RequestNotFound for an id that the platform does not know."""
-        # A DEALER's cancellation is answered only where it cannot be; the question behind it always is.
+        # A DEALER's cancellation is answered only if it fails; the question after it always is.
         control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id)
         query = cw.RequestStateQuery(request_id=request_id)
         unknown = RequestNotFound(request_id, f"the platform knows no request {request_id}")

@@ -111,7 +111,7 @@ class Client(Closing):
         `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
         apart at most), also while nothing comes. If it has a parameter `note`, it gets what the platform says besides,
         such as "waiting for a slot of KRAKEN (served now: BINANCE)"; otherwise the logger `candlewright` warns of it.
-        `timeout`: seconds after which RequestTimedOut is raised while the request goes on; by default the platform's
+        `timeout`: seconds after which RequestTimedOut is raised while the request continues; by default the platform's
         own deadline decides. A `request_id` given again continues the same request. What the table proves is not asked
         of the venue again, unless `refresh`. Raises RequestNotFound, RequestTimedOut or RequestFailed where the request
         ended so, RowsUnavailable where the tables cannot be reached from here.
@@ -210,7 +210,7 @@ class Client(Closing):
         False. Iteration ends after `timeout` seconds without a bar (default: never). It begins with the first bar that
         arrives, or with number `from_sequence`, if that is still kept. What was missed (slow reader, restart of
         the platform) is asked for and comes in order; what cannot be had any more raises GapError once, and the next
-        step goes on behind it. At most about twice `buffer` numbers are held; the rest waits on the platform.
+        step continues after it. At most about twice `buffer` numbers are held; the rest waits on the platform.
         """
         return self.stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
 
@@ -222,8 +222,10 @@ class Client(Closing):
         ohlc_periods: Sequence[str | int] = (60,),
         request_id: str | None = None,
     ) -> Realtime:
-        """Have a ticker fetched until it is cancelled, whoever listens: trades into `lake.market.ticks` (`ticks`), bars
-        of `ohlc_periods` into `lake.market.ohlc`, both on their topics. Returns once that is durable.
+        """Have a ticker fetched until it is cancelled, even without listeners.
+
+        Trades go into `lake.market.ticks` (`ticks`), bars of `ohlc_periods` into `lake.market.ohlc`, both also on their
+        topics. Returns once that is durable.
         """
         periods = self._connection.periods(ohlc_periods)
         identity = request_id or self._connection.new_request_id()
@@ -240,7 +242,7 @@ class Client(Closing):
         return self.run(lambda ask: ask.venue_list())
 
     def markets(self, venue: str) -> list[Market]:
-        """All markets of one venue; raises InvalidRequest for one that nobody has announced."""
+        """All markets of one venue; raises InvalidRequest for one that no ingestor has announced."""
         return self.run(lambda ask: ask.markets(venue.upper()))
 
     def snapshot(self, ticker: str) -> Snapshot:

@@ -15,7 +15,7 @@ _FRACTION = re.compile(r"(?<=\d)[.,](\d+)")
 def to_nanoseconds(time: Time) -> int:
     """Exact to the nanosecond; a time without a zone is UTC. Raises InvalidRequest."""
     if isinstance(time, bool):
-        raise InvalidRequest(f"{time!r} is no time")
+        raise InvalidRequest(f"{time!r} is not a time")
     if isinstance(time, int):
         return _checked(time, str(time))
     if isinstance(time, str):
@@ -50,7 +50,7 @@ def _parse(text: str) -> int:
         moment = datetime.fromisoformat(_FRACTION.sub("", stripped, count=1))
     except ValueError as error:
         raise InvalidRequest(
-            f"{text!r} is no time: write ISO 8601, such as 2024-01-01 or 2024-01-01T12:30:00Z"
+            f"{text!r} is not a time: write ISO 8601, such as 2024-01-01 or 2024-01-01T12:30:00Z"
         ) from error
     return _of(moment) + int(digits.ljust(9, "0") or 0)
 

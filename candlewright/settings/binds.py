@@ -11,7 +11,7 @@ def _host_and_port(text: str) -> str:
     """Nothing before the colon would mean: every interface of this machine."""
     host, _, port = text.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) > _MAX_PORT:
-        raise ValueError(f"{text!r} is no address: write host:port, such as 127.0.0.1:8080")
+        raise ValueError(f"{text!r} is not an address: write host:port, such as 127.0.0.1:8080")
     return text
 
 
@@ -23,7 +23,7 @@ def _zeromq(text: str) -> str:
         # A star is ZeroMQ's name for any free port.
         _host_and_port(address[:-1] + "0" if address.endswith(":*") else address)
     except ValueError:
-        raise ValueError(f"{text!r} is no address: write tcp://host:port, such as tcp://127.0.0.1:5567") from None
+        raise ValueError(f"{text!r} is not an address: write tcp://host:port, such as tcp://127.0.0.1:5567") from None
     return text
 
 

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pydantic import BaseModel
 
 NESTED = "__"
-#: Variables of the platform that are no settings: the file of them, and what parts are told by who starts them.
+#: Variables of the platform that are not settings: the settings file's path, and what the supervisor passes to parts.
 _OWN = frozenset({"CONFIG", "HTTP_PORT_FILE", "SUPERVISED"})
 #: Groups that others read: the sandbox exchange.
 _ELSEWHERE = frozenset({"SANDBOX"})
@@ -25,8 +25,8 @@ def names_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
 def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> tuple[list[str], list[str]]:
     """(errors, warnings), a sentence each, about variables that begin with `prefix` and set nothing.
 
-    What lies in a known group is left to the model itself. An error is what must be meant as a setting: it has the
-    form of a nested one, or is nearly the name of one. Another name may be somebody else's.
+    Names in a known group are left to the model itself. An error is what must be meant as a setting: it has the
+    form of a nested one, or is nearly the name of one. Any other name may belong to another program.
     """
     known = list(names_of(model))
     groups = {name for name in known if NESTED not in name}
@@ -46,7 +46,7 @@ def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> t
         elif rest:
             errors.append(f"{variable}: no such setting, and none is named like it")
         else:
-            warnings.append(f"the environment variable {variable} is no setting and does nothing")
+            warnings.append(f"the environment variable {variable} is not a setting and has no effect")
     return errors, warnings
 
 

@@ -65,7 +65,7 @@ def load(
         problems = (_problem(each, shape) for each in error.errors())
         raise ConfigurationError(f"settings: {'; '.join(problems)}") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"settings: {path} is no TOML: {error}") from error
+        raise ConfigurationError(f"settings: {path} is not valid TOML: {error}") from error
     except ValueError as error:
         raise ConfigurationError(f"settings: {error}") from error
 

@@ -1,7 +1,7 @@
 """The one tree of errors.
 
     CandlewrightError
-    ├── BadFrame                 a peer sent bytes that are no message; costs that peer one Error
+    ├── BadFrame                 a peer sent bytes that are not a message; costs that peer one Error
     │   └── SizeLimitExceeded
     ├── InvalidRequest           the client must change the request
     ├── TriggerRejected          the client must change the trigger's SQL
@@ -40,7 +40,7 @@ class CandlewrightError(Exception):
 
 
 class BadFrame(CandlewrightError):
-    """Bytes that are no valid message. `code` is the wire's Error.code."""
+    """Bytes that are not a valid message. `code` is the wire's Error.code."""
 
     def __init__(self, code: str, text: str, request_id: str = "") -> None:
         super().__init__(f"{code}: {text}")

@@ -30,17 +30,17 @@ class ClientKey:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "ClientKey":
-        """Raises ConfigurationError for what is no file of `candlewright keys new`."""
+        """Raises ConfigurationError unless the file is one of `candlewright keys new`."""
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigurationError(f"the key {os.fspath(path)} cannot be read: {error.strerror}") from error
         except ValueError as error:
-            raise ConfigurationError(f"{os.fspath(path)} is no key of `candlewright keys new`") from error
+            raise ConfigurationError(f"{os.fspath(path)} is not a key file of `candlewright keys new`") from error
         fields = [values.get(name) for name in ("name", "public", "secret", "platform")]
         name, public, secret, platform = (field if isinstance(field, str) else "" for field in fields)
         if not name or not all(map(is_key, (public, secret, platform))):
-            raise ConfigurationError(f"{os.fspath(path)} is no key of `candlewright keys new`")
+            raise ConfigurationError(f"{os.fspath(path)} is not a key file of `candlewright keys new`")
         return cls(name, public, secret, platform)
 
     def text(self) -> str:

@@ -48,7 +48,7 @@ def connect_session(url: str) -> Iterator["SparkSession"]:
         client.set_retry_policies([])
         session.stop()
         # Its finalizer would close the client again, whenever the collector finds it, and end with it the threads that
-        # all sessions share: where another session is just giving these work, it would wait for itself for ever.
+        # all sessions share: where another session is just giving these work, it would wait for itself forever.
         client.close = _closed  # type: ignore[method-assign]
         atexit.unregister(client._cleanup_ml_cache)
 

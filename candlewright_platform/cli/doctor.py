@@ -124,7 +124,7 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         return
     if settings.relay.unguarded:
         where = ", ".join(settings.relay.unguarded)
-        text = f"off, and whoever reaches {where} is let in: set relay.curve, or bind to 127.0.0.1"
+        text = f"off, so any client that reaches {where} can connect: set relay.curve, or bind to 127.0.0.1"
         yield Finding("keys", Verdict.NOTE, text)
     else:
         yield Finding("keys", Verdict.OK, "off; only this machine reaches the relay")

@@ -1,4 +1,4 @@
-"""The tickers that somebody may have meant who asks for one of which nothing is stored."""
+"""The stored tickers closest to one that was requested and of which nothing is stored."""
 
 from difflib import get_close_matches
 

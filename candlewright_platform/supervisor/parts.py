@@ -38,7 +38,7 @@ START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
 STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0, INGESTOR: 15.0, GATEWAYS: 40.0}
 SANDBOX_VENUE = "BINANCE"
 BUS_URL_FILE = "bus.url"
-#: Set where somebody uses another Spark by Spark Connect; with them no Spark of our own starts.
+#: Set if an external Spark is used through Spark Connect; then no Spark of our own starts.
 _FOREIGN = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"})
 
 
@@ -53,7 +53,7 @@ class Choice:
     sandbox_arguments: tuple[str, ...] = ()
 
     def names(self, settings: Settings) -> list[str]:
-        """Raises ConfigurationError for an unknown part, or a bus that nobody provides."""
+        """Raises ConfigurationError for an unknown part, or if no bus is configured."""
         if self.parts is None:
             wanted = set(STAGES) - {SANDBOX}
             if not settings.has_gateways:
@@ -143,7 +143,7 @@ class _Builder:
         port = free_port()
         self._environment[f"EXCHANGE__{SANDBOX_VENUE}__URL"] = f"http://127.0.0.1:{port}"
         if self._settings.ingestor.venues == IngestorSettings().venues:
-            # The real exchanges are not asked when somebody wants to work offline.
+            # The real exchanges are not contacted in offline work.
             self._environment["INGESTOR__VENUES"] = json.dumps([SANDBOX_VENUE])
         command = (sys.executable, "-m", SANDBOX, "--port", str(port), *self._choice.sandbox_arguments)
         probe = HttpPing(port, "/api/v3/ping")

@@ -57,7 +57,7 @@ def check(binds: Sequence[Bind], patience_seconds: float) -> None:
                 raise ConfigurationError(
                     f"{bind.setting} = {bind.address}: {reason}; stop what listens there, or set {bind.variable}"
                 )
-            # The processes of a killed platform let go of their ports when the kernel has buried them.
+            # The processes of a killed platform release their ports once the kernel has removed them.
             time.sleep(0.1)
 
 
@@ -92,8 +92,8 @@ def answers(url: str) -> bool:
 def free_port() -> int:
     """A TCP port on loopback that was free a moment ago.
 
-    Below those that the kernel gives to connections and to whoever binds port 0: none of these takes it before the
-    part that shall listen there has started, which for Spark is many seconds later. Raises ConfigurationError where
+    Below those that the kernel gives to connections and for port 0: none of these takes it before the
+    part that will listen there has started, which for Spark is many seconds later. Raises ConfigurationError where
     there is none.
     """
     for _ in range(_TRIES):

@@ -100,7 +100,7 @@ class PrivatePlatform:
         )
 
         def kill(error: BaseException) -> None:
-            # Of a pipe that nobody reads its writer hangs.
+            # A writer hangs if its pipe is not read.
             process.kill()
 
         self._threads = [

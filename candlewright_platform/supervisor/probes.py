@@ -14,7 +14,7 @@ _MAX_PAGE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`answered` False: nobody there, or too slow; `details` is the part's own status page."""
+    """`answered` False: no part there, or too slow; `details` is the part's own status page."""
 
     answered: bool
     is_ready: bool = False

@@ -21,7 +21,7 @@ PORT_PATIENCE_SECONDS = 5.0
 
 
 def tell(line: str) -> None:
-    """One line for the operator; a closed terminal stops nobody."""
+    """One line for the operator; a closed terminal stops no process."""
     try:
         print(f"up: {line}", file=sys.stderr, flush=True)
     except OSError:
@@ -59,7 +59,7 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
         tell(f"data in {settings.data_dir} (origin: {origin}); parts: {describe(specs)}")
         if "relay" in names and settings.relay.unguarded:
             where = " and ".join(settings.relay.unguarded)
-            tell(f"warning: keys are off, and whoever reaches {where} is let in; set relay.curve")
+            tell(f"warning: keys are off, so any client that reaches {where} can connect; set relay.curve")
         with closing(Roles(bus_url_of(settings))) as roles:
             supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, announce, roles.all)
             asyncio.run(supervisor.run())

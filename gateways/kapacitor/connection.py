@@ -162,7 +162,7 @@ class Connection:
         say("ended_with_error", function=self._kind.name, error=text)
         response = Response()
         response.error.error = f"{self._kind.name}: {text}"[:_TEXT]
-        # Perhaps nobody reads any more.
+        # Perhaps no process reads any more.
         with suppress(OSError):
             self._writer.send([response])
         self._give_up()

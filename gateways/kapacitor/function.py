@@ -33,7 +33,7 @@ Value = bool | int | float | str
 
 
 class OptionsRefused(CandlewrightError):
-    """Options that a function cannot work with; the text goes to whoever enabled the task."""
+    """Options that a function cannot work with; the text goes to the user who enabled the task."""
 
 
 @dataclass(frozen=True, slots=True)

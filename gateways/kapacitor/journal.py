@@ -1,5 +1,5 @@
 """Lines for the daemon's log: short, for a daemon stops reading after one line over 64 KiB, and a function whose log
-nobody reads hangs. Written without the logging library, which takes longer to load than the first answer should.
+no process reads hangs. Written without the logging library, which takes longer to load than the first answer should.
 """
 
 import os
@@ -24,5 +24,5 @@ def say(event: str, **fields: object) -> None:
         with _lock:
             os.write(_STDERR, line)
     except OSError:
-        # Nobody reads the log; the work goes on.
+        # No process reads the log; the work continues.
         pass

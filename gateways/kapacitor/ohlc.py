@@ -60,7 +60,7 @@ class _Forming:
 @dataclass(slots=True)
 class _Group:
     """`closed`: bars that open before it are out; `newest`: the open time of the last trade's bar. `hole_end`: bars
-    that open up to there lack what came between a snapshot and the restore; None until the first trade behind it.
+    that open up to there lack what came between a snapshot and the restore; None until the first trade after it.
     """
 
     header: Point
@@ -216,7 +216,7 @@ class Ohlc:
         return price, size
 
     def _close(self, group: _Group, before: int | None) -> list[Response]:
-        """The bars that open before a time, None = all, in their order; they are let go of."""
+        """The bars that open before a time, None = all, in their order; they are dropped."""
         opens = sorted(group.forming) if before is None else sorted(time for time in group.forming if time < before)
         if not opens:
             return []

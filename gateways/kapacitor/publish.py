@@ -131,7 +131,7 @@ class Publisher:
         """There is no state: what was published is known to the bus."""
 
     def _publish(self, points: Iterable[_Placed]) -> None:
-        """On return they are on the bus: nothing is kept back for a further call, so that what goes out behind them, a
+        """On return they are on the bus: nothing is kept back for a further call, so that what goes out after them, a
         snapshot too, says so rightly. Many share a call where many have come.
         """
         names: list[str] = []

@@ -33,7 +33,7 @@ def serve_process(kind: FunctionKind, is_batch: bool) -> bool:
     os.dup2(null, 0)
     os.close(null)
 
-    # Where nobody reads the output any more, the input may stay open for ever, as by another holder of its pipe.
+    # If no process reads the output any more, the input may stay open forever, as by another holder of its pipe.
     woken, wake = os.pipe()
     news = select.poll()
     for descriptor in (source, woken):
@@ -64,7 +64,7 @@ class SocketServer:
     """Serves `kind` on a unix socket; each connection has a state of its own. `grace_seconds`: how long `stop` waits
     for connections to end.
 
-    Raises ConfigurationError when somebody serves that path, OSError when it cannot be had.
+    Raises ConfigurationError when another process serves that path, OSError when it cannot be had.
     """
 
     def __init__(self, kind: FunctionKind, is_batch: bool, path: str, grace_seconds: float) -> None:

@@ -100,7 +100,7 @@ class Session:
         if kind == "info":
             return [info_of(self.kind, self.is_batch)]
         if kind == "keepalive":
-            # Bars of a batch are told by its own end.
+            # Bars of a batch are reported at its own end.
             return [] if self.function is None or self.is_batch else self.function.pass_time(now_ns)
         if kind == "init":
             self._init(request, response)
@@ -147,7 +147,7 @@ class Session:
         self.say("initialised", task=request.init.taskID, node=request.init.nodeID)
 
     def _restore(self, function: Function, snapshot: bytes) -> None:
-        """Never a failure: one would end the task at each of its starts until somebody deletes it. A state that other
+        """Never a failure: one would end the task at each of its starts until a user deletes it. A state that other
         code has made may be unreadable in any way.
         """
         if not snapshot:

@@ -31,7 +31,7 @@ class ResponseWriter:
         self.sent_points_at: float | None = None
 
     def send(self, responses: Iterable[Response]) -> int:
-        """How many were written. Raises UnsoundResponse, and then writes nothing of them; OSError where nobody reads
+        """How many were written. Raises UnsoundResponse, and then writes nothing of them; OSError if no process reads
         any more.
         """
         with self._lock:
@@ -51,7 +51,7 @@ class ResponseWriter:
 
 
 def _checked(response: Response, is_in_batch: bool) -> bool:
-    """Whether a batch is open behind it."""
+    """Whether a batch is open after it."""
     kind = response.WhichOneof("message")
     if kind is None:
         raise UnsoundResponse("a response with nothing in it")

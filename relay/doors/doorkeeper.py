@@ -31,7 +31,7 @@ class Doorkeeper:
         self._socket.bind(_ADDRESS)
 
     def guard(self, socket: "zmq.Socket[bytes]") -> None:
-        """Before it is bound. Without this thread nobody is let in."""
+        """Before it is bound. Without this thread no client can connect."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self._pair.secret.encode())
         socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)

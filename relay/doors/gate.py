@@ -1,7 +1,7 @@
 """Which subscriptions are taken when keys are on.
 
 XPUB_MANUAL leaves it to us to install each one. libzmq ties an installation to the connection of the message that was
-read last, and gets that wrong while a message that is no subscription waits to be read: the messages behind one are
+read last, and gets that wrong while another kind of message waits to be read: the messages after one are
 then another connection's. So nothing is installed until all that waits has been read, and who sent it is shut out: no
 client library does. All connections are then made anew, and subscribe again.
 """
@@ -65,7 +65,7 @@ class Holders:
         return not holders
 
     def sweep(self) -> list[bytes]:
-        """Forget the connections that have ended; the topics that nobody holds any more."""
+        """Forget the connections that have ended; the topics that no connection holds any more."""
         inodes: dict[int, int] = {}
         left = []
         for topic, holders in list(self._by_topic.items()):
@@ -140,7 +140,7 @@ class Gate:
         return self._revocations == self._keys.revocations
 
     def start_anew(self, on_last_left: OnTopic) -> None:
-        """The socket was closed: nobody holds anything."""
+        """The socket was closed: no connection holds any topic."""
         self._revocations = self._keys.revocations
         self._is_misaligned = False
         for topic in self._holders.clear():
@@ -164,7 +164,7 @@ class Gate:
         metrics.REFUSED_SUBSCRIPTIONS.inc()
         name = self._keys.name_of(public)
         if self._keys.bar(public):
-            log.error("key_shut_out", client=name, reason="it sent what is no subscription")
+            log.error("key_shut_out", client=name, reason="it sent something other than a subscription")
 
 
 def subscriber_of(sender: str, frame: zmq.Frame) -> Subscriber:

@@ -1,4 +1,4 @@
-"""Which live topics somebody subscribes to: the notifications thread writes it, the one that reads the bus asks."""
+"""Which live topics have subscribers: the notifications thread writes it, the one that reads the bus asks."""
 
 import threading
 from collections import Counter

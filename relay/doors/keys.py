@@ -56,7 +56,7 @@ class KeyFolder:
             key = ClientKey(name, public, secret, self._platform().public)
             _write(file, key.text(), 0o600)
             try:
-                # Whoever looks meanwhile finds no half of it.
+                # No reader finds half of it meanwhile.
                 half = self.path / f".{name}"
                 half.unlink(missing_ok=True)
                 _write(half, public + "\n", 0o644)
@@ -108,7 +108,7 @@ class KeyFolder:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"the platform's key {path} cannot be read") from error
         if len(lines) < 2 or not is_key(lines[0]) or not is_key(lines[1]):
-            raise ConfigurationError(f"{path} is no key of the platform")
+            raise ConfigurationError(f"{path} is not a key of the platform")
         return Pair(lines[0], lines[1])
 
     @contextmanager
@@ -154,7 +154,7 @@ class KnownKeys:
             return True
 
     def refresh(self, is_fresh: bool = True) -> None:
-        """A folder that cannot be read lets nobody in."""
+        """With a folder that cannot be read no client can connect."""
         with self._lock:
             now = time.monotonic()
             if not is_fresh and now - self._looked_at < _LOOK_SECONDS:

@@ -3,8 +3,8 @@
 XPUB_VERBOSE shows every subscription, and the unsubscription or disconnect of the last subscriber of a topic: libzmq
 itself keeps the set of connections for each topic, so that no counting here can go wrong. A subscription holds before
 it is shown, so that a kept final is either sent live after it or found by the replay. (In XPUB_MANUAL mode a frame that
-is no subscription makes libzmq take the next ones for those of another connection, and one that subscribes twice cannot
-be told from two.) With keys on it is XPUB_MANUAL all the same, and `relay.doors.gate` stands in front.
+is not a subscription makes libzmq take the next ones for those of another connection, and one that subscribes twice
+cannot be distinguished from two.) With keys on it is XPUB_MANUAL anyway, and `relay.doors.gate` guards it.
 """
 
 import threading
@@ -77,7 +77,7 @@ class Notifier:
         return self._inbox.put(batch, timeout_seconds)
 
     def run(self, stop: threading.Event, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
-        """Both are told of a topic or prefix, in the order of things; neither may block."""
+        """Both are called with a topic or prefix, in the order of events; neither may block."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)

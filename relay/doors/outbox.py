@@ -159,7 +159,7 @@ class Outbox:
         self._size += size
 
     def _make_room(self, newest: _Backlog) -> None:
-        """Past the bound of all, whoever lets most wait loses it: nobody else pays for a client that reads nothing."""
+        """Past the bound of all, the client with most waiting loses it: no other pays for one that never reads."""
         while self._size > self._bounds.total:
             largest = max(self._clients.values(), key=lambda client: client.size)
             if largest is newest and len(largest.queue) == 1:
@@ -173,7 +173,7 @@ class Outbox:
         client.queue.clear()
 
     def abandon(self) -> None:
-        """Let nobody wait any more: the socket's thread is about to end."""
+        """Release all waiting callers: the socket's thread is about to end."""
         with self._moved:
             self._is_abandoned = True
             self._moved.notify_all()

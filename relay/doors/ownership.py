@@ -35,7 +35,7 @@ def may_subscribe(name: str, subscription: bytes) -> bool:
 
 
 def may_publish(owner: str, identity: str) -> bool:
-    """Whether news about what `owner` asked for may go to the topic of this id: whoever the id belongs to hears it."""
+    """Whether news about what `owner` asked for may go to the topic of this id: the id's owner hears it."""
     return identity.startswith(owner)
 
 

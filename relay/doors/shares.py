@@ -49,7 +49,7 @@ class Shares:
         return topic in self._holders
 
     def give_back(self, topic: str, holders: Iterable[Holder] | None = None) -> None:
-        """Nobody of these (of all) has the topic any more."""
+        """None of these (of all) has the topic any more."""
         for holder in list(self._holders.get(topic, ()) if holders is None else holders):
             self._remove(topic, holder)
 
@@ -61,7 +61,7 @@ class Shares:
         return [holder for holder in self._topics if holder is not TRIGGERS]
 
     def ended(self, holder: Holder) -> list[str]:
-        """Its connection has ended; the topics that nobody else has."""
+        """Its connection has ended; the topics that no other connection has."""
         topics = list(self._topics.get(holder, ()))
         for topic in topics:
             self._remove(topic, holder)

@@ -26,7 +26,7 @@ log = get_logger()
 
 
 class Feed(Follower):
-    """Finals are indexed before they are handed over, so that whoever subscribes in between finds them kept."""
+    """Finals are indexed before they are handed over, so that a client that subscribes in between finds them kept."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Feed(Follower):
             self._next.update({(topic, partition): offset for partition, offset in kept.items()})
         notifications = bus_topics.NOTIFICATIONS
         if any(self._next[place] < offset for place, offset in before.items() if place[0] == notifications):
-            # The places of the lost ones are given to finals of others.
+            # The places of the lost ones are given to other finals.
             self._index.forget_all()
             for (topic, partition), end in self._next.items():
                 if topic == notifications:

@@ -1,4 +1,4 @@
-"""Where the finals of each client lie on the bus, so that a late subscriber gets them: 8 bytes a final."""
+"""Where the finals of each client are on the bus, so that a late subscriber gets them: 8 bytes a final."""
 
 import threading
 from array import array
@@ -44,7 +44,7 @@ class FinalIndex:
         return [Position(place >> _OFFSET_BITS, place & _OFFSET_MASK) for place in places]
 
     def forget_before(self, first: Mapping[int, int]) -> None:
-        """Let go of what was trimmed: `first` holds the first kept offset of each partition."""
+        """Forget what was trimmed: `first` holds the first kept offset of each partition."""
         with self._lock:
             while self._order:
                 oldest = self._places[self._order[0]][0]

@@ -1,6 +1,6 @@
 """The thread that reads ticks and bars from the bus for those who subscribe to them.
 
-Only new records are streamed: after a restart it goes on at the end of the bus, and subscribers see a gap in the
+Only new records are streamed: after a restart it continues at the end of the bus, and subscribers see a gap in the
 numbers, which TopicReplay fills. So no number is ever sent twice by this thread.
 """
 
@@ -20,15 +20,15 @@ from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
 
 _WAIT_SECONDS = 0.1
 _IDLE_SECONDS = 0.05
-#: Where a topic ends is looked up so often while nobody wants it.
+#: How often the end of a topic without subscribers is looked up.
 _PARKED_SECONDS = 1.0
 _KINDS = ((TICKS, LIVE_TICKS), (OHLC, LIVE_BARS))
 
 
 class LiveFeed(Follower):
-    """A topic of the bus is not even read while nobody wants anything of it.
+    """A topic of the bus is not even read while it has no subscribers.
 
-    It is then followed from a place that was its end at most about a second ago, so that whoever subscribed misses
+    It is then followed from a place that was its end at most about a second ago, so that a subscriber misses
     nothing of what is published from then on.
     """
 
@@ -71,7 +71,7 @@ class LiveFeed(Follower):
                 self._next[topic][partition] = records[-1].offset + 1
 
     def _wanted(self, stream: Stream, records: Iterable[StoredRecord]) -> Iterable[tuple[bytes, bytes]]:
-        """The key is the ticker: what nobody wants is passed over unparsed."""
+        """The key is the ticker: what has no subscriber is passed over unparsed."""
         interest = self._interest
         passed_over = 0
         wanted = []

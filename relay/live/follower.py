@@ -44,7 +44,7 @@ class Follower(ABC):
         self.seen_at = time.monotonic()
         #: Of all positions that this thread has.
         self._lives = Lives()
-        #: Since the store lost records: the topics whose subscribers were told, and until when others are.
+        #: Since the store lost records: the topics whose subscribers were notified, and until when others are.
         self._told: set[str] = set()
         self._tell_until = 0.0
 

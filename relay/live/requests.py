@@ -1,4 +1,4 @@
-"""The thread that asks for realtime jobs for subscribers and triggers, and cancels them when nobody is left. It also
+"""The thread that asks for realtime jobs for subscribers and triggers, and cancels them when none is left. It also
 says on topics that their ticker is wrong.
 """
 

@@ -49,7 +49,7 @@ class Subscriptions:
         self._new_id = new_id
         self._wanted: dict[str, LiveTopic] = {}
         self._readers: dict[str, set[Reader]] = {}
-        #: Request id by topic, as the table on the bus has it, and when those nobody wants are to be cancelled.
+        #: Request id by topic, as the table on the bus has it, and when those without subscribers are to be cancelled.
         self._requests: dict[str, str] = {}
         self._cancel_at: dict[str, float] = {}
         #: Those whose cancellation was begun; they end first, and their ids are not used again.
@@ -74,7 +74,7 @@ class Subscriptions:
         self._cancel_at.update(dict.fromkeys(leaving, at))
 
     def subscribed(self, topic: LiveTopic, reader: Reader = Reader.SUBSCRIBERS) -> bool:
-        """Somebody wants the topic; False when there are too many."""
+        """A reader wants the topic; False when there are too many."""
         if topic.name not in self._wanted and len(self._wanted) >= self._limits.max_live_topics:
             return False
         self._readers.setdefault(topic.name, set()).add(reader)

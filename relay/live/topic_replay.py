@@ -26,7 +26,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
     stream = stream_of(query.topic)
     if stream is None:
         raise InvalidRequest(
-            f"{query.topic[:200]!r} is no numbered topic; those are SNAPSHOT:…, TICKS:…, OHLC:… and TRIGGER:…, in full."
+            f"{query.topic[:200]!r} is not a numbered topic: name SNAPSHOT:…, TICKS:…, OHLC:… or TRIGGER:… in full."
         )
     newest = bus.last_sequence(query.topic)
     first = max(1, query.from_sequence)
@@ -43,7 +43,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
 
 
 def _read(bus: Bus, stream: Stream, topic: str, first: int, last: int, limits: RelayLimits) -> list[cw.TopicRecord]:
-    """The numbers of one topic may lie in several partitions, as do those of a trigger on several tickers."""
+    """The numbers of one topic may be in several partitions, as do those of a trigger on several tickers."""
     search = _Search(bus, stream, topic, last)
     found: list[cw.TopicRecord] = []
     expected, size = first, 0

@@ -32,7 +32,7 @@ class _Change:
 
 
 class Changes:
-    """By number, from 1. `timeout_seconds`: how long somebody waits after the publish. Times are monotonic seconds."""
+    """By number, from 1. `timeout_seconds`: how long a client waits after the publish. Times are monotonic seconds."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -70,7 +70,7 @@ class Changes:
         self.waiting += 1
 
     def dismiss(self, number: int) -> list[Waiter]:
-        """Those who waited for a change that goes on without them; nobody where it is done."""
+        """Those who waited for a change that continues without them; empty if it is done."""
         change = self._changes.get(number)
         if change is None:
             return []

@@ -29,7 +29,7 @@ log = get_logger()
 
 
 class TriggerChecks:
-    """Clients take turns: one that sends thousands of texts does not keep another one waiting. Whoever submits bounds
+    """Clients take turns: one that sends thousands of texts does not keep another one waiting. The submitter bounds
     the number of texts that wait.
     """
 

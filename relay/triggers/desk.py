@@ -51,12 +51,12 @@ from relay.triggers.store import TriggerStore
 from relay.triggers.suspensions import Notice
 from relay.venues.ticker_judge import TickerJudge
 
-#: The pipeline's progress is looked at so often while somebody waits for it, and without that.
+#: The pipeline's progress is looked at this often while a client waits for it, and otherwise.
 _WATCH_SECONDS = 0.02
 _IDLE_SECONDS = 0.25
 _COUNT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
-#: Suspensions are told together; many who subscribe to one topic at the same time hear it once.
+#: Suspensions are published together; many who subscribe to one topic at the same time hear it once.
 _TELL_SECONDS = 0.1
 #: Events that are decided about together.
 _PER_ROUND = 1_000
@@ -114,9 +114,9 @@ class TriggerDesk:
         return True
 
     def subscribed(self, topic: bytes) -> None:
-        """From the notifications thread; what is told goes to all subscribers of the topic, who know it then.
+        """From the notifications thread; what is sent goes to all subscribers of the topic, who know it then.
 
-        Who subscribes while nothing is suspended hears what is told from then on.
+        A client that subscribes while nothing is suspended hears what is sent from then on.
         """
         if not self._state.suspensions:
             return
@@ -289,7 +289,7 @@ class TriggerDesk:
         except BusError:
             metrics.BUS_FAILURES.labels("trigger_lists").inc()
             self._reply(command.peer, cw.Error(code="UNAVAILABLE", text=UNAVAILABLE))
-        except Exception as error:  # The outermost call of its thread: nobody reads how it ends.
+        except Exception as error:  # The outermost call of its thread: no caller sees how it ends.
             log.exception("trigger_list_failed")
             metrics.FAILURES.labels("trigger_lists").inc()
             text = f"The triggers cannot be listed now ({type(error).__name__}); try again later."

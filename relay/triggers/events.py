@@ -106,7 +106,7 @@ class EventsDelivered:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """To a topic or prefix, by somebody who may have missed what was told there."""
+    """To a topic or prefix, by a client that may have missed what was sent there."""
 
     topic: bytes
 

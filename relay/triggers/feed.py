@@ -1,8 +1,8 @@
 """The thread that reads trigger events from the bus and publishes each on its topic, and on that of its callback.
 
-An event is an alert: after a restart this thread goes on where it stopped. Its place is a hold on the bus that follows
-a second behind, so that what was on its way to subscribers when the relay died is sent again, under the same number and
-id. Subscribers need a moment to come back: what is published in the first time after a start is kept for them.
+An event is an alert: after a restart this thread continues where it stopped. Its place is a hold on the bus that
+follows a second behind, so that what was on its way to subscribers when the relay died is sent again, under the same
+number and id. Subscribers need a moment to come back: what is published in the first time after a start is kept for them.
 """
 
 import threading
@@ -81,7 +81,7 @@ class TriggerFeed(Follower):
         if self._wait(after, _WAIT_SECONDS):
             records = self._gather()
             events = self._readable(records, partial(numbered, topics.TRIGGERS), unreadable(topics.TRIGGERS))
-            # The tickers of one trigger lie in several partitions.
+            # The tickers of one trigger are in several partitions.
             events.sort(key=lambda event: (event.topic, event.first))
             batch = [message for event in events for message in self._messages(event)]
             if not self._hand_over(batch, _TOPIC, stop):

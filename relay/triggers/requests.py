@@ -11,7 +11,7 @@ _MAX_TICKERS = 10_000
 def clean(message: ing.CEPTriggerRequest) -> ing.CEPTriggerRequest:
     """The request as it is compared and kept: each ticker once, no empty callback, no unknown fields.
 
-    Raises InvalidRequest with a sentence. A venue that nobody knows is fine: its job is a state, not a refusal.
+    Raises InvalidRequest with a sentence. An unknown venue is fine: its job is a state, not a refusal.
     """
     check_id("trigger_id", message.trigger_id)
     if message.callback_id:

@@ -320,7 +320,7 @@ class TriggerState:
         return [Tell(notices)] if notices else []
 
     def _refuse_waiters(self, trigger: Registered, reason: str) -> list[Command]:
-        """A trigger that was stopped before it ran everywhere is no registered one."""
+        """A trigger that was stopped before it ran everywhere does not count as registered."""
         is_text = reason.startswith(_INVALID)
         ack = Ack(
             trigger_id=trigger.name,

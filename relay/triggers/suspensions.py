@@ -1,6 +1,6 @@
 """Which triggers are suspended, and how their owners hear of it: an Error on the trigger's topic and on its callback's.
 
-No client takes an Error for an event. It is sent when the suspension is stored, and again to whoever subscribes later,
+No client takes an Error for an event. It is sent when the suspension is stored, and again to later subscribers,
 for as long as the trigger is registered and suspended. Pure.
 """
 

@@ -1,4 +1,4 @@
-"""Whether the topics that somebody wants can have data: what their venues list, and what gateways have published."""
+"""Whether the topics that clients want can have data: what their venues list, and what gateways have published."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -87,7 +87,7 @@ class TickerJudge:
         return [*filter(None, (each.text for each in found)), *sorted(filter(None, waiting))[:_MAX_WARNINGS]]
 
     def _doubtful(self, topics: Sequence[Named]) -> list[Named]:
-        """Those that no venue lists, and that nobody has published to, such as a gateway."""
+        """Those that no venue lists, and that no gateway has published to."""
         self.refresh(topic.venue for topic in topics)
         unlisted = [topic for topic in topics if not self._is_listed(topic)]
         names = [name for topic in unlisted for name in (topic.name, ticks(topic.text))]
@@ -103,7 +103,7 @@ class TickerJudge:
 def judgement(topic: Named, book: VenueBook) -> Judgement:
     """From what is known of venues alone."""
     if topic.ticker is None:
-        # With a venue that nobody knows it is a prefix, or what only a gateway can have.
+        # With an unknown venue it is a prefix, or what only a gateway can have.
         return Judgement(Verdict.WRONG, _malformed(topic, book)) if book.knows(topic.venue) else _FINE
     if topic.period and topic.period_seconds is None:
         return Judgement(Verdict.WRONG, _wrong_period(topic))

@@ -10,12 +10,12 @@ from relay.venues.ticker_judge import Verdict
 
 
 class TopicChecks:
-    """Each subscription to a topic is a reason to judge it: whoever subscribes late is told as well."""
+    """Each subscription to a topic is a reason to judge it: late subscribers are notified as well."""
 
     def __init__(self, limits: RelayLimits) -> None:
         self._limits = limits
         self._due: dict[str, float] = {}
-        #: Topics whose venue nobody knew when they were looked at first.
+        #: Topics whose venue was unknown when they were first looked at.
         self._doubted: set[str] = set()
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ ALL_VENUES = "*"
 
 
 class VenueBook:
-    """Grows by one small entry a venue that is known; names that nobody knows are not remembered."""
+    """Grows by one small entry a venue that is known; unknown names are not remembered."""
 
     def __init__(self) -> None:
         self._periods: dict[str, frozenset[int]] = {}

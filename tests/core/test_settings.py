@@ -48,7 +48,8 @@ def test_lists_and_venues_come_from_the_environment(monkeypatch: pytest.MonkeyPa
      ("[broker]\nlease_seconds = 0\n", "broker.lease_seconds: Input"),
      ("[brokr]\nbind = 'x'\n", "brokr: no such setting; did you mean broker"),
      ("[exchange.BINANCE]\nur = 'x'\n", "exchange.BINANCE.ur: no such setting, and none"),
-     ("[nothing]\n", "nothing: no such setting, and none"), ("[broker\n", "candlewright.toml is no TOML: Expected")],
+     ("[nothing]\n", "nothing: no such setting, and none"),
+     ("[broker\n", "candlewright.toml is not valid TOML: Expected")],
 )  # fmt: skip
 def test_a_wrong_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "candlewright.toml").write_text(text)
@@ -84,7 +85,7 @@ def test_a_variable_of_a_known_group_that_is_no_setting_is_an_error(monkeypatch:
 
 @pytest.mark.parametrize(
     ("variable", "said"),
-    [("CHECKOUT", "is no setting")],
+    [("CHECKOUT", "is not a setting")],
 )
 def test_a_variable_that_may_be_somebody_elses_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, variable: str, said: str
@@ -121,7 +122,9 @@ def test_an_address_that_is_none_is_told_and_never_means_every_interface(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", text)
-    with pytest.raises(ConfigurationError, match=r"^settings: http\.bind: .* is no address: write host:port, such as"):
+    with pytest.raises(
+        ConfigurationError, match=r"^settings: http\.bind: .* is not an address: write host:port, such as"
+    ):
         load_settings()
 
 

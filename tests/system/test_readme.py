@@ -1,4 +1,4 @@
-"""The snippets of the README work as pasted, against the platform that they tell the reader to start."""
+"""The snippets of the README and the tutorial work as pasted, against the platform that they tell readers to start."""
 
 import os
 import re
@@ -13,9 +13,11 @@ from tests.system.conftest import System
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SHELL = re.findall(r"^    (\./run (?:history|sql) .*)$", README, re.MULTILINE)
+README, TUTORIAL = ((ROOT / path).read_text() for path in ("README.md", "docs/tutorial.md"))
+PYTHON = [text for page in (README, TUTORIAL) for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+SHELL = re.findall(r"^    \./run ((?:history|sql|trigger try) .*)$", README + TUTORIAL, re.MULTILINE)
+#: What each snippet of Python shows.
+SHOWN = (("23:59:00", "BTC/USDT.BINANCE {'", "'bottom':"), ("1440 ", "mean "), ("'bottom':",))
 
 
 def environment(system: System) -> dict[str, str]:
@@ -26,31 +28,34 @@ def environment(system: System) -> dict[str, str]:
         "CANDLEWRIGHT_RELAY__REQUESTS_BIND": settings.relay.requests_bind,
         "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": settings.relay.notifications_bind,
         "CANDLEWRIGHT_SPARK__CONNECT_BIND": settings.spark.connect_bind,
+        "PYTHONPATH": str(ROOT),
     }
 
 
-def run(system: System, *command: str) -> str:
+def run(system: System, folder: Path, *command: str) -> str:
     done = subprocess.run(
-        command, env=environment(system), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        command, env=environment(system), cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_readme_has_one_python_snippet_and_commands() -> None:
-    assert len(PYTHON) == 1
-    assert len(SHELL) == 2
+def test_all_snippets_are_found() -> None:
+    assert len(PYTHON) == len(SHOWN)
+    assert len(SHELL) == 5
 
 
-def test_the_python_snippet_prints_candles_and_an_event(system: System) -> None:
-    shown = run(system, sys.executable, "-c", PYTHON[0])
-    assert "23:59:00" in shown
-    assert "BTC/USDT.BINANCE {'" in shown
-    assert "'bottom':" in shown
+@pytest.mark.parametrize(("text", "shown"), list(zip(PYTHON, SHOWN, strict=True)))
+def test_each_python_snippet_shows_what_it_promises(
+    system: System, tmp_path: Path, text: str, shown: tuple[str, ...]
+) -> None:
+    answer = run(system, tmp_path, sys.executable, "-c", text)
+    assert [each for each in shown if each not in answer] == [], answer
 
 
 @pytest.mark.parametrize("line", SHELL)
-def test_each_command_answers_with_rows(system: System, line: str) -> None:
-    _, *arguments = shlex.split(line)
-    shown = run(system, sys.executable, "-m", "candlewright", *arguments)
-    assert len(shown.splitlines()) > 2, shown
+def test_each_command_answers_with_rows(system: System, tmp_path: Path, line: str) -> None:
+    (pattern,) = re.findall(r"```sql\n(.*?)```", TUTORIAL, re.DOTALL)
+    (tmp_path / "dip.sql").write_text(pattern)
+    shown = run(system, tmp_path, sys.executable, "-m", "candlewright", *shlex.split(line))
+    assert len(shown.splitlines()) > 1, shown

@@ -51,7 +51,7 @@ class LegacyPages(Questions):
 
     def _first_page(self, request: ing.OHLCRequest) -> Operation[ing.Response]:
         """It comes when the request has ended. A relay that was restarted meanwhile knows who waits when it is asked
-        again; the request's state, asked for beside it, tells that somebody is there.
+        again; the request's state, requested alongside, shows that the platform is alive.
         """
         last_heard = self._session.now
         pause = RESEND_SECONDS

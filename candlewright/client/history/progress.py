@@ -19,7 +19,7 @@ Progress = Callable[[int, int], object] | NotedProgress
 
 
 class Told:
-    """Calls `progress`. A note that it does not take is logged as a warning, once, so that nobody waits unknowingly."""
+    """Calls `progress`. A note that it does not take is logged as a warning, once, so that no one waits unknowingly."""
 
     def __init__(self, what: str, progress: Progress | None) -> None:
         self._what = what

@@ -26,7 +26,7 @@ _IN_RANGE = (
 
 @contextmanager
 def open_session(address: str) -> Iterator["SparkSession"]:
-    """A Spark Connect session at a `host:port` or `sc://` address; raises RowsUnavailable when nobody listens there."""
+    """A Spark Connect session at a `host:port` or `sc://` address; raises RowsUnavailable if nothing listens there."""
     try:
         from pyspark.errors import PySparkException
     except ModuleNotFoundError as error:
@@ -37,7 +37,7 @@ def open_session(address: str) -> Iterator["SparkSession"]:
     host, _, port = url.removeprefix("sc://").partition("/")[0].rpartition(":")
     with ExitStack() as opened:
         try:
-            # Spark's own client tries for a while before it says that nobody is there.
+            # Spark's own client tries for a while before it reports that nothing listens there.
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
             session = opened.enter_context(connect_session(url))
         except (PySparkException, OSError, RuntimeError, ValueError) as error:

@@ -1,8 +1,8 @@
 """One live topic as a gapless sequence: what arrives in, items in order out. No socket, no clock.
 
-Messages of a topic are numbered densely. One that comes too early waits until what lies before it has been asked for by
+Messages of a topic are numbered densely. One that comes too early waits until the missing ones have been asked for by
 TopicReplay; one that came before is dropped. What the platform no longer keeps is a `GapError` in its place.
-Both stores are bounded: when the reader is slow, messages are let go of, and asked for again once it has caught up.
+Both stores are bounded: when the reader is slow, messages are dropped, and requested again once it has caught up.
 """
 
 import heapq
@@ -39,7 +39,7 @@ _SUSPENDED = "TRIGGER_SUSPENDED"
 _UNKNOWN_TICKER = "UNKNOWN_TICKER"
 _TOO_MANY = "TOO_MANY_TOPICS"
 _RECORDS_LOST = "RECORDS_LOST"
-#: How many numbers wait for a reader before messages are let go of.
+#: How many numbers wait for a reader before messages are dropped.
 BUFFER_NUMBERS = 50_000
 
 Item = TypeVar("Item", covariant=True)
@@ -141,7 +141,7 @@ class Feed(Generic[T]):
 
     @property
     def has_work(self) -> bool:
-        """Something is missing, there is room for it, and nothing is being asked; or somebody wants news."""
+        """Something is missing, there is room for it, and no request is open; or a caller wants news."""
         return self._question is None and (self._missing() is not None or self._quiet_until == 0.0)
 
     def begin_at(self, number: int, at: int = 0) -> None:
@@ -234,7 +234,7 @@ class Feed(Generic[T]):
             if before is not None and self._next is not None:
                 self.replayed += self._next - before
         if question is not None and message.is_final and opened is not None:
-            # A full answer may have more behind it; one that brought nothing is asked for again after the pause.
+            # A full answer may have more after it; one that brought nothing is asked for again after the pause.
             is_full = opened.last >= question.last
             if question.is_probe:
                 self._question = None
@@ -244,7 +244,7 @@ class Feed(Generic[T]):
         self._settle()
 
     def _hear(self, error: cw.Error) -> None:
-        """The platform says it again to whoever subscribes, so to us after every restart of it."""
+        """The platform repeats it to every new subscriber, so to this client after each of its restarts."""
         if error.code in (_UNKNOWN_TICKER, _TOO_MANY) and error.text != self._refused_with:
             self._refused_with = error.text
             is_wrong = error.code == _UNKNOWN_TICKER
@@ -310,7 +310,7 @@ class Feed(Generic[T]):
         return self._early_firsts[0] - 1 if self._early_firsts else self._seen
 
     def _settle(self) -> None:
-        """Once the oldest number that is kept is found, what lies before it is lost for good."""
+        """Once the oldest number that is kept is found, all before it are lost for good."""
         if self._gone is None or self._gone[1] - self._gone[0] > 1:
             return
         kept, self._gone = self._gone[1], None

@@ -1,4 +1,4 @@
-"""Live trades and bars as the user gets them, and how they lie in the messages of their topics."""
+"""Live trades and bars as the user gets them, and their layout in the messages of their topics."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ class Realtime:
         self.cancel()
 
     def cancel(self) -> None:
-        """What others want of the same ticker goes on."""
+        """Other requests for the same ticker continue."""
         self._cancel()
 
 
@@ -45,5 +45,5 @@ class AsyncRealtime:
         await self.cancel()
 
     async def cancel(self) -> None:
-        """What others want of the same ticker goes on."""
+        """Other requests for the same ticker continue."""
         await self._cancel()

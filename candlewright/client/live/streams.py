@@ -1,8 +1,8 @@
 """Live streams in the hands of the user: one for each twin, around the same feed.
 
-A stream is subscribed from the call that made it until `close()`, or until nobody holds it any more. A `GapError` is
-raised once, in its place, and so is a `TriggerSuspended`; asking for the next item goes on behind it. Nothing else ends
-a stream but the reader: through restarts of the platform it waits.
+A stream is subscribed from the call that made it until `close()`, or until nothing refers to it any more.
+A `GapError` is raised once, in its place, and so is a `TriggerSuspended`; asking for the next item continues after it.
+Nothing but the reader ends a stream: it waits through restarts of the platform.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class _Stream(Generic[T]):
     @property
     def next_sequence(self) -> int | None:
         """The number to go on from (`from_sequence`) in another client; None before the first message. What has
-        arrived and was not read yet lies before it.
+        arrived and was not read yet comes before it.
         """
         return self._feed.next_sequence
 
@@ -83,7 +83,7 @@ class _Stream(Generic[T]):
 
 
 class Stream(_Stream[T], Closing):
-    """An endless iterator. With a `timeout` it ends after so many seconds without an item; another `for` goes on."""
+    """An endless iterator. With a `timeout` it ends after so many seconds without an item; another `for` continues."""
 
     def __init__(self, host: SyncHost, feed: Feed[T], timeout: float | None) -> None:
         super().__init__(host, feed, timeout)
@@ -112,7 +112,7 @@ class Stream(_Stream[T], Closing):
         return item
 
     def close(self) -> None:
-        """Unsubscribe. May be called from another thread: whoever waits for an item then gets the end."""
+        """Unsubscribe. May be called from another thread: one that waits for an item then sees the end."""
         if not self._is_closed:
             self._is_closed = True
             self._host.end_stream(self._ticket)

@@ -123,7 +123,7 @@ class Session:
         self._commands: deque[Command] = deque()
         self._subscribed: Counter[str] = Counter()
         self._kept: set[str] = set()
-        #: Subscribed topics on which the platform has said what it says again to whoever subscribes.
+        #: Subscribed topics on which the platform has repeated what it repeats to every new subscriber.
         self._standing: set[str] = set()
         #: Acknowledgements of triggers that have not come: they do not say which question they answer.
         self._unanswered: Counter[Key] = Counter()
@@ -146,7 +146,7 @@ class Session:
         return ticket
 
     def abandon(self, ticket: Ticket[Any]) -> None:
-        """Stop an operation that nobody waits for any more."""
+        """Stop an operation that no caller waits for any more."""
         if not ticket.is_done:
             ticket.operation.close()
             self._end(ticket, None, None)
@@ -218,7 +218,7 @@ class Session:
         except StopIteration as stop:
             self._end(ticket, stop.value, None)
         except Exception as error:
-            # Handed to whoever waits for the ticket, not swallowed.
+            # Handed to the caller that waits for the ticket, not swallowed.
             self._end(ticket, None, error)
         else:
             ticket.until = step.until
@@ -234,7 +234,7 @@ class Session:
                 self._commands.append(step)
             case Subscribe(topic, keep):
                 ticket.topics[topic] += 1
-                # ZeroMQ counts subscriptions on one side only: each topic is subscribed once, whoever wants it.
+                # ZeroMQ counts subscriptions on one side only: subscribe each topic once for all streams that want it.
                 if keep and topic not in self._kept:
                     self._kept.add(topic)
                     self._subscribe(topic)

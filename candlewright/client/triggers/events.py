@@ -1,4 +1,4 @@
-"""Events of triggers as the user gets them, and how they lie in the messages of their topic."""
+"""Events of triggers as the user gets them, and their layout in the messages of their topic."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,7 @@ def parameter_texts(parameters: Mapping[str, Parameter] | None) -> dict[str, str
 
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"{name!r} is no name of a parameter")
+        raise InvalidRequest(f"{name!r} is not a valid parameter name")
     return name
 
 

@@ -61,7 +61,7 @@ class _Registered(Generic[S]):
 
     def events(self, timeout: float | None = None) -> S:
         """Events since the registration, each once. Iteration ends after `timeout` seconds without one (default:
-        never); another `for` goes on behind it. Gaps: as for `Client.bars`. Raises TriggerSuspended, once, when the
+        never); another `for` continues after it. Gaps: as for `Client.bars`. Raises TriggerSuspended, once, when the
         platform has stopped the trigger, behind its last event.
         """
         if self._stream.is_closed:

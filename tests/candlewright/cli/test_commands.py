@@ -198,7 +198,7 @@ def test_an_interrupted_history_says_how_to_go_on(run: Run, fake: FakeClient) ->
     fake.is_interrupted = True
     result = run("history", "BTC/USDT.BINANCE", *RANGE)
     assert result.exit_code == 130
-    assert "request r goes on: `candlewright requests r` shows it" in result.stderr
+    assert "request r continues: `candlewright requests r` shows it" in result.stderr
 
 
 def test_a_request_that_has_ended_is_not_cancelled_and_shown_as_it_is(run: Run, fake: FakeClient) -> None:
@@ -234,7 +234,8 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_CHECKOUT", "1")
     said = candlewright("config", "show").stderr
     assert (
-        said == "candlewright: warning: the environment variable CANDLEWRIGHT_CHECKOUT is no setting and does nothing\n"
+        said
+        == "candlewright: warning: the environment variable CANDLEWRIGHT_CHECKOUT is not a setting and has no effect\n"
     )
 
 

@@ -80,9 +80,9 @@ def test_what_is_no_longer_kept_is_an_error(bus: FreshBus) -> None:
         (TOPIC, 11, 0, "has no number 11 yet; the newest is 10"),
         ("SNAPSHOT:NEW/COIN.BINANCE", 1, 0, "has no number 1 yet; the newest is 0"),
         (TOPIC, 5, 4, "from_sequence 5 is behind to_sequence 4"),
-        ("RESPONSE:me", 1, 0, "is no numbered topic"),
-        ("SNAPSHOT:", 1, 0, "is no numbered topic"),
-        ("", 1, 0, "is no numbered topic"),
+        ("RESPONSE:me", 1, 0, "is not a numbered topic"),
+        ("SNAPSHOT:", 1, 0, "is not a numbered topic"),
+        ("", 1, 0, "is not a numbered topic"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(bus: FreshBus, topic: str, first: int, last: int, sentence: str) -> None:
