@@ -1,6 +1,6 @@
 """What the broker's state machine wants done.
 
-Names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch. Nobody changes a command;
+Names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch. Commands are never changed;
 yet those that are made for every job are not frozen, because that makes them four times as dear.
 """
 

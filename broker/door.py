@@ -43,7 +43,7 @@ MAX_AHEAD_NS = 5 * SECOND
 _READY = bytes((frames.type_id_of(ing.WorkerReady),))
 _DISPATCH = bytes((frames.DISPATCH,))
 _SHORT_BYTES = 256
-#: What stands before and after a job id of ours in the most frequent frame of all, a success. Any other encoding of
+#: What comes before and after a job id of ours in the most frequent frame of all, a success. Any other encoding of
 #: it is decoded like all frames.
 _SAMPLE_ID = "0" * JOB_ID_LENGTH
 _DONE = frames.encode_body(ing.WorkComplete(job_id=_SAMPLE_ID, success=True))
@@ -85,7 +85,7 @@ def _offer(message: ing.WorkerReady) -> tuple[tuple[str, ...], tuple[Kind, ...]]
     venues = tuple(message.exchanges)
     kinds = _KINDS.get(message.job_type)
     if kinds is None:
-        raise BadFrame("INVALID", f"{message.job_type} is no SlotType")
+        raise BadFrame("INVALID", f"{message.job_type} is not a SlotType")
     if not 1 <= len(venues) <= MAX_VENUES_PER_SLOT or not all(0 < len(venue) <= 64 for venue in venues):
         raise BadFrame("INVALID", f"a slot is for 1 to {MAX_VENUES_PER_SLOT} exchanges")
     return (tuple(sorted(set(venues))) if len(venues) > 1 else venues), kinds
@@ -148,7 +148,7 @@ def _data_response(connection: Connection, message: ing.DataResponse, at: float,
         try:
             row = cw.OHLCV.FromString(entry)
         except DecodeError:
-            problem = problem or f"entry {index} of ohlc_data is no OHLCV"
+            problem = problem or f"entry {index} of ohlc_data is not an OHLCV"
             break
         candles.append(_candle(row))
         periods.add(row.period_seconds)
@@ -219,7 +219,7 @@ def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_n
 
 
 def _without_far(event: TicksReceived, wall_ns: int, max_ahead_ns: int) -> TicksReceived:
-    """Nobody says what the clock of a foreign ingestor's exchange shows: ours counts."""
+    """The exchange's clock is unknown for a foreign ingestor: ours counts."""
     batch = event.batch
     allowed = far_ahead.newest_allowed(wall_ns, 0, None, max_ahead_ns)
     newest = max(batch.timestamp)

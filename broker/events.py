@@ -1,7 +1,7 @@
-"""What the broker's state machine is told.
+"""The events of the broker's state machine.
 
 `at` is monotonic seconds; names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch.
-A connection is the ROUTER's identity of a peer, which the state only compares. Nobody changes an event; yet those
+A connection is the ROUTER's identity of a peer, which the state only compares. Events are never changed; yet those
 that are made for every job are not frozen, because that makes them four times as dear.
 """
 
@@ -99,7 +99,7 @@ class ProvenRange(NamedTuple):
 
 @dataclass(slots=True)
 class LeaseNote:
-    """What stands beside a lease on the bus, enough to take the job over after a restart."""
+    """The note stored with a lease on the bus, enough to take the job over after a restart."""
 
     request_id: str
     number: int
@@ -157,7 +157,7 @@ class RealtimeAccepted:
 
 @dataclass(frozen=True, slots=True)
 class WantedFound:
-    """An earlier run told the pipeline that somebody wants something of this ticker."""
+    """An earlier run asked the pipeline for something of this ticker."""
 
     ticker: str
 

@@ -4,7 +4,7 @@ from core import metrics
 
 _PREFIX = "candlewright_broker"
 
-#: Whole names, so that whoever searches for one that he saw finds it.
+#: Whole names, so that a search for a metric's name finds it.
 _NOTES = {
     "candlewright_broker_bad_frame_total": "frames refused as malformed",
     "candlewright_broker_broker_paused_total": "pauses of this process that were longer than half a lease",

@@ -261,7 +261,7 @@ class BrokerServer:
     # ---- input
 
     def _read_frames(self) -> None:
-        """Read what is there first, then handle it: each reading lets go of the interpreter for a moment that is mostly
+        """Read what is there first, then handle it: each reading releases the interpreter for a moment that is mostly
         too short for a waiting writer, and costs a wake-up in vain.
         """
         wall_ns = time.time_ns()
@@ -399,7 +399,7 @@ class BrokerServer:
             self._handle(lost)
 
     def _hold(self) -> None:
-        """Let go of what no unfinished request needs any more."""
+        """Release what no unfinished request needs any more."""
         oldest, oldest_historical = self.state.oldest_offsets()
         needed = self._next_offset if oldest_historical is None else oldest_historical
         while len(self._marks) > 1 and self._marks[1].offset <= needed:

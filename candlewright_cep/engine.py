@@ -19,7 +19,7 @@ from candlewright_cep.types import SqlType, from_arrow, to_arrow
 
 @dataclass(frozen=True, slots=True)
 class CompiledQuery:
-    """A checked text. `warnings` are sentences for whoever registered it."""
+    """A checked text. `warnings` are sentences for the client that registered it."""
 
     text: str
     plan: Plan

@@ -83,7 +83,7 @@ class Driver:
     `start` brings up Spark, and waits as a standby while another driver has the role. From then on `bus.url` of the
     settings names the driver's term: whatever threads, queries and tasks write carries its epoch (`Term.of`).
 
-    Whoever writes a table in this process takes its turn in `locks`.
+    Each writer of a table in this process takes its turn in `locks`.
     """
 
     def __init__(self, settings: Settings, seat: str = "") -> None:
@@ -310,7 +310,7 @@ class Driver:
             self._ends[topic] = {partition: state.end for partition, state in enumerate(states)}
         has_plan = remembered_plan(self._bus, bus_topics.READER_HISTORY_WRITER) is not None
         if self._had_plan and not has_plan:
-            raise BusError("it has forgotten the batches that it was told of")
+            raise BusError("it has forgotten the batches that it had received")
         self._had_plan = has_plan
 
     def _check_bus(self) -> None:

@@ -105,7 +105,7 @@ class AskedFor:
         if known is None or not registered_at:
             return _NEVER, _NEVER
         before = registered_at + known.ahead_ns
-        # A bar that ended later is made as time goes on.
+        # A bar that ended later is made as time passes.
         return (min(before, known.until_ns) if label else before), known.newest_ns
 
     def _were_asked_for(self, tickers: list[str], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -108,7 +108,7 @@ class TriggerRules:
 @dataclass(frozen=True, slots=True)
 class TriggerOptions:
     """Parameters with a meaning of their own; 0 = not given. `function`: what the rows go through; a trigger with one
-    shares its stream with no other, so that it is no part of what such have in common.
+    shares its stream with no other, so that it is not part of what such have in common.
     """
 
     period_seconds: int = 0
@@ -258,7 +258,7 @@ def _compiled(
     stateless = all(isinstance(node, Scan | Union | Filter | Project | Renamed | Narrowed) for node in query.nodes)
     holds = not any(isinstance(node, Group | Join) for node in query.nodes)
     is_stateless = stateless and not query.needs_merge
-    # Past rows are told from live ones by columns that the text need not name.
+    # Past rows differ from live ones by columns that the text need not name.
     columns = None if options.lookback_ns else query.columns_read
     return CompiledTrigger(query, options, is_stateless, holds, columns)
 
@@ -272,5 +272,5 @@ def _seconds(parameters: Mapping[str, str], name: str) -> float:
     except ValueError:
         value = -1
     if not 0 < value <= 10 * 366 * 86_400:
-        raise TriggerRejected(f"the parameter {name} is no number of seconds")
+        raise TriggerRejected(f"the parameter {name} is not a number of seconds")
     return value

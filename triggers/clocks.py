@@ -15,7 +15,7 @@ __all__ = ["NO_ROW", "TICKS", "Arrival", "Clocks"]
 
 #: How long after the end of its period, by the exchange's clock, a bar may come before deadlines pass without it.
 _BAR_SLACK_NS = 30 * SECOND
-#: How long after the last bar of a period, and two of its lengths, the period is let go of.
+#: How long after the last bar of a period, and two of its lengths, the period is dropped.
 _LAST_BARS_NS = 300 * SECOND
 #: The label of trades; that of bars is their period.
 TICKS = 0
@@ -83,7 +83,7 @@ class Clocks:
     def advance_bars(self, due: Mapping[str, int]) -> None:
         """By the exchanges' times. The clock of a ticker stands still while the bar of a trade is still to come.
 
-        So no bar comes behind it, however long the pipeline was down.
+        So no bar comes after it, however long the pipeline was down.
         """
         for period, clock in self.bars.items():
             for ticker, time in due.items():

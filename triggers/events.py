@@ -95,7 +95,7 @@ def _named(ticker: str) -> bytes:
 
 
 def _open_entries(key: str, longest: int = 24) -> list[bytes]:
-    """What stands before values of 0, 1, ... bytes."""
+    """What comes before values of 0, 1, ... bytes."""
     return [_entry(key, bytes(length))[: -length or None] for length in range(longest + 1)]
 
 
@@ -117,7 +117,7 @@ def firings(
     events: Events, columns: Sequence[tuple[str, SqlType]], label: int, numbers_hold: bool, is_truncated: bool
 ) -> list[Firing]:
     """`label`: which input the rows came from. `numbers_hold`: whether `Events.sequence` numbers arrivals; where it
-    does not, rows are told apart by time and content.
+    does not, rows are distinguished by time and content.
     """
     count = events.table.num_rows
     if not count:

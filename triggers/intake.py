@@ -144,7 +144,7 @@ class Intake:
             yield Due(period, Moved.of(own.first, _moved_since(told, closed, clock), clock), revisions=False)
 
     def drop_unwanted(self, named: Collection[int], now_ns: int) -> list[int]:
-        """The periods that are let go of, as nobody wants them any more. `named`: those that triggers name."""
+        """The periods that are dropped, as no trigger needs them any more. `named`: those that triggers name."""
         dropped = self.clocks.unwanted(named, now_ns)
         for period in dropped:
             self.clocks.forget(period)

@@ -25,7 +25,7 @@ class TriggerOutput:
     """`late_rows`: per ticker the rows that came behind their watermark, or behind that of the rows of other tickers
     which a trigger takes together with them. `is_changed`: the state is another now.
     `lookbacks`: of triggers that begin with this call; `look_back` takes their rows before the next one. `functions`:
-    rows that are no events yet, but go through the functions that their triggers name.
+    rows that are not events yet, but go through the functions that their triggers name.
     """
 
     fired: list[Fired] = field(default_factory=list)

@@ -147,7 +147,7 @@ class Registry:
         return 0 < self.rules.partitions == self.number
 
     def _tickers_here(self, tickers: Sequence[str]) -> Sequence[str] | None:
-        """Those of a registration that lie in this partition; None when it has nothing to do here."""
+        """Those of a registration that are in this partition; None when it has nothing to do here."""
         count = self.rules.partitions
         if count <= 1:
             return None if self._is_joint else tickers

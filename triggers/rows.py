@@ -30,7 +30,7 @@ _LAST_NS = 2**63 - 1
 _ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
 #: No clock is so far ahead of another.
 _MAX_AHEAD_NS = 2**60
-#: Ids that are no numbers are remembered one by one, a ticker.
+#: Non-numeric ids are remembered one by one, per ticker.
 _TEXT_IDS = 20_000
 
 

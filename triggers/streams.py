@@ -188,7 +188,7 @@ class Shard:
     def feed(self, label: int, moved: Moved, ages: Ages | None = None) -> tuple[Events, bool]:
         """Results, and whether the stream had to give up partial matches. Raises what the trigger raises.
 
-        `ages`: tells rows from before a registration that came behind it; None when there are none.
+        `ages`: marks rows from before a registration that came after it; None when there are none.
         """
         stream = self._stream(label)
         self._before = self._state(label) if len(self.trigger_ids) > 1 else b""
@@ -254,7 +254,7 @@ class Shard:
         if not self.compiled.query.needs_merge or self._every is not None:
             return clock
         known = self.owners.keys() & clock.watermarks.keys()
-        # Once all that came have gone quiet, nobody waits for one that never came.
+        # Once all that came have gone quiet, no ticker waits for one that never came.
         closed = set(self.owners) if known and known <= clock.closed else self.owners.keys() & clock.closed
         return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
 

@@ -77,7 +77,7 @@ class Leases:
 class Results:
     """What jobs delivered, while their leases stand; outcomes; tables; holds; and whose leases may go after it.
 
-    The writer empties each field once it is done, so that a failed write goes on where it stopped. `events` are what
+    The writer empties each field once it is done, so that a failed write continues where it stopped. `events` are what
     the state must hear of the write; `pieces`: how many of the outcomes are of pieces.
     """
 

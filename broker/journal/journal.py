@@ -195,7 +195,7 @@ def _requests(bus: Bus, stored: list[StoredRecord], found: _Outcomes) -> Iterato
             accepted = (*records.progress_of(saved.get(name)), *found.pieces.get(name, {}).values())
             yield replace(event, accepted=accepted, is_decided=name in found.done)
         elif event is not None and not isinstance(event, ControlAsked):
-            # A shutdown or new configuration was told to the ingestors of its time.
+            # A shutdown or new configuration was sent to the ingestors of its time.
             yield event
 
 

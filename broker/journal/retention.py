@@ -1,4 +1,4 @@
-"""Lets go of old records of every topic, so that nothing on the bus grows for ever.
+"""Releases old records of every topic, so that nothing on the bus grows without limit.
 
 What a hold or a consumer group still needs is never trimmed, whatever its age.
 """

@@ -26,12 +26,12 @@ from protobuf import records_pb2 as rec
 #: The part that dead letters name.
 PART = "broker"
 TABLE_REALTIME = topics.TABLE_REALTIME
-#: What the pipeline was told to make of each ticker: ticker -> Wanted. It names a ticker from before the first mark
+#: What the pipeline was asked to make of each ticker: ticker -> Wanted. It names a ticker from before the first mark
 #: until after the one that says: nothing any more.
 TABLE_WANTED = topics.TABLE_WANTED
 #: The record of a venue that only foreign ingestors know lasts so long without being put again.
 VENUE_KEEP_SECONDS = 90.0
-#: A write that takes longer is told on the status page.
+#: A write that takes longer is shown on the status page.
 SLOW_SECONDS = 2.0
 _STATE_SECONDS = 7 * 86_400.0
 _SNAPSHOT_SEQUENCE_TAG = bytes((cw.Snapshot.SEQUENCE_FIELD_NUMBER << 3,))
@@ -106,7 +106,7 @@ class BusWriter:
         return self.outcomes.begin(batch.outcomes) if batch.has_outcomes_alone else None
 
     def write_leases(self, batch: Leases) -> None:
-        """Raises BusUnavailable; another call goes on where this one stopped, as with `write_results`."""
+        """Raises BusUnavailable; another call continues where this one stopped, as with `write_results`."""
         if batch.marks:
             self._publish_marks(batch)
         if batch.grant or batch.revoke or batch.finished:

@@ -142,7 +142,7 @@ class Endings:
             self.fail(job, Failure(FailureCode.RATE_LIMITED, event.text), stop=True)
 
     def take_back(self, job_id: str) -> None:
-        """Its pages, and those of others, wait for each other's room on the bus. One that runs alone is too large."""
+        """Its pages and other requests' pages wait for each other's room. A request that runs alone is too large."""
         job = self._desk.jobs[job_id]
         request = job.piece.request
         if self._desk.room.running == 1 and isinstance(request, HistoricalRequest):
@@ -193,7 +193,7 @@ class Endings:
         else:
             piece.waits += 1
         if isinstance(request, RealtimeRequest):
-            # It goes on until it is cancelled; what is wrong with it is shown meanwhile.
+            # It continues until it is cancelled; what is wrong with it is shown meanwhile.
             request.failure = str(failure)
             piece.avoided &= frozenset(desk.slots.peers)
             desk.show_later(request)

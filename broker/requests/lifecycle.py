@@ -20,7 +20,7 @@ MAX_QUESTIONS = 256
 #: A sender and a venue.
 _Asker = tuple[str, str]
 #: Requests of one sender to one venue that have asked and have not been dispatched. More would not be dispatched
-#: sooner, and the answers take the driver's time from the requests of others.
+#: sooner, and the answers take the driver's time from other requests.
 MAX_ASKED = 128
 
 
@@ -166,7 +166,7 @@ class Lifecycle:
 
     def _take_proof(self, event: ProofFound) -> None:
         request = self._desk.requests.get(event.request_id)
-        # An answer that came too late, or a second one, finds nobody who waits for it.
+        # An answer that came too late, or a second one, finds no request that waits for it.
         if not isinstance(request, HistoricalRequest) or not request.awaits_proof:
             return
         request.awaits_proof = False
@@ -323,7 +323,7 @@ class Lifecycle:
         """Offset in `requests` of the oldest unfinished request, and of the oldest unfinished historical one."""
         oldest = min(self.decided.values(), default=None)
         oldest_of_all = oldest
-        # They stand in the order of their offsets, so that the first ones are enough; realtime ones have none.
+        # They are in the order of their offsets, so that the first ones are enough; realtime ones have none.
         for request in self._desk.requests.values():
             if request.offset < 0:
                 continue

@@ -19,7 +19,7 @@ class Realtime:
         self._lifecycle = lifecycle
         self.by_ticker: dict[str, RealtimeRequest] = {}
         self._running = 0
-        #: What the pipeline knows of each ticker that somebody wants; None where that is not certain.
+        #: What the pipeline knows of each ticker that a request wants; None where that is not certain.
         self._told: dict[str, Wants | None] = {}
         self._untold: set[str] = set()
 
@@ -60,7 +60,7 @@ class Realtime:
             del self.by_ticker[request.ticker]
         self._tell_wants(request.ticker)
 
-    # ---- what the pipeline is told
+    # ---- what the pipeline learns
 
     def _tell_wants(self, ticker: str) -> None:
         """Let the pipeline know when what all requests of `ticker` want together has changed."""
@@ -85,7 +85,7 @@ class Realtime:
 
     def tell_time(self) -> None:
         """Foreign ingestors do not say how late it is at their exchange: while one holds its job and sends nothing,
-        time goes on from its newest trade, so that the bars of a market that fell silent end.
+        time continues from its newest trade, so that the bars of a market that fell silent end.
         """
         for ticker, request in self.by_ticker.items():
             job = request.piece.job

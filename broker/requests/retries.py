@@ -10,7 +10,7 @@ _LIMITED_FIRST_SECONDS = 5.0
 def delay_after(failure: Failure, attempts: int, waits: int, *, moves_on: bool) -> float:
     """Seconds to wait after `attempts` counted and `waits` uncounted failures.
 
-    `moves_on`: the piece cannot go to the same ingestor again, so that waiting would help nobody.
+    `moves_on`: the piece cannot go to the same ingestor again, so that waiting would not help.
     """
     if failure.code is FailureCode.RATE_LIMITED:
         return min(_MOST_SECONDS, _LIMITED_FIRST_SECONDS * 2.0 ** min(waits - 1, 8))

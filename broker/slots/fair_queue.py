@@ -1,7 +1,7 @@
 """Who is served next: senders (a key, else an address) take turns, within one its connections, within one its clients,
 and each client's requests take turns.
 
-So whoever sends many requests holds up nobody else, whatever client ids they name and whichever connections they use.
+So a client with many requests delays no other, whatever client ids they name and whichever connections they use.
 """
 
 from collections import deque
@@ -80,7 +80,7 @@ class FairQueue(Generic[Item]):
         return head
 
     def advance(self, keep: bool) -> None:
-        """The head was served: it goes to the end of its client's turn (or out), and so does whoever had the turn."""
+        """The head was served: it goes to the end of its client's turn (or out), as does the one that had the turn."""
         path, queue = self._path()
         request = queue.popleft()
         if keep:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from broker.events import Connection, Kind
 
 QueueKey = tuple[str, Kind]
-#: So many different wishes are kept with no slot behind them before they are cleared away.
+#: So many different wishes are kept without a slot for them before they are cleared away.
 _MANY_OFFERS = 256
 
 

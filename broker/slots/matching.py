@@ -7,7 +7,7 @@ from broker.slots.fair_queue import FairQueue
 from broker.slots.free import QueueKey, Slot, SlotBook
 from broker.work import Piece, Request
 
-#: Requests whose next piece has no room, and which others overtake; behind more of them nobody looks.
+#: Requests whose next piece has no room, and which others overtake; the search ends after that many.
 MAX_OVERTAKEN = 100
 
 

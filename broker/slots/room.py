@@ -2,10 +2,10 @@
 
 A piece is dispatched only when its pages fit beside what lies there and what running pieces may still write, so every
 piece that runs can be finished. Smaller ones of other requests may go before one that does not fit, for a bounded time.
-One that runs alone needs no such proof: what is left of others goes with them.
+One that runs alone needs no such proof: what is left of other requests goes with them.
 
 Pages are needed from the dispatch of their job until the history writer has written them. A running job therefore
-keeps what was published since its dispatch, also pages of others, which count as bytes of the topic meanwhile.
+keeps what was published since its dispatch, also pages of other requests, which count as bytes of the topic meanwhile.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""What the broker knows of venues, and the records that it keeps alive for those nobody else describes."""
+"""What the broker knows of venues, and the records that it keeps alive for those that no ingestor describes."""
 
 import re
 

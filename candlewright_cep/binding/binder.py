@@ -62,7 +62,7 @@ ALIASES = {
     "CHAR": "CHR",
     "ISNAN": "IS_NAN",
 }
-#: What stands in their place outside of row patterns.
+#: What takes their place outside of row patterns.
 _OF_PATTERNS = {
     "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
     "NEXT": "a later row is seen by a pattern of two rows",
@@ -119,7 +119,7 @@ def lookup(fields: Sequence[Field], name: Identifier, qualifier: Identifier | No
 
 
 class Binder:
-    """Checks expressions over the columns `fields`. Subclasses add what else may stand in an expression."""
+    """Checks expressions over the columns `fields`. Subclasses add what else an expression may contain."""
 
     def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits) -> None:
         self.fields = fields
@@ -187,7 +187,7 @@ class Binder:
             )
         hint = closest(name.text, (field.name for field in self.fields))
         if not hint and name.quoted:
-            hint = "texts stand in single quotes, names in double quotes"
+            hint = "write texts in single quotes, names in double quotes"
         if not hint:
             shown = [field.name for field in self.fields if not field.hidden][:20]
             hint = "the columns are " + ", ".join(dict.fromkeys(shown)) if shown else ""
@@ -372,7 +372,7 @@ class Binder:
             raise node.at.reject(f"an interval of {unit} has no fixed length", "use days, hours or smaller units")
         value = literal_interval(text or "", unit)
         if value is None:
-            raise node.at.reject(f"'{(text or '')[:40]}' is no amount of {unit}")
+            raise node.at.reject(f"'{(text or '')[:40]}' is not an amount of {unit}")
         return Constant(value, INTERVAL)
 
     # -- conversions ----------------------------------------------------------------------------------------------

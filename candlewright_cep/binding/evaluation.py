@@ -61,7 +61,7 @@ class RowValues:
         self._known: dict[Expression, Vector] = {}
 
     def value(self, node: Expression) -> Vector:
-        """Raises KeyError for nodes that are no row expressions."""
+        """Raises KeyError for nodes that are not row expressions."""
         if isinstance(node, Constant):
             return constant(node.type, node.value, self._length)
         if isinstance(node, Column):

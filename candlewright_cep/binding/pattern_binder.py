@@ -1,4 +1,4 @@
-"""Checks what may stand in MEASURES and DEFINE: navigation, aggregates, CLASSIFIER, MATCH_NUMBER, RUNNING and FINAL."""
+"""Checks what MEASURES and DEFINE may contain: navigation, aggregates, CLASSIFIER, MATCH_NUMBER, RUNNING and FINAL."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,7 +131,7 @@ class PatternBinder(Binder):
             self._check_mode(node.mode, node.at)
             if node.name not in ("FIRST", "LAST") and aggregate is None:
                 raise node.at.reject(
-                    f"{node.mode} is not possible with {node.name}", "it stands before FIRST, LAST and aggregates"
+                    f"{node.mode} is not possible with {node.name}", "write it before FIRST, LAST and aggregates"
                 )
         if node.name == "CLASSIFIER":
             return self._classifier(node)

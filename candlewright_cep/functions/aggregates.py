@@ -238,7 +238,7 @@ def _average(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 
 
 def _first_seen(argument: Vector, firsts: Index) -> Bools:
-    """Where a value stands in its segment for the first time."""
+    """Where a value occurs in its segment for the first time."""
     numbers = codes(argument)
     segment = np.zeros(len(numbers), dtype=np.int64)
     segment[firsts] = 1

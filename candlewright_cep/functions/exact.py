@@ -1,7 +1,7 @@
 """Exact sums of doubles over many ranges of rows at once.
 
 A double is a whole number of units, and whole numbers add without rounding: the sum of a range is the difference of two
-running sums, whatever lies before the range. Numbers are kept as digits of `bits` bits, lowest first, in int64 arrays.
+running sums, whatever comes before the range. Numbers are kept as digits of `bits` bits, lowest first, in int64 arrays.
 Running sums may wrap around, since their differences are right as long as the digits of one range's sum fit. Only the
 result is rounded, once, so it depends on the values of its range alone: not on their order, and not on batches.
 """

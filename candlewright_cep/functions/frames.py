@@ -177,7 +177,7 @@ def reduced_over(step: np.ufunc, values: Array, low: Index, high: Index) -> Arra
     sizes = np.maximum(high - low, 1)
     levels = np.frexp(sizes.astype(np.float64))[1] - 1
     found: Array = np.zeros(len(low), values.dtype)
-    # Of each row the `step` over it and the rows behind it, 2 ** level in all.
+    # Of each row the `step` over it and the rows after it, 2 ** level in all.
     reach = values
     with np.errstate(all="ignore"):
         for level in range(int(levels.max(initial=0)) + 1):

@@ -1,7 +1,7 @@
 """The scalar functions and operators: names, signatures, vectorised values. This table is the allow-list.
 
 All follow SQL's NULL rules. What has no value of its type (a division by zero of integers, an integer past 64 bits,
-a text that is no number) is NULL: data must never stop a trigger.
+a text that is not a number) is NULL: data must never stop a trigger.
 """
 
 from collections.abc import Callable, Sequence

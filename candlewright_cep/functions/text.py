@@ -109,7 +109,7 @@ def _concat_ws(separator: str | None, *parts: str | None) -> str | None:
 
 
 def _replace(text: str, old: str, new: str = "") -> str | None:
-    # An empty text stands before every character and at the end.
+    # An empty text is before every character and at the end.
     size = len(text) + text.count(old) * (len(new) - len(old))
     return text.replace(old, new) if size <= MADE_TEXT else None
 

@@ -1,4 +1,4 @@
-"""All matches of many rows at once, where conditions are local and matching goes on behind each match.
+"""All matches of many rows at once, where conditions are local and matching continues after each match.
 
 Both passes of the linear search (see `automaton`) are runs of a small deterministic automaton, and such runs can be cut
 into blocks: all blocks go on together, row by row, and each begins in the state that the rows in front of it lead to.
@@ -58,7 +58,7 @@ class BulkSearch:
         tables = self._tables_for(masks) if self.is_possible else None
         if tables is None:
             return None
-        # A separator stands behind each partition: matches end there, and what can follow is known.
+        # A separator follows each partition: matches end there, and what can follow is known.
         separators = bounds.ends + np.arange(len(bounds.ends))
         inside = np.ones(len(masks) + len(separators), np.bool_)
         inside[separators] = False
@@ -118,7 +118,7 @@ def _distinct(masks: Array) -> Array:
 class _Tables:
     """Two automata over rows with one of `masks`, as tables.
 
-    `before[state, symbol]` is the state in front of a row, given the state behind it; a symbol is the place of the
+    `before[state, symbol]` is the state before a row, given the state after it; a symbol is the place of the
     row's mask, or `separator`. State 0 is the end of a partition. State and symbol are a step, whose number is their
     cell in `before`. `then[place, step]` is the next place in the pattern, place 0 in front of a match; `labels`
     (-1: the row is in no match) and `starts` (whether a match starts here) have one entry a cell of `then`.
@@ -183,7 +183,7 @@ def _reached(end: State, masks: Sequence[int]) -> tuple[list[State], list[list[i
 
 
 def _traced(table: Index, symbols: Numbers, first: int) -> Numbers:
-    """Per symbol the cell of (state before it, symbol) in `table`, which holds the state behind it."""
+    """Per symbol the cell of (state before it, symbol) in `table`, which holds the state after it."""
     states, kinds = table.shape
     flat = table.ravel() * kinds
     length = max(64, int(np.sqrt(len(symbols) / 2)))

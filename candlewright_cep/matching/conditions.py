@@ -176,7 +176,7 @@ class _Source:
         return found
 
     def missing(self, names: Sequence[str], word: str = "is", join: str = "or") -> list[str]:
-        """A test for None of each name that may hold it, with `join` behind it."""
+        """A test for None of each name that may hold it, with `join` after it."""
         return [f"{name} {word} None {join}" for name in dict.fromkeys(names) if name not in self.present]
 
 

@@ -1,6 +1,6 @@
 """What a condition can be over many rows, given the minimum and maximum of each value that it reads.
 
-The arithmetic encloses: whatever the rows hold, the values of an expression lie within its span. Floating-point
+The arithmetic encloses: whatever the rows hold, the values of an expression are within its span. Floating-point
 operations are monotone in each operand, so the ends of a span follow from the ends of its parts. Integers and times are
 held as doubles, widened to the next double where these are not exact.
 """

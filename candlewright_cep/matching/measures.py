@@ -91,7 +91,7 @@ class MeasureValues:
     # -- which rows -----------------------------------------------------------------------------------------------
 
     def _members(self, labels: Labels) -> tuple[Index, Index]:
-        """Positions with one of the labels, and how many of them lie before each position (one entry more)."""
+        """Positions with one of the labels, and how many of them are before each position (one entry more)."""
         found = self._sets.get(labels)
         if found is None:
             count = len(self._mapping.rows)

@@ -276,7 +276,7 @@ def closure(
     """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first; and how many
     steps it took to find them.
 
-    With `open_end` it is not known yet whether a row follows: an END anchor stands in the list for itself.
+    With `open_end` it is not known yet whether a row follows: an END anchor is in the list for itself.
     An instruction counts where it is reached first: a further iteration that takes no row leads nowhere.
     """
     found: dict[int, None] = {}

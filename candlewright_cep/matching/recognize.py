@@ -74,7 +74,7 @@ class RecognizePlan:
 
     @property
     def row_times(self) -> tuple[int, ...]:
-        """The measures that are the first order column of the row they stand in: MATCH_ROWTIME(), LAST(ts)."""
+        """The measures that are the first order column of their row: MATCH_ROWTIME(), LAST(ts)."""
         if not self.is_never_empty or not self.order or self.rows == ALL_UNMATCHED:
             return ()
         ends = (True,) if self.is_all_rows else (True, False)
@@ -222,7 +222,7 @@ def _definitions(
         if name not in primary:
             hint = closest(name, primary) or "DEFINE names the variables of PATTERN"
             raise definition.variable.at.reject(
-                f"'{definition.variable.text[:60]}' is no variable of the pattern", hint
+                f"'{definition.variable.text[:60]}' is not a variable of the pattern", hint
             )
         if name in found:
             raise definition.variable.at.reject(f"the variable '{name[:60]}' is defined twice")

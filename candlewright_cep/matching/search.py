@@ -1,6 +1,6 @@
 """The search for matches in one partition. The same object answers a closed batch and a growing stream.
 
-The search tries candidates in order of preference, depth first. Where it stands behind the last row that has arrived
+The search tries candidates in order of preference, depth first. Where it is after the last row that has arrived
 and a candidate still waits for a row, it stops and keeps its place: everything tried before was more preferred and is
 dead, so a match is reported exactly when no better one can appear. Path registers are immutable tuples, which makes
 a place in the search a small value that can be stored, compared and remembered as failed.

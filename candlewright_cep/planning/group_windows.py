@@ -29,7 +29,7 @@ class GroupWindow:
 
 
 def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
-    """The one that stands in GROUP BY; raises TriggerRejected where it is malformed."""
+    """The one in GROUP BY; raises TriggerRejected where it is malformed."""
     found = [part for part in node.group_by if isinstance(part, CallNode) and part.name in _GROUP_WINDOWS]
     if not found:
         return None
@@ -49,7 +49,7 @@ def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
 
 
 def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> Plan:
-    """The rows with the columns of their windows; `keys`: what else stands in GROUP BY."""
+    """The rows with the columns of their windows; `keys`: what else is in GROUP BY."""
     partition: tuple[int, ...] = ()
     if window.node.name == "SESSION":
         if not all(isinstance(key, Column) for key in keys):

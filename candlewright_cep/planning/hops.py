@@ -110,7 +110,7 @@ class HopGroup(Group):
 
 
 def _ends(keys: Index, earliest: Index, low: Index, numbers: Index) -> Index:
-    """The first row of the key, from each window's first one, that lies behind the window."""
+    """The first row of the key, from each window's first one, that comes after the window."""
     if not len(numbers):
         return low
     least = int(earliest.min())

@@ -151,7 +151,7 @@ def sorted_order(keys: Sequence[SortKey], values: RowValues, length: int) -> Ind
 def arranged(relation: Relation, partition: Sequence[int], keys: Sequence[SortKey]) -> tuple[Relation, Bounds, Index]:
     """The rows grouped by partition and sorted inside; with the row numbers they had.
 
-    Partitions stand in the order of their values, NULL first.
+    Partitions are in the order of their values, NULL first.
     """
     length = relation.length
     order = sorted_order(keys, relation.values(), length)

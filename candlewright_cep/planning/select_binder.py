@@ -45,7 +45,7 @@ class WindowUse:
 
 
 def has_aggregate(node: Node) -> bool:
-    """Whether an aggregate stands in the node, outside of OVER."""
+    """Whether the node contains an aggregate outside of OVER."""
     if isinstance(node, CallNode):
         if not node.is_operator and aggregate_name(node.name) is not None:
             return True
@@ -214,7 +214,7 @@ class SelectBinder(Binder):
         if name in VALUES:
             return self._value_function(node, name)
         if name not in AGGREGATES:
-            raise node.at.reject(f"{node.name} is no window function", closest(node.name, self.further_functions()))
+            raise node.at.reject(f"{node.name} is not a window function", closest(node.name, self.further_functions()))
         name = with_mode(node, name)
         if name == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
             return WindowFunction("COUNT", (), BIGINT)
@@ -260,7 +260,7 @@ class SelectBinder(Binder):
         wanted = name.parts[-1].text.lower()
         matching = [index for index, known in enumerate(names) if known.lower() == wanted]
         if plan is None or not matching or len(name.parts) > 1:
-            raise name.at.reject(f"'{name.parts[-1].text[:60]}' is no measure of the window", closest(wanted, names))
+            raise name.at.reject(f"'{name.parts[-1].text[:60]}' is not a measure of the window", closest(wanted, names))
         index = matching[0]
         kind = plan.measures[index].expression.type
         if index in use.measures:

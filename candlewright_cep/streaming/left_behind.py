@@ -71,7 +71,7 @@ class LeftBehind:
         self._open: dict[str, dict[Key, None]] = {}
 
     def begin(self, partitions: Iterable[tuple[Key, Set[str]]]) -> list[Key]:
-        """Partitions that begin with one batch; those that get no more rows after it, also of others."""
+        """Partitions that begin with one batch; those that get no more rows after it, also of other batches."""
         moved: dict[str, None] = {}
         for key, tickers in partitions:
             ticker = self._of(tickers)

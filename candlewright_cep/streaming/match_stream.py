@@ -34,7 +34,7 @@ from candlewright_cep.work import WorkLimit
 
 #: A partition, and where its new rows begin and end.
 New = tuple[Partition, int, int]
-#: So many retained rows of a partition are left where they are, until they lie in so many pieces.
+#: Rows of a partition with this many retained ones are copied only once they are in more than this many pieces.
 MANY_KEPT, MOST_PIECES = 256, 32
 _NO_TIMES = np.zeros(0, np.int64)
 #: Blank partitions are looked for from here on, and whenever twice as many are there as after the last look.
@@ -345,7 +345,7 @@ class MatchStream:
 
     def _search_in_bulk(self, parts: list[tuple[Partition, int]], row_masks: Array, ready: Found) -> Matches | None:
         """All attempts of these partitions (with the places of their first rows), but for those that are open: an open
-        one goes on by itself, and so does the last one of a partition, which further rows decide. None: all of `ready`.
+        one continues alone, and so does the last one of a partition, which further rows decide. None: all of `ready`.
         """
         begins, lengths, ends = [], [], []
         for part, shift in parts:

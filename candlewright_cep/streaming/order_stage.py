@@ -1,6 +1,6 @@
 """Between a MATCH_RECOGNIZE, or windows, and what goes by time behind: windows, frames, another pattern.
 
-A match comes when it is final, which is later than its rows, and matches that overlap or lie in different partitions
+A match comes when it is final, which is later than its rows, and matches that overlap or are in different partitions
 come in any order. Here rows wait until no match can bring an earlier one, and time stands still for what follows.
 """
 
@@ -61,7 +61,7 @@ class _Holding:
 
 
 class OrderStage(_Holding):
-    """`feed` gives rows in order of time; `clock` is what holds behind it. `is_joint`: in one order for all tickers.
+    """`feed` gives rows in order of time; `clock` is what holds after it. `is_joint`: in one order for all tickers.
     `column`: the time to go by, where it is not that of the row (of a match: of its first one)."""
 
     def __init__(self, matches: MatchStream, is_joint: bool, column: int | None = None) -> None:

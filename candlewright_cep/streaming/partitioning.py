@@ -37,7 +37,7 @@ def by_partition(
 
 
 def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: Index) -> bool:
-    """Whether one ascending key already stands in order inside each partition, which is how rows are released."""
+    """Whether one ascending key is already in order inside each partition, which is how rows are released."""
     if len(keys) > 1:
         return False
     for key in keys:

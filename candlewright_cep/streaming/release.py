@@ -143,7 +143,7 @@ class ReleaseBuffer:
         return pa.table({}) if self._held is None else self._release(self._held, self._keys_of_held())
 
     def _known(self, names: list[str]) -> Index:
-        """The watermarks of tickers; a closed ticker that sends rows again goes on where it was."""
+        """The watermarks of tickers; a closed ticker that sends rows again continues where it was."""
         unknown = int(np.iinfo(np.int64).min)
         return np.array([self.clock.watermarks.get(name, unknown) for name in names], dtype=np.int64)
 
@@ -295,7 +295,7 @@ class _Keys:
         return _Keys(self.names, self.codes[rows], self.times[rows], numbers)
 
     def joined(self, other: "_Keys") -> "_Keys":
-        """These rows, and those of the other behind them."""
+        """These rows, and those of the other after them."""
         places = {name: place for place, name in enumerate(dict.fromkeys([*other.names, *self.names]))}
         small = np.uint16 if len(places) < 65_536 else np.int64
         own = np.array([places[name] for name in self.names], small).take(self.codes)

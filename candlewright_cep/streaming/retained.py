@@ -8,7 +8,7 @@ import numpy as np
 from candlewright_cep.streaming.release import Rows, compact, joined
 from candlewright_cep.vector import Index, is_every, ranges
 
-#: Beside as many as are kept so many rows more may lie in chunks.
+#: Chunks may hold this many rows beyond as many as are kept.
 _SPARE_ROWS = 4096
 
 
@@ -30,7 +30,7 @@ class Piece:
 
 
 class Gathered:
-    """Rows of partitions, one partition after another, as they lie in `sources`: those of each of `spans` (number of
+    """Rows of partitions, one partition after another, as they are in `sources`: those of each of `spans` (number of
     the source, first row, rows) in turn. They are copied when they are asked for."""
 
     def __init__(self, sources: Sequence[Rows], spans: Sequence[tuple[int, int, int]]) -> None:
@@ -88,7 +88,7 @@ class RetainedRows:
 
     @staticmethod
     def gathered(spans: Sequence[tuple[Sequence[Piece], int, int]], new: Rows | None = None) -> Gathered:
-        """Of each partition its pieces and, behind them, its part (first row, end) of the `new` rows."""
+        """Of each partition its pieces and, after them, its part (first row, end) of the `new` rows."""
         chunks = list(dict.fromkeys(piece.chunk for pieces, _, _ in spans for piece in pieces))
         numbers = {chunk: number for number, chunk in enumerate(chunks)}
         sources = [chunk.rows for chunk in chunks]

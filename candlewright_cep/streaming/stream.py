@@ -295,7 +295,7 @@ class TriggerStream:
         return _MAGIC + sizes + header + b"".join(blobs)
 
     def restore(self, state: bytes) -> None:
-        """Raises ValueError for bytes that are no snapshot of such a stream."""
+        """Raises ValueError for bytes that are not a snapshot of such a stream."""
         if state[:4] != _MAGIC:
             raise ValueError("not a trigger's state")
         count, header_size = struct.unpack_from("<2Q", state, 4)

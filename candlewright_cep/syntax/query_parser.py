@@ -134,7 +134,7 @@ class QueryReader(PatternReader):
         is_over = self.token.kind is TokenKind.END or self.is_symbol(")")
         if is_over and all(isinstance(item.expression, LiteralNode) for item in items):
             raise self.token.reject(
-                "constants alone are no table", "write each where it is needed, or as a parameter :name"
+                "constants alone are not a table", "write each where it is needed, or as a parameter :name"
             )
         if not self.accept_words("FROM"):
             raise self.unexpected("FROM", "the select list")

@@ -86,7 +86,7 @@ class FrameBound:
 
 @dataclass(frozen=True, slots=True)
 class WindowNode:
-    """What stands in OVER ( ... ) or behind WINDOW w AS."""
+    """The contents of OVER ( ... ) or WINDOW w AS."""
 
     base: Identifier | None
     partition_by: tuple["Node", ...]

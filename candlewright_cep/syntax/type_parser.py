@@ -30,7 +30,7 @@ _TYPES: dict[str, SqlType] = {
 
 
 class TypeReader(Reader):
-    """What stands behind CAST and INTERVAL."""
+    """What follows CAST and INTERVAL."""
 
     def as_type(self, cast: CallNode) -> Node:
         """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them, DECIMAL(p, s)
@@ -52,7 +52,7 @@ class TypeReader(Reader):
         return found
 
     def _sized_type(self) -> tuple[SqlType, tuple[int, ...]]:
-        """A type and the numbers in the parentheses behind it."""
+        """A type and the numbers in the parentheses after it."""
         token = self.advance()
         word = token.text.upper()
         if token.kind is not TokenKind.NAME:

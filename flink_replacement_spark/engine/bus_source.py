@@ -240,8 +240,8 @@ def remember_plan(bus: Bus, reader: str, end: Mapping[str, Any]) -> None:
 def remembered_plan(bus: Bus, reader: str) -> dict[str, Any] | None:
     """The end of the last micro-batch that was planned; None for a reader that never planned one.
 
-    A source that goes on from a checkpoint is not told how far that is, and must plan nothing before it; what it holds
-    may lie one batch behind.
+    A source that continues from a checkpoint does not learn how far that is, and must plan nothing before it; what it
+    holds may be one batch behind.
     """
     (found,) = bus.get(TABLE_PLANNED, [reader])
     return None if found is None else dict(json.loads(found))
@@ -267,7 +267,7 @@ def written_lives(lives: Lives) -> dict[str, dict[str, str]]:
 def check_start(
     topic: str, first: Positions, past: Positions, start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> None:
-    """A source that goes on from a checkpoint plans from what it remembers on the bus, which may be older: raises
+    """A source that continues from a checkpoint plans from what it remembers on the bus, which may be older: raises
     RecordsLost where the records before `first` are not those of the bus on which `end` was planned.
     """
     before, now = lives_of(start).known, lives_of(end).known

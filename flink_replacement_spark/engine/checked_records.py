@@ -1,4 +1,4 @@
-"""Records of the live topics as their readers take them: what they cannot take is put aside, and the rest goes on."""
+"""Records of the live topics as their readers take them: what they cannot take is put aside, and the rest continues."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -1,8 +1,8 @@
 """Checkpoints whose records the bus has lost are removed before their queries start.
 
 Redis may lose what it acknowledged: a deleted folder, a restored copy, a power loss with another `bus.fsync` than
-`always`. The offsets of a checkpoint are then those of records that are not there, or of others, which the histories in
-it tell (bus.lives), and a query that went on from it would wait for ever or pass over what was accepted since. A query
+`always`. The offsets of a checkpoint are then those of records that are gone or replaced, which the histories in
+it tell (bus.lives), and a query that went on from it would wait forever or pass over what was accepted since. A query
 without a checkpoint begins at what it holds on the bus.
 
 A checkpoint on a driver's own disk is copied to the bus, so that a driver elsewhere can take over from it.
@@ -71,8 +71,8 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, reader: str, t
 class SharedCheckpoint:
     """The copy on the bus of a checkpoint on this machine's disk. One that is a URL of a shared store needs none.
 
-    A query goes on from its last two planned batches: the newest one runs again, from the end of the one before. `keep`
-    is called before the newest has any effect, so that no driver begins before an effect that it does not know of.
+    A query continues from its last two planned batches: the newest one runs again, from the end of the one before.
+    `keep` is called before the newest has any effect, so that no driver begins before an effect that it does not know.
     """
 
     def __init__(self, bus: Bus, checkpoint: str) -> None:

@@ -31,7 +31,7 @@ exec {python} "$@"
 
 
 def worker_python(run_dir: Path, master: str) -> str:
-    """A path for PYSPARK_PYTHON; the script behind it is written to `run_dir`.
+    """A path for PYSPARK_PYTHON; the script there is written to `run_dir`.
 
     The interpreter itself where other machines start Python as well, where PySpark comes from archives alone, or where
     `run_dir` allows no scripts.

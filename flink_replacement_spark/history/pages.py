@@ -42,7 +42,7 @@ class Page:
 
 
 def decode_page(value: bytes) -> Page:
-    """Raises BadFrame for bytes that are no page, or a page whose columns differ in length."""
+    """Raises BadFrame for bytes that are not a page, or a page whose columns differ in length."""
     try:
         message = records.HistoryPage.FromString(value)
     except DecodeError as error:

@@ -104,7 +104,7 @@ class Prover:
             self._next, self._lives = error.kept, Lives()
             return False
         except OffsetOutOfRange as error:
-            # Trimmed unread: they are old, and nobody waits for an answer.
+            # Trimmed unread: they are old, and no broker waits for an answer.
             self._next = error.first
             return False
         now = time.time_ns()

@@ -172,7 +172,7 @@ def _take(taken: dict[Series, list[tuple[int, int]]], piece: records.PieceDone) 
 def runs(
     pieces: Sequence[records.PieceDone], max_gap: int = 0, max_candles: int | None = None
 ) -> list[list[records.PieceDone]]:
-    """Pieces grouped where they touch, or lie at most `max_gap` candles apart: each group is in one range of one ticker
+    """Pieces grouped where they touch, or are at most `max_gap` candles apart: each group is in one range of one ticker
     and period, which has at most `max_candles`, or one piece.
     """
     ordered = sorted(pieces, key=lambda piece: (piece.ticker, piece.period_seconds, piece.start_time))

@@ -91,7 +91,7 @@ class Journal:
     def _resume(
         self, batch_id: int, cached: tuple[int, LivePartition] | None, replay: Replay
     ) -> tuple[int, LivePartition | None]:
-        """The batch that `batch_id` goes on from, with the state after it; -1 and None for a partition without one.
+        """The batch that `batch_id` continues from, with the state after it; -1 and None for a partition without one.
         `cached`: a state and its batch, which is used where it helps, and changed.
         """
         pointer = self._store.pointer(self._partition)

@@ -1,6 +1,6 @@
 """What the live query does with the records of one bus partition: no Spark, no bus, no clock.
 
-Trades of a ticker always lie in one partition, so that bars, repeats and gaps of a ticker are decided here alone.
+Trades of a ticker are always in one partition, so that bars, repeats and gaps of a ticker are decided here alone.
 """
 
 from collections import deque
@@ -27,13 +27,13 @@ from venues import sound
 
 __all__ = ["PERIODS", "LiveOutput", "LivePartition"]
 
-#: Made for every ticker, so that whoever asks for one of them later gets a right first bar; shorter ones on demand.
+#: Made for every ticker, so that a later request for one of them gets a correct first bar; shorter ones on demand.
 PERIODS = (60, 180, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800, 43_200, 86_400, 604_800)
 #: Of the maker of minutes and of that of seconds.
 _MADE: tuple[tuple[int, ...], ...] = (PERIODS, (1,))
-#: Published for every ticker, whether somebody asked or not.
+#: Published for every ticker, requested or not.
 ALWAYS = 60
-#: Larger ids are no numbers: behind the largest one there is room for those that are none.
+#: Larger ids do not count as numbers: after the largest one there is room for non-numeric ones.
 _MAX_ID = str(1 << 62).encode()
 _MAX_ID_DIGITS = len(_MAX_ID)
 #: Gaps of a ticker whose trades may still come.
@@ -68,7 +68,7 @@ class _Wishes:
 
 
 _NOTHING = _Wishes()
-#: A ticker of which nothing came for so long, and for the time of revisions, is let go of: all its bars have ended.
+#: A ticker of which nothing came for so long, and for the time of revisions, is forgotten: all its bars have ended.
 _IDLE_NS = PERIODS[-1] * SECOND
 
 
@@ -100,7 +100,7 @@ class LivePartition:
 
     def process(self, batches: Sequence[bytes], marks: Sequence[bytes], now_ns: int = 0) -> LiveOutput:
         """`batches`: serialised TickBatch or Tick; `marks`: serialised TickMark; both in the order of the bus.
-        `now_ns`: the bus's clock when the newest of them came; 0 lets go of no ticker.
+        `now_ns`: the bus's clock when the newest of them came; 0 forgets no ticker.
 
         A mark applies between the trades that were published before it and those after it, however early it is read.
         """
@@ -300,7 +300,7 @@ class LivePartition:
             self._close_gaps(ticker)
 
     def _by_text(self, batch: TickColumns) -> tuple[TickColumns, NDArray[np.int64]]:
-        """Ids that are no numbers, and all that follow one: known ones are left out here, and the order is that of
+        """Non-numeric ids, and all that follow one: known ones are left out here, and the order is that of
         arrival, after the numbers that were ids before.
         """
         seen = self._seen(batch.ticker)
@@ -369,7 +369,7 @@ class LivePartition:
 
     @classmethod
     def load(cls, data: bytes) -> "LivePartition":
-        """Raises OtherVersion, which says what helps, and any error for bytes that are no state."""
+        """Raises OtherVersion, which says what helps, and any error for bytes that are not a state."""
         try:
             meta, arrays = saved.unpack(data)
         except saved.OtherVersion as error:

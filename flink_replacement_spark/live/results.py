@@ -21,7 +21,7 @@ _DUPLICATES = metrics.Counter(
     "candlewright_spark_duplicate_trades_total", "Trades counted before.", registry=metrics.REGISTRY
 )
 _TOO_LATE = metrics.Counter(
-    "candlewright_spark_too_late_trades_total", "Trades of bars that were let go of.", registry=metrics.REGISTRY
+    "candlewright_spark_too_late_trades_total", "Trades of bars that were already dropped.", registry=metrics.REGISTRY
 )
 _BAD = metrics.Counter(
     "candlewright_spark_bad_ticks_total", "Records or trades that could not be read.", registry=metrics.REGISTRY

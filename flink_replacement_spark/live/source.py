@@ -1,6 +1,6 @@
 """Spark data source `live`: which records of the topics of the live query a micro-batch takes.
 
-Trades and the marks that belong to them lie in the same partition of two topics, so one input partition names both.
+Trades and the marks that belong to them are in the same partition of two topics, so one input partition names both.
 Options: `url`, `reader` (holds what is not committed), `max_records` and `max_bytes` (of each topic, a micro-batch).
 A row is a range of offsets, both ends included; `tag` is the place of the topic in `TOPICS`. The task that needs the
 records reads them itself (`records_of`): they would cross the JVM twice on the way from a reader to it.

@@ -44,7 +44,7 @@ class Pointer:
         return json.dumps({"batches": list(self.batches), "wholes": list(self.wholes)}).encode()
 
     def base_of(self, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` goes on from; -1 for none."""
+        """The batch whose state batch `batch_id` continues from; -1 for none."""
         return max((batch for batch in self.batches if batch < batch_id), default=-1)
 
     def to(self, base: int) -> list[int]:
@@ -68,7 +68,7 @@ class StateStore:
     prefix: str = "live_state"
 
     def base_of(self, partition: int, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` goes on from; -1 for none."""
+        """The batch whose state batch `batch_id` continues from; -1 for none."""
         return self.pointer(partition).base_of(batch_id)
 
     def load(self, partition: int, base: int) -> bytes | None:
@@ -93,7 +93,7 @@ class StateStore:
 
     def put_aside(self, partition: int, error: Exception) -> None:
         """What is kept of a partition cannot be read: it is forgotten, and its query begins anew with the partition. To
-        fail would be to fail for ever.
+        fail would be to fail forever.
         """
         (pointer,) = self.bus.get(self._table, [str(partition)])
         try:

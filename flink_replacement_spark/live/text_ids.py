@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ["TextIds"]
 
-#: The ids of the newest trades that are remembered one by one, and how many more before the oldest are let go of.
+#: The ids of the newest trades that are remembered one by one, and how many more before the oldest are dropped.
 _KEPT, _SLACK = 20_000, 2_000
 
 

@@ -1,4 +1,4 @@
-"""Where MATCH_RECOGNIZE stands in a Spark SQL text: what it reads, and what it sees of the query around it.
+"""Where MATCH_RECOGNIZE is in a Spark SQL text: what it reads, and what it sees of the query around it.
 
 Only words, quotes and parentheses are read here: Spark parses what is around a clause, `candlewright_cep` the clause.
 """
@@ -58,7 +58,7 @@ class _Word:
 @dataclass(frozen=True, slots=True)
 class Clause:
     """`relation`: what is matched, as Spark reads it; `scopes`: the WITH definitions that it sees, outer ones first;
-    `alias`: how the clause may call the relation; `text`: the clause, which stands at `line` and `column` of the whole
+    `alias`: how the clause may call the relation; `text`: the clause, which is at `line` and `column` of the whole
     text; `conditions`: conjuncts of a WHERE over nothing but this clause, each with the names in it; `start` and `end`:
     the place of relation and clause.
     """

@@ -112,8 +112,8 @@ class Taken:
 class Follower:
     """`store` writes the rows of what was taken, and must be harmless when it runs again (`Taken.is_repeat`).
 
-    `run` returns when `stopping` is set; `flush` then commits what is left. `published` is set by whoever has published
-    records and will be quiet for a moment, as at the end of a micro-batch; without it they are looked for each second.
+    `run` returns when `stopping` is set; `flush` then commits what is left. `published` is set by a part that has
+    published records and will be quiet for a moment, as at the end of a micro-batch; without it they are looked for each second.
     """
 
     def __init__(

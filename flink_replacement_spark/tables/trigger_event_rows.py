@@ -26,7 +26,7 @@ _VARINT_BYTES = 9
 
 
 def event_rows(values: Sequence[bytes]) -> pa.Table:
-    """One row an event; what is no CEPTriggerEvent is left out.
+    """One row an event; what is not a CEPTriggerEvent is left out.
 
     `columns`: the event's row as a JSON object, or an array of them where it has not just one. Times are ISO texts,
     bytes base64. `fired_at`: event time of its last row.

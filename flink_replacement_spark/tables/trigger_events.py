@@ -19,7 +19,7 @@ __all__ = ["FOLLOWED_EVENTS", "event_table"]
 
 
 def _rows(records: Sequence[StoredRecord]) -> pa.Table:
-    """Raises BadFrame for a record that is no event, or has values that cannot be read."""
+    """Raises BadFrame for a record that is not an event, or has values that cannot be read."""
     rows = event_rows([record.value for record in records])
     if rows.num_rows < len(records):
         raise BadFrame("BAD_RECORD", "not a CEPTriggerEvent whose values can be read")

@@ -1,8 +1,8 @@
-"""Functions of others that triggers name, in the driver: the rows of a micro-batch in, events out, each once.
+"""External functions that triggers name, in the driver: the rows of a micro-batch in, events out, each once.
 
 They live here and not with the tasks, whose processes take turns and end when they are idle: a function is one process
 for as long as its trigger runs. The state after a micro-batch and what it put out are stored together, before anything
-is published, so that a batch which runs again publishes the same or goes on where nothing was stored.
+is published, so that a batch which runs again publishes the same or continues where nothing was stored.
 """
 
 import json
@@ -44,7 +44,7 @@ log = get_logger()
 _COUNTS = metrics.Counter(
     "candlewright_spark_trigger_functions_total",
     "Of functions that triggers name: points, outputs, uses begun, restarts, failures, states refused or unreadable, "
-    "lines of their log and those dropped of it, answers that nobody asked for, triggers suspended.",
+    "lines of their log and those dropped of it, unsolicited answers, triggers suspended.",
     ["function", "what"],
     registry=metrics.REGISTRY,
 )
@@ -140,8 +140,8 @@ class TriggerFunctions:
         return outcome
 
     def published(self, bus: Bus, outcome: FunctionOutcome) -> None:
-        """What `run` gave is on the bus: nobody needs its events, nor the state of triggers that were removed or have a
-        newer version. Raises BusUnavailable.
+        """What `run` gave is on the bus: its events are no longer needed, nor is the state of triggers that were
+        removed or have a newer version. Raises BusUnavailable.
         """
         for trigger_id in {event.trigger_id for event in outcome.fired}:
             self._stored[trigger_id] = replace(self._stored[trigger_id], fired=())
@@ -163,7 +163,7 @@ class TriggerFunctions:
         return f"{FUNCTION_STATE_PREFIX}:{self._query_id}"
 
     def _begin(self, query_id: str) -> None:
-        """Another query, whose checkpoint is new, goes on from nothing."""
+        """Another query, whose checkpoint is new, continues from nothing."""
         if query_id != self._query_id:
             self.close()
             self._query_id = query_id
@@ -185,7 +185,7 @@ class TriggerFunctions:
             return _Stored(0)
 
     def _before(self, trigger_id: str, version: int, batch_id: int) -> _Stored | None:
-        """What the trigger goes on from; None when it has nothing to do, because it has done so or is suspended."""
+        """What the trigger continues from; None when it has nothing to do, because it has done so or is suspended."""
         stored = self._stored[trigger_id]
         if stored.version < version:
             self._close(trigger_id)

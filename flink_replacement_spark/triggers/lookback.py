@@ -34,7 +34,7 @@ log = get_logger()
 _ROWS = 1_000_000
 _RECORDS = 200_000
 _ATTEMPTS = 3
-#: Trades are not stored unless somebody wants that: so far back they are looked for on the bus, in so large steps.
+#: Trades are not stored unless a request wants that: so far back they are looked for on the bus, in so large steps.
 _KEPT_RECORDS, _KEPT_BYTES, _KEPT_STEP = 20_000, 32 << 20, 500
 #: How long a trade may be on its way to the bus.
 _WAY_MS = 10_000
@@ -82,8 +82,8 @@ def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequ
         except _TooMuch as error:
             return str(error)
         except OffsetOutOfRange:
-            # What the bus let go of meanwhile is in the table now.
-            reason = "the bus let go of rows while they were read"
+            # What the bus trimmed meanwhile is in the table now.
+            reason = "the bus trimmed rows while they were read"
             continue
         except Exception as error:  # A table that is away must not stop the triggers that do not look back.
             log.warning("lookback_failed", trigger_id=request.trigger_id, attempt=attempt, error=str(error))
@@ -105,7 +105,7 @@ def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackReq
     stored = _bounded(read_past_ticks(settings, request.tickers, request.since_ns, _ROWS + 1))
     stored = pa.concat_tables([stored, _waiting_trades(bus, waiting, request)])
     states = bus.state(bus_topics.TICKS)
-    # Whoever reads the trades as they come puts aside what is not taken here.
+    # The reader of live trades puts aside what is not taken here.
     checked = CheckedRecords(settings.ticks.max_ahead_ns)
     older, recent, later = [], [], []
     for span in _spans(plan, bus_topics.TICKS, request, len(states)):

@@ -53,7 +53,7 @@ _INPUT = metrics.Counter(
 @dataclass
 class TriggerHealth:
     """What the status page says. `late_rows`, `duplicates`: trades that no trigger saw. `functions`: what was counted
-    of those of others, in all.
+    of those of other queries, in all.
     """
 
     batches: int = 0

@@ -120,7 +120,7 @@ _NOTED: dict[tuple[str, int], tuple[int, bytes]] = {}
 
 
 def _note_costs(bus: Bus, query_id: str, plan: TriggerPlan, live: TriggerPartition) -> None:
-    """For people: whoever asks about a trigger sees what it costs. Every `_COST_NS` at most."""
+    """For people: the trigger's details show what it costs. Every `_COST_NS` at most."""
     at, known = _NOTED.get((query_id, plan.owner), (-_COST_NS, None))
     if plan.now_ns - at < _COST_NS:
         return
@@ -160,7 +160,7 @@ def _first(
 
 
 def _registered(bus: Bus, before: int) -> list[bytes]:
-    """Registrations whose controls lie before offset `before`, as controls."""
+    """Registrations whose controls are before offset `before`, as controls."""
     if not before:
         return []
     found = []

@@ -1,6 +1,6 @@
 """Spark data source `triggers`: which records a micro-batch of the trigger query takes, and what time it is for it.
 
-One row for each owner: a partition of the bus, or the joint one behind them (numbered by their count), which is told
+One row for each owner: a partition of the bus, or the joint one after them (numbered by their count), which learns
 the records of all. `plan` says the rest as JSON (`TriggerPlan`). The task reads the records itself, and only where
 triggers run. Options: `url`, `reader` (holds what is not committed), `tasks` (input partitions that share the owners),
 `max_records` and `max_bytes` (of each topic, a micro-batch).
@@ -197,7 +197,7 @@ class TriggerStreamReader(HoldingReader):
         return found | known | {"now_ns": now_ns if is_moved or now_ns >= clock_due else planned["now_ns"]}
 
     def _first(self, bus: Bus, planned: Offsets) -> Offsets:
-        """Before there ever was a registration nobody reads rows, whose ends are all that counts."""
+        """Before the first registration no task reads rows; only their ends count."""
         controls = bus_topics.TRIGGER_CONTROLS
         is_news = bool(bus.wait({(controls, 0): 0}, _POLL_SECONDS))
         if not is_news and time.monotonic() < self._held_at + _HOLD_SECONDS:

@@ -38,7 +38,7 @@ class PartStore:
         self._lists = StateStore(bus, query_id, STATE_PREFIX)
 
     def base_of(self, partition: int, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` goes on from; -1 for none."""
+        """The batch whose state batch `batch_id` continues from; -1 for none."""
         try:
             return self._lists.base_of(partition, batch_id)
         except Exception as error:  # Whatever is in the state of one partition must not stop the others.

@@ -2,7 +2,7 @@
 
 An event is an alert: after a restart this thread continues where it stopped. Its place is a hold on the bus that
 follows a second behind, so that what was on its way to subscribers when the relay died is sent again, under the same
-number and id. Subscribers need a moment to come back: what is published in the first time after a start is kept for them.
+number and id. Subscribers need a moment to return: what is published soon after a start is kept for them.
 """
 
 import threading

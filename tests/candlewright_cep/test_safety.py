@@ -161,7 +161,7 @@ def test_there_are_at_least_sixty_hostile_texts() -> None:
 
 WRONG = {
     "FINAL in DEFINE": (recognize(define="A AS FINAL LAST(price) > 1"), "FINAL is not possible in DEFINE"),
-    "unknown variable in DEFINE": (recognize(define="X AS price > 1"), "'X' is no variable of the pattern"),
+    "unknown variable in DEFINE": (recognize(define="X AS price > 1"), "'X' is not a variable of the pattern"),
     "two variables in one navigation": (recognize(define="B AS LAST(A.price + B.price) > 1"), "same pattern variable"),
     "labelled and plain in one navigation": (
         recognize(define="B AS LAST(A.price + size) > 1"),
@@ -369,7 +369,7 @@ def test_any_characters_are_accepted_or_refused(sql: str) -> None:
         ("price > 1 && size > 1", "1:11: the character '&' has no meaning here (write AND)"),
         ("price => 1", "1:7: '=>' is not expected here (write >=)"),
         ("price > 1; price > 2", "1:12: 'price' is not expected here (a trigger is one statement)"),
-        ('side = "buyer"', "1:8: unknown column 'buyer' (texts stand in single quotes, names in double quotes)"),
+        ('side = "buyer"', "1:8: unknown column 'buyer' (write texts in single quotes, names in double quotes)"),
         ("price > 1 /* never", "1:11: the comment has no end"),
         ("price > 1\n/*", "2:1: the comment has no end"),
         ("price > PREV(price)", "1:9: PREV is possible only in MATCH_RECOGNIZE (LAG(...) OVER"),
@@ -377,7 +377,7 @@ def test_any_characters_are_accepted_or_refused(sql: str) -> None:
         ("SELECT price * size AS value FROM ticks WHERE value > 3", "1:47: 'value' is a result of this SELECT"),
         ("SELECT COUNT(*) AS c FROM ticks GROUP BY side HAVING c > 3", "1:54: 'c' is a result of this SELECT"),
         ("price > (SELECT AVG(price) FROM ticks)", "(compare with a column that OVER makes, or join it in FROM)"),
-        ("SELECT * FROM ticks, (SELECT 5 AS lim) AS l", "1:38: constants alone are no table (write each"),
+        ("SELECT * FROM ticks, (SELECT 5 AS lim) AS l", "1:38: constants alone are not a table (write each"),
         ("SELECT * FROM ticks JOIN (VALUES (1)) AS l ON TRUE", "VALUES is not supported (CASE ticker WHEN"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Functions of others, of Kapacitor's UDF protocol, run by us in the daemon's place."""
+"""External functions of Kapacitor's UDF protocol, run by us in the daemon's place."""

@@ -31,7 +31,7 @@ class FunctionAsked:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "FunctionAsked | None":
-        """None for a trigger that names no function. Raises TriggerRejected for options that are no literals."""
+        """None for a trigger that names no function. Raises TriggerRejected for options that are not literals."""
         name = parameters.get(_NAME)
         if name is None:
             return None
@@ -88,8 +88,8 @@ def _value(key: str, tokens: Sequence[Token]) -> Value:
                 is_sane = False
             if is_sane:
                 return Duration(int(length))
-            raise TriggerRejected(f"the parameter {key} has an interval that is no length of time", hint=_HINT)
-    raise TriggerRejected(f"the parameter {key} is no literal of an option", hint=_HINT)
+            raise TriggerRejected(f"the parameter {key} has an interval that is not a length of time", hint=_HINT)
+    raise TriggerRejected(f"the parameter {key} is not a literal of an option", hint=_HINT)
 
 
 def _whole(key: str, value: int) -> int:

@@ -1,8 +1,8 @@
-"""A function that goes on: micro-batches in, outputs and the state after them out, restarted when it fails.
+"""A function that runs on: micro-batches in, outputs and the state after them out, restarted when it fails.
 
 The caller keeps the state with its own checkpoint and numbers its batches. What fails inside of one is done again by a
 new use, from the state before it, so that a batch has its outputs once or not at all. A batch that the caller does
-again, here or after a restart, is told by its number, and begins from the state that the caller has kept.
+again, here or after a restart, is recognised by its number, and begins from the state that the caller has kept.
 """
 
 import time

@@ -24,7 +24,7 @@ Call = tuple[str, Sequence[Value]]
 
 
 def checked_options(info: InfoResponse, calls: Sequence[Call]) -> list[Option]:
-    """In the order of `calls`; an integer is no double, as in a TICKscript. Raises UdfRefused."""
+    """In the order of `calls`; an integer is not a double, as in a TICKscript. Raises UdfRefused."""
     found = []
     for name, arguments in calls:
         if name not in info.options:

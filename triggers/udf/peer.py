@@ -73,7 +73,7 @@ class _Process:
         assert stderr is not None
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
         self._kill_once = threading.Lock()
-        # A process whose log nobody reads hangs.
+        # A process whose log is not read hangs.
         self._drain = start_thread("udf-log", lambda: self._drain_log(log_line), on_failure=lambda _: self.kill())
 
     def read(self, size: int) -> bytes:
@@ -109,7 +109,7 @@ class _Process:
                 pipe.close()
 
     def _drain_log(self, log_line: LogLine) -> None:
-        """Always read on: a process whose log is full hangs. Of a long line the begin is told, the rest dropped."""
+        """Always read on: a process whose log is full hangs. Of a long line only the beginning is passed on."""
         line, length = bytearray(), 0
         while True:
             try:

@@ -28,7 +28,7 @@ MAX_OUTPUT_BYTES = 512 << 20
 #: How long an answer may take of a function that works: one that neither takes input nor puts anything out for its
 #: timeout hangs, whether it answers keepalives or not.
 ANSWER_SECONDS = 60.0
-#: Of one write, so that it is seen that the function goes on reading.
+#: Of one write, so that it is seen that the function keeps reading.
 _WRITE_BYTES = 64 << 10
 #: Bytes that wait for the function to read them; who sends more waits too.
 _WAITING_BYTES = 8 << 20
@@ -58,7 +58,7 @@ def ask_info(settings: KapacitorFunctionSettings, log_line: LogLine) -> InfoResp
     """What a function says of itself, by a use of its own, as the daemon asks at its start. Raises UdfFailed."""
     use = Use(settings, EdgeType.STREAM, log_line)
     try:
-        # Whoever asks this has a client waiting.
+        # A client waits for the answer.
         return use.ask("info", Request(), settings.timeout_seconds).info
     finally:
         use.stop()
@@ -92,9 +92,9 @@ class Use:
         self._outputs: list[Output] = []
         self._output_points = self._output_bytes = 0
         self._batch: tuple[BeginBatch, list[Point]] | None = None
-        #: Answers that nobody had asked for.
+        #: Unsolicited answers.
         self.unasked = 0
-        #: Of the last snapshot that came. One that nobody asked for may come between a request and its answer: then the
+        #: Of the last snapshot that came. An unsolicited one may come between a request and its answer: then the
         #: answer is the later one.
         self.newest_state = b""
         loops = (self._read, self._write, self._keep_alive)
