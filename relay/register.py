@@ -105,7 +105,7 @@ class Register:
         return running, leaving
 
     def say_alive(self, keep_seconds: float) -> None:
-        """This relay runs: nobody else cancels its requests meanwhile."""
+        """This relay runs: no other cancels its requests meanwhile."""
         self._bus.put(bus_topics.TABLE_RELAYS, {self._relay: b""}, keep_seconds=keep_seconds)
 
     def cancel_orphans(self, at_ns: int) -> int:

@@ -113,7 +113,8 @@ class Follower:
     """`store` writes the rows of what was taken, and must be harmless when it runs again (`Taken.is_repeat`).
 
     `run` returns when `stopping` is set; `flush` then commits what is left. `published` is set by a part that has
-    published records and will be quiet for a moment, as at the end of a micro-batch; without it they are looked for each second.
+    published records and will be quiet for a moment, as at the end of a batch; without it they are looked for each
+    second.
     """
 
     def __init__(
