@@ -51,7 +51,7 @@ def _stretch(kernel: Kernel, arguments: Sequence[Vector], low: Index, high: Inde
     begin = int(low.min(where=filled, initial=arguments[0].length))
     end = max(begin, int(high.max(where=filled, initial=0)))
     if not filled.all():
-        # Empty frames may lie anywhere; none of them moves one behind it back.
+        # Empty frames may lie anywhere; none of them moves a later one back.
         low, high = (np.clip(side, begin, end) for side in (low, high))
     return kernel([argument.slice(begin, end - begin) for argument in arguments], low - begin, high - begin, kind)
 
