@@ -49,7 +49,11 @@ MEANINGS = {
     "expected": "candles that the range must hold",
     "got": "candles that it holds",
     "holes": "half-open ranges for which the venue has no candle",
-    "status": "`OK`, `NOT_FOUND`, `ERROR` or `TIMEOUT`",
+    "status": "how it ended",
+    "destination": "the name of the alert's destination",
+    "attempts": "number of tries, the last one included",
+    "delivered_at": "when the destination accepted it",
+    "error": "why the last try failed",
     "closed_until": "if the range extends past the closed candles: where the omitted ones begin",
 }
 
