@@ -141,7 +141,7 @@ class Driver:
         session = self._session = start_session(settings, self._lock)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
-        # A standby has this behind it when it takes over.
+        # A standby has done this when it takes over.
         session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
         catalog = open_catalog(settings)
         create_tables(catalog)
