@@ -42,8 +42,8 @@ class Wild:
         return self.seen[-1]
 
 
-def repairs() -> float:
-    return REGISTRY.get_sample_value("candlewright_ingestor_realtime_repairs_total", {"venue": "BINANCE"}) or 0.0
+def counted(what: str) -> float:
+    return REGISTRY.get_sample_value(f"candlewright_ingestor_realtime_{what}_total", {"venue": "BINANCE"}) or 0.0
 
 
 def put_aside(bus: FreshBus) -> list[Trade]:
@@ -60,9 +60,12 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
         async with ingestor(bus, exchange.url, config=replace(CONFIG, silence_floor=3_600.0)) as own:
             task = own.start(TICKER, "j1")
             # What came before the subscription is asked for, and a connection whose first trade is long in coming.
-            await until(lambda: put_aside(bus))
-            before = repairs()
-            await until(lambda: len(put_aside(bus)) >= 3 and ids(bus, TICKER)[-1] > put_aside(bus)[-1][ORDER] + 5)
+            await until(lambda: put_aside(bus), 100)
+            # Repairs are counted with each clock.
+            clocks = len(marks(bus, TICKER, "clock"))
+            await until(lambda: len(marks(bus, TICKER, "clock")) > clocks + 1, 100)
+            before, connections = counted("repairs"), counted("disconnects")
+            await until(lambda: len(put_aside(bus)) >= 3 and ids(bus, TICKER)[-1] > put_aside(bus)[-1][ORDER] + 5, 100)
             await stopped(task)
         newest_ns = exchange.clock.now() * 1_000_000
     aside = put_aside(bus)
@@ -71,7 +74,9 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
     numbers = sorted(trade[ORDER] for trade in (*found, *aside))
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert max(trade[TIME] for trade in found) <= newest_ns
-    assert not marks(bus, TICKER, "gap") and repairs() == before
+    assert not marks(bus, TICKER, "gap")
+    # What a connection's end cost is asked for; a machine that stalls for seconds may lose one.
+    assert counted("repairs") == before or counted("disconnects") > connections
     assert all(clock.exchange_time <= newest_ns for clock in marks(bus, TICKER, "clock"))
 
 
