@@ -1,6 +1,6 @@
 """Alerts from topics of the bus, each record once over restarts.
 
-The feed holds nothing back on the bus: alerts that nobody reads must not fill it. Records that are gone before they
+The feed holds nothing back on the bus: unread alerts must not fill it. Records that are gone before they
 were read are counted and reported.
 """
 

@@ -26,7 +26,7 @@ def _event(record: StoredRecord) -> list[Alert]:
         {name: _plain(kind, value) for name, kind, value in zip(names, kinds, row.values, strict=True)}
         for row in event.rows
     ]
-    # An event of several rows is told by its last one; all of them are in the table.
+    # An event of several rows shows its last one; all of them are in the table.
     row = rows[-1] if rows else {}
     ticker = event.context.get("ticker", "")
     title = f"{event.trigger_id}: {ticker}" if ticker else event.trigger_id

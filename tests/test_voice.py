@@ -12,6 +12,7 @@ CLEAN = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "alerts",
     "bars",
     "benchmarks",
     "broker",
