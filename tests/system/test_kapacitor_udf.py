@@ -35,7 +35,7 @@ def test_info_process_answers_quickly_and_ends_with_its_input(tmp_path: Path) ->
     before = os.times()
     with Daemon("ohlc", cwd=tmp_path) as daemon:
         assert set(daemon.ask(request("info")).info.options) == {
-            "period", "price", "volume", "as", "lateness", "flush",
+            "period", "price", "volume", "as", "lateness", "flush", "window",
         }  # fmt: skip
         assert daemon.close_input() == []
         assert daemon.wait() == (0, "")
