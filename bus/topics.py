@@ -36,8 +36,8 @@ REFUSING_REGISTRIES = frozenset({REGISTRY_REQUESTS})
 
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
-REGISTRY_ASKS = "registry_asks"  # what clients of other relays ask the registry of triggers; one partition
-REGISTRY_ANSWERS = "registry_answers"  # its answers to them, and its notices; one partition
+RELAY_ASKS = "registry_asks"  # what clients of other relays ask the registry of triggers; one partition
+RELAY_ANSWERS = "registry_answers"  # its answers to them, and its notices; one partition
 TABLE_RELAYS = "relays"  # relay -> nothing, kept fresh while it runs
 TABLE_BROKER = "broker"  # SERVING_KEY -> the epoch of the broker whose door is open
 TABLE_SERVED = "served_venues"  # SERVED_KEY -> ServedVenues, kept fresh by the broker

@@ -49,6 +49,9 @@ _INNER = frozenset(
         topics.DEAD_LETTERS,
         topics.PROOF_QUESTIONS,
         topics.PROOFS,
+        topics.RELAY_ASKS,
+        topics.RELAY_ANSWERS,
+        topics.DELIVERIES,
     }
 )
 _PLATFORM = frozenset({topics.TICKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS})

@@ -24,8 +24,8 @@ _JOURNALS = frozenset(
         topics.PROOFS,
         topics.TICK_ROWS,
         topics.TRIGGER_PROGRESS,
-        topics.REGISTRY_ASKS,
-        topics.REGISTRY_ANSWERS,
+        topics.RELAY_ASKS,
+        topics.RELAY_ANSWERS,
     }
 )
 #: These are replayed to clients that come back, or read again by a pipeline that is built anew.

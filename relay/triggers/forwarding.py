@@ -76,11 +76,11 @@ class Forwarding:
 
     def _put(self, body: bytes, headers: dict[str, str]) -> None:
         record = Record(body, headers={"relay": self._relay, **headers}, partition=0)
-        self._bus.create_topic(bus_topics.REGISTRY_ASKS, 1)
-        self._bus.publish(bus_topics.REGISTRY_ASKS, [record])
+        self._bus.create_topic(bus_topics.RELAY_ASKS, 1)
+        self._bus.publish(bus_topics.RELAY_ASKS, [record])
 
     def run(self, stop: threading.Event) -> None:
-        _follow(self._bus, bus_topics.REGISTRY_ANSWERS, None, self._answered, stop)
+        _follow(self._bus, bus_topics.RELAY_ANSWERS, None, self._answered, stop)
 
     def _answered(self, record: StoredRecord) -> None:
         headers = record.headers
@@ -102,7 +102,7 @@ class RegistryDoor:
         self._ask = ask
 
     def run(self, stop: threading.Event) -> None:
-        _follow(self._bus, bus_topics.REGISTRY_ASKS, READER, self._asked, stop)
+        _follow(self._bus, bus_topics.RELAY_ASKS, READER, self._asked, stop)
 
     def _asked(self, record: StoredRecord) -> None:
         headers = record.headers
@@ -129,8 +129,8 @@ class RegistryDoor:
 
     def _put(self, body: bytes, headers: dict[str, str]) -> None:
         try:
-            self._bus.create_topic(bus_topics.REGISTRY_ANSWERS, 1)
-            self._bus.publish(bus_topics.REGISTRY_ANSWERS, [Record(body, headers=headers, partition=0)])
+            self._bus.create_topic(bus_topics.RELAY_ANSWERS, 1)
+            self._bus.publish(bus_topics.RELAY_ANSWERS, [Record(body, headers=headers, partition=0)])
         except BusError as error:
             log.warning("answer_lost", error=str(error))
             metrics.BUS_FAILURES.labels("registry_answers").inc()

@@ -48,7 +48,11 @@ def _event(**changed: object) -> ing.CEPTriggerEvent:
 def test_every_topic_of_the_platform_is_either_for_clients_or_hidden() -> None:
     texts = {name: value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)}
     names = {value for name, value in texts.items() if not name.startswith(("TABLE", "REG"))}
-    names -= {value for name, value in texts.items() if name.startswith(("READER", "SUBSCRIPTION", "SERVED", "PROVER"))}
+    names -= {
+        value
+        for name, value in texts.items()
+        if name.startswith(("READER", "SUBSCRIPTION", "SERVED", "SERVING", "PROVER"))
+    }
     assert {name for name in names if is_visible(name)} == {"ticks", "ohlc", "trigger_events", "notifications"}
 
 
