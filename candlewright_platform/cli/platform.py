@@ -12,6 +12,7 @@ from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.nearest import did_you_mean, near_venues
 from candlewright_platform.cli.loading import settings_for
 from core.background import exit_on_failure
+from core.log import configure_logging
 from ingestor.venues import described
 from venues.catalogue import CCXT_EXCHANGES, is_known
 
@@ -39,6 +40,8 @@ def up(
         choice.names(settings)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
+    # Only what is wrong, on stderr: a bus that starts or stops is not.
+    configure_logging("up", "error")
     exit_on_failure()
     raise typer.Exit(run_up(settings, choice))
 
