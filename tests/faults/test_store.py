@@ -111,7 +111,7 @@ def killed(platform: Platform, store: redis.Redis, times: int = 2) -> Iterator[s
 
 
 FAULTS = [maxmemory, too_few_replicas, a_replica, frozen, killed, loading, frozen_long]
-LONG = {frozen_long}
+LONG = {frozen_long, loading}
 
 
 @pytest.mark.parametrize(
