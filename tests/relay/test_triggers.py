@@ -613,7 +613,7 @@ def test_a_suspended_trigger_gives_up_its_job_until_it_is_registered_again(start
             end = bus.state(bus_topics.TRIGGER_CONTROLS)[0].end
             pipeline.report(bus, 0, end, rec.TriggerSuspended(trigger_id=name, version=version, reason="r"))
         eventually(lambda: cancels(bus) == [known[bars]])
-        assert table(bus) == {ticks: known[ticks]}
+        eventually(lambda: table(bus) == {ticks: known[ticks]})
         client.ask(cw.TriggerRemove(trigger_id="b"))
         eventually(lambda: table(bus) == {})
         client.ask(trigger("a", tickers=[BTC]))
