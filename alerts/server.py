@@ -225,10 +225,8 @@ class Alerts:
 
     # ---- commands
     def _carry_out(self, event: Event) -> None:
-        pending: list[Event] = [event]
-        while pending:
-            for command in self._state.handle(pending.pop()):
-                self._do(command)
+        for command in self._state.handle(event):
+            self._do(command)
         self._is_due.set()
 
     def _do(self, command: Command) -> None:

@@ -61,7 +61,7 @@ class Lives:
         return self._known
 
     def check(self, place: "TopicPartition", offset: int, history: str, end: int) -> None:
-        """Raises RecordsLost where records before `offset` are no longer those that were read, and continues to do so
+        """Raises RecordsLost where records before `offset` have been replaced or lost, and continues to do so
         until the reader has `rewound`.
         """
         known = self._known.get(place)

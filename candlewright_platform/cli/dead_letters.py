@@ -48,7 +48,7 @@ def list_letters(
             say(f"the newest {limit} of {len(found)}: --limit shows more")
         ever = sum(tally.count for tally in tallies)
         if ever > len(found):
-            say(f"{ever} records were put aside ever; the older ones are no longer kept")
+            say(f"{ever} records were put aside in total; only the newest are kept")
         for tally in sorted(tallies, key=lambda each: -each.count):
             newest = tally.newest
             say(f"{tally.count} of {newest.topic} by {newest.part}: {newest.kind or newest.reason}")
@@ -104,7 +104,7 @@ def _replayed(bus: Bus, number: int, letter: rec.DeadLetter) -> str:
     if letter.record_bytes > len(letter.record):
         return f"only its first {len(letter.record)} of {letter.record_bytes} bytes are kept"
     if not bus.partitions(letter.topic):
-        return f"there is no topic {letter.topic}"
+        return f"topic {letter.topic} does not exist"
     try:
         record = _record(letter)
     except InvalidRequest as error:
@@ -135,7 +135,9 @@ def _letter(bus: Bus, number: int) -> rec.DeadLetter:
     except OffsetOutOfRange:
         found = None
     if found is None or found[0] != number:
-        raise CandlewrightError(f"there is no dead letter {number}: `candlewright dead-letters list` shows all")
+        raise CandlewrightError(
+            f"dead letter {number} was not found; `candlewright dead-letters list` shows all of them"
+        )
     return found[1]
 
 

@@ -89,5 +89,5 @@ VENUE = VenueDescription(
             "https://bybit-exchange.github.io/docs/v5/rate-limit",
         ),
     ),
-    unverified=("everything: there is no recorded data of this venue; its forms are those of its documentation",),
+    unverified=("everything: no recorded data of this venue was available; its formats follow its documentation",),
 )

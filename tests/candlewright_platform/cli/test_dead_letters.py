@@ -70,7 +70,7 @@ def test_a_letter_is_shown_with_its_bytes_and_as_a_message_where_it_is_one(bus: 
     shown = run("show", "1").stdout
     assert "not a Request" in shown and "ff 00" in shown
     missing = CliRunner().invoke(app, ["dead-letters", "show", "9"])
-    assert missing.exit_code == 1 and "there is no dead letter 9" in str(missing.exception)
+    assert missing.exit_code == 1 and "dead letter 9 was not found" in str(missing.exception)
 
 
 def test_a_replayed_record_is_on_its_topic_once_with_a_number_of_its_own(bus: Bus) -> None:
