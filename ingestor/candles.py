@@ -101,13 +101,13 @@ class RowLayout:
     time_unit_ns: int = 1_000_000
 
     def read(self, rows: Sequence[Any]) -> Candles:
-        """Columns of `rows`, in any order; raises BadReply where they are no candles."""
+        """Columns of `rows`, in any order; raises BadReply if they are not candles."""
         if not rows:
             return EMPTY
         try:
             candles = self._read(rows)
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-            raise BadReply(f"rows that are no candles: {error}") from error
+            raise BadReply(f"rows that are not candles: {error}") from error
         return checked(candles)
 
     def _read(self, rows: Sequence[Any]) -> Candles:
@@ -137,7 +137,7 @@ def checked(candles: Candles) -> Candles:
     """Sorted and unique by open time; raises BadReply for values that no market can have had."""
     values = (candles.open, candles.high, candles.low, candles.close, candles.volume)
     if not all(np.isfinite(column).all() for column in values):
-        raise BadReply("a candle holds a value that is no number")
+        raise BadReply("a candle holds a value that is not a number")
     # A price outside high and low occurs in real replies and is stored as it was said; this does not.
     if (candles.high < candles.low).any():
         raise BadReply("a candle's high is below its low")

@@ -44,7 +44,7 @@ def job_of(request: ing.DataRequest) -> Job:
     ticker = Ticker.parse(request.ticker)
     kind = _KINDS.get(request.type)
     if kind is None:
-        raise InvalidRequest(f"{request.type} is no RequestType")
+        raise InvalidRequest(f"{request.type} is not a RequestType")
     if kind is not Kind.HISTORICAL:
         return Job(request.job_id, request.request_id, request.ticker, ticker.venue, ticker.symbol, kind)
     asked = request.historical

@@ -1,4 +1,4 @@
-"""What the ingestor's state machine is told (events) and what it wants done (commands).
+"""What the ingestor's state machine receives (events) and what it wants done (commands).
 
 `at` and `until` are monotonic seconds. A connection is the number of a socket to the broker, counted from 1.
 """

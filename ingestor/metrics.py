@@ -9,7 +9,10 @@ RETRIES = Counter(
     f"{_PREFIX}_retries_total", "Calls repeated, by the error before", ["venue", "error"], registry=REGISTRY
 )
 BAD_REPLIES = Counter(
-    f"{_PREFIX}_bad_replies_total", "Replies that were no data: HTML, cut or empty bodies", ["venue"], registry=REGISTRY
+    f"{_PREFIX}_bad_replies_total",
+    "Replies without valid data: HTML, cut or empty bodies",
+    ["venue"],
+    registry=REGISTRY,
 )
 RATE_LIMITS = Counter(
     f"{_PREFIX}_rate_limits_total", "Times that an exchange told us to stop", ["venue"], registry=REGISTRY
@@ -34,7 +37,7 @@ JOBS = Counter(f"{_PREFIX}_jobs_total", "Jobs ended, by outcome", ["outcome"], r
 REJECTS = Counter(f"{_PREFIX}_rejects_total", "Dispatches not taken", registry=REGISTRY)
 FENCED = Counter(f"{_PREFIX}_fenced_jobs_total", "Jobs stopped because their lease was gone", registry=REGISTRY)
 RECONNECTS = Counter(f"{_PREFIX}_reconnects_total", "New sockets to the broker", ["reason"], registry=REGISTRY)
-BAD_FRAMES = Counter(f"{_PREFIX}_bad_frames_total", "Frames from the broker that were no message", registry=REGISTRY)
+BAD_FRAMES = Counter(f"{_PREFIX}_bad_frames_total", "Frames from the broker that were not messages", registry=REGISTRY)
 REFUSALS = Counter(f"{_PREFIX}_refusals_total", "Errors that the broker answered with", ["code"], registry=REGISTRY)
 DROPPED_FRAMES = Counter(f"{_PREFIX}_dropped_frames_total", "Frames that could not be sent", registry=REGISTRY)
 BUS_WAITS = Counter(f"{_PREFIX}_bus_waits_total", "Waits for the bus, by cause", ["cause"], registry=REGISTRY)

@@ -288,7 +288,7 @@ class IngestorServer:
         self._apply(ending)
 
     def _task_ended(self, job_id: str) -> None:
-        """A task that is cancelled in the moment of its making never runs, so that its end is told here."""
+        """A task that is cancelled at its creation never runs, so its end is reported here."""
         if self._tasks.pop(job_id, None) is not None:
             self._apply(JobStopped(job_id, time.monotonic()))
 

@@ -444,7 +444,7 @@ class IngestorState:
         if self._has_exited:
             return []
         self._has_exited = True
-        # Jobs that would not stop in time are given back all the same: their lease ends with the answer.
+        # Jobs that would not stop in time are given back anyway: their lease ends with the answer.
         failure = Failure(FailureCode.SHUTDOWN, StopReason.SHUTDOWN.value)
         commands: list[Command] = [
             Send(running.connection, ing.WorkComplete(job_id=job_id, success=False, error_message=str(failure)))

@@ -1,6 +1,6 @@
 """One trade as a plain tuple, since hundreds of thousands a second pass through here.
 
-(order, time, price, size, side, trade id, received at): `order` is the id as a number (0 where ids are no numbers),
+(order, time, price, size, side, trade id, received at): `order` is the id as a number (0 for non-numeric ids),
 times are ns since the epoch, `side` is 0 unknown, 1 buy, 2 sell.
 
 A trade whose time is too far ahead of the exchange's clock is not published. A stand-in takes its place in the stream,

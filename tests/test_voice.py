@@ -31,6 +31,7 @@ CLEAN = (
     "examples",
     "flink_replacement_spark",
     "iceberg",
+    "ingestor",
     "relay",
     "gateways",
     "protobuf",

@@ -13,18 +13,18 @@ def redirected(urls: Any, server: str) -> Any:
     """`urls` (nested dicts and lists of URLs) with the scheme, host and port of `server`, e.g. http://127.0.0.1:9001.
 
     A path in `server` goes in front of each URL's own. Websocket URLs get ws:// or wss:// accordingly.
-    Raises ConfigurationError for a server that is no http(s) URL.
+    Raises ConfigurationError for a server that is not an http(s) URL.
     """
     base = urlsplit(server)
     if base.scheme not in _WEBSOCKET or not base.netloc:
-        raise ConfigurationError(f"{server!r} is no address of an exchange: write http://host:port")
+        raise ConfigurationError(f"{server!r} is not the address of an exchange: write http://host:port")
     if isinstance(urls, dict):
         return {key: redirected(value, server) for key, value in urls.items()}
     if isinstance(urls, list):
         return [redirected(value, server) for value in urls]
     if not isinstance(urls, str):
         return urls
-    # ccxt's placeholder for a host name is no legal host for a parser that checks.
+    # A strict parser rejects ccxt's placeholder for a host name.
     parts = urlsplit(urls.replace("{hostname}", "hostname"))
     scheme = _WEBSOCKET[base.scheme] if parts.scheme in ("ws", "wss") else base.scheme
     return urlunsplit((scheme, base.netloc, base.path.rstrip("/") + parts.path, parts.query, ""))

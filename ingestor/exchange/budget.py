@@ -12,12 +12,12 @@ from ingestor.progress import Progress
 from ingestor.threads import BusThreads
 from ingestor.venues.limits import Allowance, Call, Limits
 
-#: A wait of this length means that the exchange itself told somebody to stop: no more slots meanwhile.
+#: A wait of this length means that the exchange itself ordered a stop: no more slots meanwhile.
 BLOCK_SECONDS = 2.0
 
 
 class Budget:
-    """`on_blocked(until)` is told, in wall-clock seconds, when the exchange must not be asked."""
+    """`on_blocked(until)` gets the time, in wall-clock seconds, until which the exchange must not be asked."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Budget:
             raise RateLimited(f"{self._venue} is not to be asked until {_clock(until)}", until)
 
     async def block(self, error: RateLimited, progress: Progress, *, has_said_when: bool) -> RateLimited:
-        """The exchange said stop: nobody asks before `error.retry_at`, or later where it keeps saying so without a
+        """The exchange said stop: no process asks before `error.retry_at`, or later where it keeps saying so without a
         time; returns the error with the time that holds.
         """
         metrics.RATE_LIMITS.labels(self._venue).inc()

@@ -34,7 +34,7 @@ log = get_logger()
 
 Result = TypeVar("Result")
 
-#: Tries of a call that the exchange refuses in words that nobody knows.
+#: Tries of a call that the exchange refuses in words that are not known.
 UNKNOWN_TRIES = 3
 #: Requests under way at once; others wait, and do not count that as the exchange's time.
 MAX_REQUESTS = 20
@@ -283,7 +283,7 @@ class VenueClient:
     def _pause(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, RateLimited):
-            # All that were told to stop would come back in the same instant.
+            # Every caller that had to stop would come back in the same instant.
             return max(error.retry_at - time.time(), 0.0) + _JITTER(state) / 10
         return _JITTER(state)
 

@@ -97,7 +97,7 @@ class UnifiedPages(_Source):
                 {"until": query.end // MILLISECOND - 1},
             )
             if not rows and not isinstance(self._exchange.last_json_response, (list, dict)):
-                raise BadReply("an empty list from a reply that is no JSON")
+                raise BadReply("an empty list from a reply that is not JSON")
         return rows_of(rows)
 
 

@@ -10,7 +10,7 @@ _UNITS_OF_VALUES = (1, 60, 1_000)
 def native_periods(timeframes: Mapping[str, Any] | None) -> dict[int, str]:
     """Seconds -> ccxt's name of the timeframe.
 
-    Calendar months are left out: they are no number of seconds. So is a name whose value says another length (ccxt
+    Calendar months are left out: their length varies. So is a name whose value says another length (ccxt
     sends 21600 minutes, 15 days, for one exchange's `2w`).
     """
     periods: dict[int, str] = {}

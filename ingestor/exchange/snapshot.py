@@ -50,4 +50,4 @@ def _price(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise BadReply(f"{value!r} is no price") from error
+        raise BadReply(f"{value!r} is not a price") from error

@@ -63,7 +63,7 @@ def _observed(stock: type[Any]) -> type[Any]:
             try:
                 return await super().fetch(url, method, headers, body)
             except Exception as error:
-                # Calls that ccxt gathers run in tasks of their own, whose context nobody sees.
+                # Calls that ccxt gathers run in tasks of their own, whose context is out of reach.
                 error.reply = _reply.get()  # type: ignore[attr-defined]
                 raise
 

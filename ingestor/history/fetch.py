@@ -162,8 +162,8 @@ class HistoryFetch:
     async def _window(self, start: int) -> int:
         """Deliver what the exchange has from `start` on, a window at most; returns where to go on.
 
-        After a window without its newest candles the next one begins with the newest that came: it is told again
-        what lies between, by an answer that has a candle.
+        After a window without its newest candles the next one begins with the newest that came: the exchange is asked
+        again for what is between, until an answer has a candle.
         """
         limit = min(self._border, self._stop)
         end = self._paging.window_end(start, self._stop)

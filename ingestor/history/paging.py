@@ -61,7 +61,7 @@ class Paging:
             if not len(earlier):
                 break
             if self.source.fill is Fill.OLDEST_FIRST:
-                # What lies between the two is not known.
+                # What is between the two is unknown.
                 parts, shown, is_cut = [], earlier.last_open, True
             parts.insert(0, earlier)
             if len(parts) > MAX_BACKWARD_PAGES:
@@ -79,7 +79,7 @@ class Paging:
         return (page, rows) if len(rows) or is_answered else await self._page(start, end)
 
     async def _page(self, start: int, end: int) -> tuple[Page, Candles]:
-        """A page, and what of it lies in the window."""
+        """A page, and the part of it that the window holds."""
         query = self.query(start, end)
         if start >= end:
             return Page(EMPTY), EMPTY

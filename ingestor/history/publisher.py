@@ -25,7 +25,7 @@ MAX_WAITING_ROWS = 16_000
 
 
 class PagePublisher:
-    """Order is kept, one bus call at a time. A call whose outcome is unknown is repeated: the copy that may stand on
+    """Order is kept, one bus call at a time. A call whose outcome is unknown is repeated: the copy that may be on
     the bus is in none of the spans, so that no reader takes it for rows.
     """
 

@@ -67,7 +67,7 @@ class TradeCandles:
             if number == 1:
                 self._check_reach(page, query)
             if number:
-                # The cursor is exclusive, and trades of one nanosecond may stand on both sides of a page's end.
+                # The cursor is exclusive, and trades of one nanosecond may be on both sides of a page's end.
                 page = await self._page(query, page.cursor - 1, progress, previous_id)
                 page = page.take(page.trade_id > previous_id)
             if not len(page):

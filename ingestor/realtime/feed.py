@@ -340,7 +340,7 @@ class Feed:
         return FROZEN_OWN_PING_SECONDS if getattr(self._pro, "ping", None) else FROZEN_SECONDS
 
     def exchange_time(self, subscription: Subscription) -> int | None:
-        """A time (ns) up to which the exchange had sent what it had on this connection; None when nobody knows."""
+        """A time (ns) up to which the exchange had sent what it had on this connection; None when unknown."""
         silence = self.silence(subscription)
         ahead_ns = self.client.clock_ahead
         if silence is None or ahead_ns is None:

@@ -1,4 +1,4 @@
-"""What stands on the bus of a ticker already: where an ingestor that takes it over goes on."""
+"""What the bus already has of a ticker: where an ingestor that takes it over continues."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from candlewright.wire.errors import BadFrame, OffsetOutOfRange
 from ingestor.trade import ORDER, TIME, Trade, stand_in, trades_of
 from protobuf import far_ahead
 
-#: How far back to read: late trades may have been published after the newest one. Where ids are no numbers these trades
+#: How far back to read: late trades may have been published after the newest one. With non-numeric ids these trades
 #: are all that tells repeats: as many as a venue's longest page, or what it resends on subscribe.
 TAIL_TRADES = 1_000
 #: Records that are older on the bus are not read: a ticker without a newer one starts afresh.
@@ -45,7 +45,7 @@ class _Window:
 
 
 class Tails:
-    """Tails of many tickers in one pass over each partition: whoever takes over from an ingestor that died takes over
+    """Tails of many tickers in one pass over each partition: the successor of an ingestor that died takes over
     hundreds at once, whose trades lie among each other.
 
     What was read is kept while anybody is `reading`. `read` is called from several threads.

@@ -91,7 +91,7 @@ class TickJob:
         self._minute = 0
         #: From which time (ns) on nothing was heard when REST was asked last, and when that was.
         self._unheard = (0, 0)
-        #: Silences into which nobody could look, with the id of the last trade then.
+        #: Silences that could not be looked into, with the id of the last trade then.
         self._unproven: list[tuple[Lost, int]] = []
         self._counted = (0,) * 8
         self._sampler = BarSampler(client, job.symbol, around.sample)
@@ -344,7 +344,7 @@ class TickJob:
         if not is_answered:
             self._doubt_silence(repair, found.reason)
         elif has_missed and self._is_deaf(found):
-            # Whoever gets the job next subscribes anew, and goes on after these.
+            # The next holder of the job subscribes anew, and continues after these.
             self.failed(Unavailable(f"{self._client.venue} does not tell of the trades of {self._job.symbol}"))
 
     def _doubt_silence(self, repair: Repair, reason: str) -> None:
@@ -416,7 +416,7 @@ def _complete_from(trades: Sequence[Trade], now: int) -> int:
 
 
 def _newest(found: Found, since: int) -> Trade:
-    """The trade after which the stream goes on, or when there was none yet."""
+    """The trade after which the stream continues, or the time at which there was none yet."""
     if found.trades:
         return found.trades[-1]
     if found.previous is not None:

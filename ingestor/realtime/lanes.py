@@ -245,7 +245,7 @@ class LanePublisher:
     def _publish(self, lane: Lane, topic: str, found: Sequence[Record]) -> None:
         """Once, also where the answer to an earlier attempt was lost after it had been carried out.
 
-        Raises CallsLost where the store has lost what was published before: whoever takes the job over begins at what
+        Raises CallsLost where the store has lost what was published before: the next holder of the job begins at what
         there is, and asks for the trades since.
         """
         lane.calls += 1

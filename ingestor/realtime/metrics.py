@@ -15,7 +15,7 @@ ABSENT = Counter(f"{_PREFIX}_absent_ids_total", "Ids that no trade has, by the e
 RECONNECTS = Counter(f"{_PREFIX}_disconnects_total", "Connections that ended", ["venue"], registry=REGISTRY)
 FROZEN = Counter(f"{_PREFIX}_frozen_total", "Connections given up for their silence", ["venue"], registry=REGISTRY)
 UNWANTED = Counter(
-    f"{_PREFIX}_unwanted_total", "Trades of tickers that nobody asks for any more", ["venue"], registry=REGISTRY
+    f"{_PREFIX}_unwanted_total", "Trades of tickers that no client asks for any more", ["venue"], registry=REGISTRY
 )
 PUT_ASIDE = Counter(
     f"{_PREFIX}_put_aside_total",
@@ -23,7 +23,7 @@ PUT_ASIDE = Counter(
     ["venue"],
     registry=REGISTRY,
 )
-BAD_ROWS = Counter(f"{_PREFIX}_bad_rows_total", "Streamed rows that were no trades", ["venue"], registry=REGISTRY)
+BAD_ROWS = Counter(f"{_PREFIX}_bad_rows_total", "Streamed rows that were not trades", ["venue"], registry=REGISTRY)
 PAUSES = Counter(
     f"{_PREFIX}_pauses_total", "Times that a socket was not read for a while", ["venue"], registry=REGISTRY
 )

@@ -65,7 +65,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No trade of these ids will be released (or, without ids, of this time); `missing` None = nobody knows."""
+    """No trade of these ids will be released (or, without ids, of this time); `missing` None = unknown."""
 
     from_id: str
     to_id: str
@@ -323,7 +323,7 @@ class DenseStream:
     def _drain(self) -> list[Command]:
         waiting, order = self._waiting, self._next
         if order == 0:
-            # Nobody knows yet which trade is the first.
+            # Which trade is the first is not known yet.
             return []
         ready = []
         while (trade := waiting.pop(order, None)) is not None:
@@ -379,7 +379,7 @@ class DenseStream:
         return [lost]
 
     def _begin_anew(self, last: Trade, trade: Trade) -> list[Command]:
-        """What was taken for a repeat since `last`, or waits behind it, is missing."""
+        """What was taken for a repeat since `last`, or waits after it, is missing."""
         self.counts.gaps += 1
         lost = Lost("", "", last[TIME], trade[TIME], None, "the exchange's trade ids begin anew")
         self._waiting.clear()

@@ -132,7 +132,8 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "Minutes of a maintenance are absent, as if nobody had traded.", "https://github.com/ccxt/ccxt/issues/8068"
+            "Minutes of a maintenance are absent, as if there had been no trades.",
+            "https://github.com/ccxt/ccxt/issues/8068",
         ),
         Lie(
             "`aggTrades` by time looks at one hour: after a quiet one it is empty although later trades exist.",

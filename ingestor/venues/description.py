@@ -155,8 +155,8 @@ class NewestTrades:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """`hooks` stand in front of the ccxt.pro class. `is_dense`: trade ids of a market count up by one. `repair`: what
-    REST shows of the trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
+    """`hooks` are mixed in ahead of the ccxt.pro class. `is_dense`: trade ids of a market count up by one. `repair`:
+    what REST shows of the trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
     exchange's id. `subscribe_pause`: seconds between two subscriptions on one connection.
     """
 
@@ -190,7 +190,7 @@ class Proof:
 class VenueDescription:
     """`name` is the venue of a ticker, `ccxt_id` the class of ccxt that speaks to it.
 
-    `has_spot_switch`: ccxt loads derivatives too, unless it is told to leave them out. `needs_currencies`: its market
+    `has_spot_switch`: ccxt loads derivatives too, unless an option leaves them out. `needs_currencies`: its market
     list is incomplete without the list of currencies, a further request. `needs_raw_markets`: ccxt looks at its raw
     market records again, which are most of a market list's memory.
     """

@@ -99,7 +99,7 @@ def _section(venue: VenueDescription, about: str) -> Iterator[str]:
     yield about
     if venue.lies:
         yield "Answers that look right and are not:"
-        yield "\n".join(f"- {lie.what} ([source]({lie.link}))" for lie in venue.lies)
+        yield "\n".join(f"- {flaw.what} ([source]({flaw.link}))" for flaw in venue.lies)
     yield "Verified on recorded data:"
     proofs = [f"- {proof.what} (`{proof.test}`)" for proof in venue.verified]
     yield "\n".join(proofs) or "- nothing"
