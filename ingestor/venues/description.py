@@ -156,7 +156,7 @@ class NewestTrades:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """`hooks` are mixed in ahead of the ccxt.pro class. `is_dense`: trade ids of a market count up by one. `repair`:
-    what REST shows of the trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
+    what REST shows of trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
     exchange's id. `subscribe_pause`: seconds between two subscriptions on one connection.
     """
 
