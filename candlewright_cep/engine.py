@@ -63,13 +63,16 @@ def compile_query(
     parameters: Mapping[str, str] | None = None,
     default_table: str = "ticks",
     limits: Limits = DEFAULT,
+    *,
+    answers_to_any: bool = False,
 ) -> CompiledQuery:
-    """Check a text against the inputs it may read. A bare condition is one over `default_table`.
+    """Check a text against the inputs it may read. A bare condition is one over `default_table`, and with
+    `answers_to_any` so is every table that the text names and `schemas` lacks.
 
     Raises TriggerRejected with line and column; nothing else, whatever the text.
     """
     inputs = {name: fields_of(schema) for name, schema in schemas.items()}
-    planner = Planner(inputs, parameters or {}, limits)
+    planner = Planner(inputs, parameters or {}, limits, default_table if answers_to_any else "")
     try:
         tree = parse(sql, limits)
         plan = planner.query(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
@@ -81,14 +84,32 @@ def compile_query(
 
 def evaluate(
     sql: str,
-    table: pa.Table,
-    table_name: str = "ticks",
+    tables: pa.Table | Mapping[str, pa.Table],
     parameters: Mapping[str, str] | None = None,
+    table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
-    """The rows that a trigger's text gives over a finished table (timestamps keep their precision).
+    """The rows that a trigger's text gives over finished tables (timestamps keep their precision).
+
+    `tables`: one table, which answers to any name, or tables by name. A bare condition is one over `table_name`, or
+    over the only table.
 
     Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`, and SkipFailed.
     """
-    compiled = compile_query(sql, {table_name: table.schema}, parameters, table_name, limits)
-    return compiled.run({table_name: table})
+    if isinstance(tables, Mapping):
+        return evaluate_named(sql, tables, parameters, table_name, limits)
+    compiled = compile_query(sql, {table_name: tables.schema}, parameters, table_name, limits, answers_to_any=True)
+    return compiled.run({table_name: tables})
+
+
+def evaluate_named(
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    parameters: Mapping[str, str] | None = None,
+    table_name: str = "ticks",
+    limits: Limits = DEFAULT,
+) -> pa.Table:
+    """`evaluate` over tables that answer to their names alone."""
+    default = table_name if table_name in tables or len(tables) != 1 else next(iter(tables))
+    compiled = compile_query(sql, {name: table.schema for name, table in tables.items()}, parameters, default, limits)
+    return compiled.run(tables)

@@ -153,7 +153,7 @@ def _match(
 
 def main(path: Path) -> None:
     candles = sandbox_candles()
-    matches = evaluate(DOUBLE_BOTTOM, candles, "ohlc")
+    matches = evaluate(DOUBLE_BOTTOM, candles, table_name="ohlc")
     path.write_text(svg(candles, matches, f"{TICKER} · {PERIOD} · one MATCH_RECOGNIZE trigger"))
     print(f"{path}: {candles.num_rows} candles, {matches.num_rows} match(es)")
 

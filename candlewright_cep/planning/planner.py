@@ -54,9 +54,13 @@ _BEFORE = (
 
 
 class Planner:
-    """`inputs` are the tables that a text may read; `parameters` the values of its :names."""
+    """`inputs` are the tables that a text may read; `parameters` the values of its :names; `any_name` the input that
+    answers to every name that none has, if one does."""
 
-    def __init__(self, inputs: Mapping[str, Sequence[Field]], parameters: Parameters, limits: Limits) -> None:
+    def __init__(
+        self, inputs: Mapping[str, Sequence[Field]], parameters: Parameters, limits: Limits, any_name: str = ""
+    ) -> None:
+        self.any_name = any_name.lower()
         self.inputs = {name.lower(): (name, tuple(fields)) for name, fields in inputs.items()}
         self.parameters = parameters
         self.limits = limits
@@ -68,6 +72,11 @@ class Planner:
 
     def condition(self, node: Node, table: str) -> Plan:
         """A bare condition over one input: its rows for which the condition holds."""
+        if table.lower() not in self.inputs:
+            raise node.at.reject(
+                f"a condition alone is one over {table[:60]}, which is not here",
+                "write SELECT * FROM one of " + ", ".join(name for name, _ in self.inputs.values()) + " WHERE ...",
+            )
         name, fields = self.inputs[table.lower()]
         scan = Scan(name, tuple(Field(field.name, field.type, name) for field in fields))
         binder = SelectBinder(scan.fields, self.parameters, self.limits, {})
@@ -337,6 +346,8 @@ class Planner:
             raise node.at.reject(f"the query reads more than {self.limits.sources} tables, those of its WITH included")
         if view is not None:
             return _renamed(view, alias, node.columns)
+        if name not in self.inputs and self.any_name:
+            name = self.any_name
         if name not in self.inputs:
             known = [*self.views[-1], *(original for original, _ in self.inputs.values())]
             hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)

@@ -254,7 +254,12 @@ def alerts_dead_letters(
 def trigger_try(
     sql: SqlOption = None,
     file: SqlFileOption = None,
-    table_file: Annotated[Path | None, typer.Option("--input", help="Parquet file to read.")] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="[NAME=]FILE", help="Parquet file to read; several with their names, for joins."
+        ),
+    ] = None,
     table: Annotated[
         str | None, typer.Option("--table", help="What the text calls the input (default: ticks).")
     ] = None,
@@ -286,7 +291,9 @@ def trigger_try(
     if batch is not None:
         trigger_try.try_batch(batch)
     else:
-        trigger_try.try_one(sql, file, table_file, table, ticker, since, param or [], output, data_dir, config, as_seen)
+        trigger_try.try_one(
+            sql, file, inputs or [], table, ticker, since, param or [], output, data_dir, config, as_seen
+        )
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import math
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,20 +22,22 @@ from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ticker import Ticker
-from candlewright_cep import SkipFailed, TriggerRejected, evaluate
+from candlewright_cep import SkipFailed, TriggerRejected
+from candlewright_cep.engine import evaluate_named
 from candlewright_platform.cli.loading import settings_for
 from core.settings import Settings
 
 if TYPE_CHECKING:
     from candlewright_platform.cli.backtest import Backtest
 
+_NAMED_FILE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def try_one(
     sql: str | None,
     file: Path | None,
-    table_file: Path | None,
+    inputs: list[str],
     table: str | None,
     ticker: str | None,
     since: str | None,
@@ -44,15 +47,17 @@ def try_one(
     config: Path | None,
     as_seen: bool = False,
 ) -> None:
-    if (table_file is None) == (ticker is None):
+    if (not inputs) == (ticker is None):
         raise typer.BadParameter("give the data once: --input table.parquet, or --ticker T with --since ISO")
     if as_seen and ticker is None:
         raise typer.BadParameter("--as-seen reads the bars that were published of a ticker: name it with --ticker")
     values = dict(map(parameter, parameters))
     text = read_text(sql, file)
+    files = _named_files(inputs, table)
     try:
-        if table_file is not None:
-            found = evaluate(text, _read(table_file), table or "ticks", values)
+        if files:
+            read = {name: _read(path) for name, path in files.items()}
+            found = evaluate_named(text, read, values, _default_table(files, table, values))
         else:
             assert ticker is not None
             settings = settings_for(config, data_dir)
@@ -65,6 +70,31 @@ def try_one(
             print(json.dumps(dict(zip(found.column_names, row, strict=True)), ensure_ascii=False))
     else:
         print_arrow_table(found)
+
+
+def _named_files(inputs: list[str], table: str | None) -> dict[str, Path]:
+    """`NAME=FILE`, or one FILE, which is called `table`. Raises typer.BadParameter."""
+    named = [_NAMED_FILE.fullmatch(text) for text in inputs]
+    pairs = [
+        (found[1], found[2]) for text, found in zip(inputs, named, strict=True) if found and not Path(text).exists()
+    ]
+    if not inputs:
+        return {}
+    if not pairs and len(inputs) == 1:
+        return {table or "ticks": Path(inputs[0])}
+    if len(pairs) < len(inputs):
+        raise typer.BadParameter("several inputs need their names: --input ticks=FILE --input ohlc=FILE")
+    names = [name.lower() for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise typer.BadParameter("two inputs have the same name")
+    if table is not None and table.lower() not in names:
+        raise typer.BadParameter(f"--table {table}: the inputs are {', '.join(names)}")
+    return {name: Path(file) for name, file in pairs}
+
+
+def _default_table(files: Mapping[str, Path], table: str | None, parameters: Mapping[str, str]) -> str:
+    """What a bare condition is about, as in a running trigger."""
+    return table or ("ohlc" if "period_seconds" in parameters and "ohlc" in files else "ticks")
 
 
 def _over_history(
@@ -111,7 +141,10 @@ def _draw(ticker: str, found: "Backtest") -> None:
 
 
 def try_batch(batch: Path) -> None:
-    """A line {"name", "sql", "input", "table"} in is a line {"name", "columns", "rows"} or {"name", "error"} out."""
+    """A line {"name", "sql", "input", "table"} in is a line {"name", "columns", "rows"} or {"name", "error"} out.
+
+    `input`: a file, or an object of files by the names of the tables.
+    """
     # Not splitlines: a text may hold other characters that some take for the end of a line.
     lines = content_of("--batch", batch).split("\n")
     tables: dict[str, pa.Table] = {}
@@ -122,14 +155,18 @@ def try_batch(batch: Path) -> None:
 def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
     try:
         case = json.loads(line)
-        name, sql, source = case["name"], str(case["sql"]), str(case["input"])
+        name, sql, source = case["name"], str(case["sql"]), case["input"]
     except (ValueError, KeyError, TypeError) as error:
         return {"name": None, "error": f"no case: a line is an object with name, sql and input ({error})"}
     try:
-        if source not in tables:
-            tables[source] = _read(Path(source))
+        wanted = str(case.get("table") or "ticks")
+        files = source if isinstance(source, dict) else {wanted: source}
+        for file in map(str, files.values()):
+            if file not in tables:
+                tables[file] = _read(Path(file))
         parameters = {str(key): str(value) for key, value in (case.get("parameters") or {}).items()}
-        found = evaluate(sql, tables[source], str(case.get("table") or "ticks"), parameters)
+        named = {str(table): tables[str(file)] for table, file in files.items()}
+        found = evaluate_named(sql, named, parameters, wanted)
         rows = list(plain_rows(found))
     except (CandlewrightError, TriggerRejected, SkipFailed) as error:
         return {"name": name, "error": one_line(error)}

@@ -42,7 +42,7 @@ def test_an_example_gives_its_event_over_its_rows(name: str) -> None:
     live, end = market.streamed({name: text}, market.records_of(own), random.Random(1))
     assert [row for event in live for row in rows(event)] == [example.event]
     assert end == []
-    found = evaluate(text.sql, market.table_of(own, text.input), text.input, text.parameters)
+    found = evaluate(text.sql, market.table_of(own, text.input), text.parameters)
     assert market.as_rows(found) == [example.event]
 
 
@@ -82,7 +82,7 @@ def test_examples_give_the_same_events_on_a_stream_as_over_the_whole_market(seed
     live, end = market.streamed(texts, market.records_of([*trades, *bars]), chance, restarts=seed > 0)
     for name, text in texts.items():
         seen = [row for row in (bars if text.period_seconds else trades) if row["ticker"] in text.tickers]
-        wanted = market.as_rows(evaluate(text.sql, market.table_of(seen, text.input), text.input, text.parameters))
+        wanted = market.as_rows(evaluate(text.sql, market.table_of(seen, text.input), text.parameters))
         found = [row for event in [*live, *end] if event.trigger_id == name for row in rows(event)]
         assert sorted(found, key=repr) == sorted(wanted, key=repr), name
         assert found, name

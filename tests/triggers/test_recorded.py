@@ -63,7 +63,7 @@ def _agree(
     live, end = market.streamed(texts, market.records_of(own), random.Random(seed), True, sizes)
     for name, text in texts.items():
         found = [row for event in [*live, *end] if event.trigger_id == name for row in rows(event)]
-        wanted = market.as_rows(evaluate(text.sql, market.table_of(own, input_name), input_name, text.parameters))
+        wanted = market.as_rows(evaluate(text.sql, market.table_of(own, input_name), text.parameters))
         assert sorted(found, key=repr) == sorted(wanted, key=repr), name
         assert found, name
 

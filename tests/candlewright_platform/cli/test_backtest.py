@@ -110,7 +110,7 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
 
 def expected(sql: str, table: pa.Table, name: str) -> list[dict[str, Any]]:
     times = "open_time" if name == "ohlc" else "ts_ns"
-    found = evaluate(sql, table.sort_by(times) if name == "ohlc" else in_order(table), name)
+    found = evaluate(sql, table.sort_by(times) if name == "ohlc" else in_order(table))
     return found.to_pylist()
 
 

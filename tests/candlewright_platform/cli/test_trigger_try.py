@@ -64,6 +64,19 @@ def test_the_table_may_have_any_name(run: Run, ticks: Path) -> None:
     assert len(result.stdout.splitlines()) == 3
 
 
+def test_several_inputs_answer_to_their_names(run: Run, ticks: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"sym": ["A", "B"], "close": [2.0, 4.0]}), tmp_path / "bars.parquet")
+    sql = "SELECT t.sym, t.price - o.close AS above FROM ticks t JOIN ohlc o ON t.sym = o.sym"
+    inputs = ("--input", f"ticks={ticks}", "--input", f"ohlc={tmp_path / 'bars.parquet'}")
+    found = run("--sql", sql, *inputs, "--output", "json")
+    assert [json.loads(line)["above"] for line in found.stdout.splitlines()] == [-0.5, 0.5, -0.5]
+    bare = run("--sql", "close > 3", *inputs, "--param", "period_seconds=60", "--output", "json")
+    assert [json.loads(line)["sym"] for line in bare.stdout.splitlines()] == ["B"]
+    case = {"name": "n", "sql": sql, "input": {"ticks": str(ticks), "ohlc": str(tmp_path / "bars.parquet")}}
+    (tmp_path / "cases.jsonl").write_text(json.dumps(case))
+    assert len(json.loads(run("--batch", tmp_path / "cases.jsonl").stdout)["rows"]) == 3
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -72,6 +85,8 @@ def test_the_table_may_have_any_name(run: Run, ticks: Path) -> None:
         ("--sql", "price > 1", "--file", "x", "--input", "y"),
         ("--sql", "price > 1", "--input", "y", "--param", "novalue"),
         ("--batch", "/nowhere.jsonl"),
+        ("--sql", "price > 1", "--input", "x", "--input", "y"),
+        ("--sql", "price > 1", "--input", "ticks=x", "--input", "Ticks=y"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
@@ -126,7 +141,7 @@ def test_batch_goes_on_behind_a_case_that_fails_unexpectedly(
             raise ZeroDivisionError("by\nhand")
         return pa.table({"x": [1]})
 
-    monkeypatch.setattr("candlewright_platform.cli.trigger_try.evaluate", evaluate)
+    monkeypatch.setattr("candlewright_platform.cli.trigger_try.evaluate_named", evaluate)
     batch = tmp_path / "cases.jsonl"
     batch.write_text("".join(json.dumps({"name": s, "sql": s, "input": str(ticks)}) + "\n" for s in ("bad", "good")))
     bad, good = map(json.loads, run("--batch", batch).stdout.splitlines())

@@ -61,12 +61,12 @@ def _sorted(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _by_matcher(text: str, rows: pa.Table) -> pa.Table:
-    return evaluate(text.replace(_OURS, "ohlc"), rows, "ohlc")
+    return evaluate(text.replace(_OURS, "ohlc"), rows, table_name="ohlc")
 
 
 def test_v_shapes_of_several_tickers_are_those_of_the_matcher(platform: Platform, rows: pa.Table) -> None:
     found = run_sql(platform.settings, f"SELECT * FROM {_OURS} {_CLAUSE} WHERE v.ticker LIKE 'MATCH%'")
-    wanted = evaluate(f"SELECT * FROM ohlc {_CLAUSE}", rows, "ohlc")
+    wanted = evaluate(f"SELECT * FROM ohlc {_CLAUSE}", rows, table_name="ohlc")
     assert wanted.num_rows > 100
     assert _sorted(found) == _sorted(wanted)
     assert found.schema.names == wanted.schema.names
@@ -94,7 +94,7 @@ def test_aggregates_order_and_limit_lie_on_top(platform: Platform, rows: pa.Tabl
     around = "SELECT ticker, COUNT(*) AS n, MAX(top - bottom) AS depth FROM {0} WHERE top - bottom > 2 AND ticker LIKE "
     around += "'MATCH%' GROUP BY ticker HAVING COUNT(*) > 3 ORDER BY n DESC, ticker LIMIT 3"
     found = run_sql(platform.settings, around.format(f"{_OURS} {_CLAUSE}"))
-    wanted = evaluate(around.format(f"ohlc {_CLAUSE}"), rows, "ohlc")
+    wanted = evaluate(around.format(f"ohlc {_CLAUSE}"), rows, table_name="ohlc")
     assert found.to_pylist() == wanted.to_pylist()
     assert found.num_rows == 3
 
@@ -116,7 +116,7 @@ def test_joins_with_queries_and_further_matches_are_sparks(platform: Platform, r
     found = run_sql(platform.settings, text).to_pylist()
     shapes = [
         row
-        for row in evaluate(f"SELECT * FROM ohlc {_CLAUSE}", rows, "ohlc").to_pylist()
+        for row in evaluate(f"SELECT * FROM ohlc {_CLAUSE}", rows, table_name="ohlc").to_pylist()
         if row["n"] > 3 and row["ticker"] in _TICKERS[:2]
     ]
     for row, ticker in zip(found, _TICKERS[:2], strict=True):

@@ -74,7 +74,7 @@ def test_groups_give_the_rows_of_one_evaluation(size: int, monkeypatch: pytest.M
     def shown(rows: pa.Table) -> list[Any]:
         return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True), key=repr)
 
-    assert shown(found) == shown(evaluate(_TEXT, table, "t"))
+    assert shown(found) == shown(evaluate(_TEXT, table))
 
 
 def test_work_has_a_limit_on_an_executor() -> None:
