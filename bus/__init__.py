@@ -1,13 +1,20 @@
 """The partitioned, durable log that everything travels on."""
 
 from bus.api import (
+    Budgets,
     Bus,
     GroupRecord,
+    Groups,
+    Holds,
+    KeyedTables,
+    Leases,
     Lives,
+    Log,
     Once,
     PartitionState,
     Position,
     Record,
+    Registries,
     SequenceStamp,
     StoredRecord,
     TopicPartition,
@@ -15,13 +22,20 @@ from bus.api import (
 )
 
 __all__ = [
+    "Budgets",
     "Bus",
     "GroupRecord",
+    "Groups",
+    "Holds",
+    "KeyedTables",
+    "Leases",
     "Lives",
+    "Log",
     "Once",
     "PartitionState",
     "Position",
     "Record",
+    "Registries",
     "SequenceStamp",
     "StoredRecord",
     "TopicPartition",

@@ -1,6 +1,7 @@
 """The bus: a partitioned log with dense offsets, consumer groups, small keyed tables, and leases that fence writers.
 
-`RedisBus` (bus.redis_bus) implements it. A bus object may be shared by threads.
+Seven small interfaces and their sum, `Bus`, which `RedisBus` (bus.redis_bus) implements. A part takes the smallest that
+serves it. A bus object may be shared by threads.
 
 A topic is made by its first record or group; its number of partitions is fixed then. Offsets are dense from 0 in each
 (topic, partition). Everything that a call has returned from is durable as far as `bus.fsync` says.
@@ -14,15 +15,22 @@ from bus.lives import Lives
 
 __all__ = [
     "NOBODY",
+    "Budgets",
     "Bus",
     "GroupRecord",
+    "Groups",
+    "Holds",
+    "KeyedTables",
+    "Leases",
     "Lives",
+    "Log",
     "Once",
     "PartitionState",
     "Pending",
     "PendingPublish",
     "Position",
     "Record",
+    "Registries",
     "SequenceStamp",
     "StoredRecord",
     "TopicPartition",
@@ -146,12 +154,9 @@ def partition_of(key: bytes, partitions: int) -> int:
     return abs(signed) % partitions
 
 
-class Bus(Protocol):
-    """All methods raise BusUnavailable when the store cannot be reached in time, or takes no writes for now
-    (BusRefusing).
-    """
+class Log(Protocol):
+    """Topics: append, read from an offset, wait for what comes."""
 
-    # ---- log
     def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
         """Append `records` in order, in one atomic step per partition group; returns one position a record.
 
@@ -182,34 +187,6 @@ class Bus(Protocol):
         self, topic: str, records: Sequence[Record], *, writer: str, number: int
     ) -> PendingPublish | None:
         """`publish_as` for a caller that must not wait; None when that cannot be done here and now."""
-        ...
-
-    def publish_once(
-        self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
-    ) -> Once:
-        """Append `record` and remember `content` under (registry, name), both in one atomic step, unless that name
-        is known. Names are forgotten after `keep_seconds`.
-        """
-        ...
-
-    def publish_new(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        registry: str,
-        names: Sequence[str],
-        keep_seconds: float,
-        contents: Sequence[bytes] = (),
-    ) -> list[bool]:
-        """`publish_once` for many: append those of `records` whose names are not known, in order and in one atomic
-        step, and remember their names with their `contents` (empty ones if none are given); whether each was appended.
-        Of a name that comes twice the first record counts. Raises BusFull (nothing written).
-        """
-        ...
-
-    def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
-        """What `publish_once` and `publish_new` remembered under these names."""
         ...
 
     def read(
@@ -266,7 +243,42 @@ class Bus(Protocol):
         """One entry a partition; raises BusError for an unknown topic."""
         ...
 
-    # ---- retention
+
+class Registries(Protocol):
+    """Names that count once: a record is appended, and its name remembered, in one atomic step."""
+
+    def publish_once(
+        self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
+    ) -> Once:
+        """Append `record` and remember `content` under (registry, name), both in one atomic step, unless that name
+        is known. Names are forgotten after `keep_seconds`.
+        """
+        ...
+
+    def publish_new(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        registry: str,
+        names: Sequence[str],
+        keep_seconds: float,
+        contents: Sequence[bytes] = (),
+    ) -> list[bool]:
+        """`publish_once` for many: append those of `records` whose names are not known, in order and in one atomic
+        step, and remember their names with their `contents` (empty ones if none are given); whether each was appended.
+        Of a name that comes twice the first record counts. Raises BusFull (nothing written).
+        """
+        ...
+
+    def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
+        """What `publish_once` and `publish_new` remembered under these names."""
+        ...
+
+
+class Holds(Protocol):
+    """What readers outside the consumer groups still need, and the trimming of everything else."""
+
     def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
         """Say that `reader` (outside the consumer groups) still needs `positions` and everything after them.
 
@@ -287,7 +299,10 @@ class Bus(Protocol):
         """
         ...
 
-    # ---- consumer groups (name = name of the Redis group)
+
+class Groups(Protocol):
+    """Consumer groups; a group's name is that of its Redis group."""
+
     def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
         """Make `group` on every partition at once, unless it exists."""
         ...
@@ -344,7 +359,10 @@ class Bus(Protocol):
         """The next offset that the group will be given, by partition."""
         ...
 
-    # ---- leases: the right to publish as a job
+
+class Leases(Protocol):
+    """The right to publish as a job."""
+
     def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
         """Allow `publish(lease=name)`; the value is the granter's own note, durable with it.
 
@@ -362,7 +380,10 @@ class Bus(Protocol):
 
     def leases(self) -> dict[str, bytes]: ...
 
-    # ---- keyed tables: the newest value a key, for small shared facts
+
+class KeyedTables(Protocol):
+    """The newest value of each key, for small shared facts."""
+
     def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None: ...
 
     def put_new(self, table: str, key: str, value: bytes) -> bytes:
@@ -377,7 +398,10 @@ class Bus(Protocol):
 
     def delete(self, table: str, keys: Sequence[str]) -> None: ...
 
-    # ---- shared rate budgets
+
+class Budgets(Protocol):
+    """Rate budgets that all processes share."""
+
     def take(self, budget: str, cost: float, *, capacity: float, per_second: float) -> float:
         """Take `cost` from a token bucket shared by all processes; 0.0 when taken, else seconds to wait (nothing is
         taken then). The clock is the store's.
@@ -391,6 +415,12 @@ class Bus(Protocol):
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
         """Lower what is left to `capacity - used` where the exchange counted more than we did."""
         ...
+
+
+class Bus(Log, Registries, Holds, Groups, Leases, KeyedTables, Budgets, Protocol):
+    """All of them, over one connection; take the smallest that serves. All methods raise BusUnavailable when the store
+    cannot be reached in time, or takes no writes for now (BusRefusing).
+    """
 
     def count_evicted(self) -> None:
         """Bring the counter of what went before its time up to date, for the one process that reports it."""

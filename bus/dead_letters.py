@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from bus import topics
+from bus import Log, Registries, topics
 from bus.api import Bus, Record, SequenceStamp, StoredRecord
 from candlewright.wire.errors import BusFull
 from core.log import get_logger
@@ -201,7 +201,7 @@ def _name(part: str, letter: Letter) -> str:
     return f"{part}:{letter.topic}:{letter.partition}:{letter.offset}:{digest}"
 
 
-def replay(bus: Bus, letter: rec.DeadLetter, record: Record) -> bool:
+def replay(bus: Registries, letter: rec.DeadLetter, record: Record) -> bool:
     """Publish `record` to the letter's topic, once; False where that was done before. Raises BusError."""
     name = f"replayed:{_series(letter)}:{letter.number}:{letter.at}"
     (is_new,) = bus.publish_new(
@@ -233,7 +233,7 @@ def alarms(found: Iterable[Tally], now_ns: int) -> list[str]:
 # ---- what was put aside
 
 
-def kept(bus: Bus, first: int = 0) -> Iterator[tuple[int, rec.DeadLetter]]:
+def kept(bus: Log, first: int = 0) -> Iterator[tuple[int, rec.DeadLetter]]:
     """The letters that are kept, oldest first, from number `first` of the topic on. Raises BusError."""
     if not bus.partitions(topics.DEAD_LETTERS):
         return

@@ -4,7 +4,7 @@ import contextlib
 import json
 import time
 
-from bus.api import Bus
+from bus.api import KeyedTables
 from bus.topics import TABLE_LOST_RECORDS
 from candlewright.wire.errors import BusError, RecordsLost
 
@@ -13,14 +13,14 @@ __all__ = ["alarms", "report"]
 KEEP_SECONDS = 86_400.0
 
 
-def report(bus: Bus, lost: RecordsLost) -> None:
+def report(bus: KeyedTables, lost: RecordsLost) -> None:
     """Best effort: a bus that is away is not waited for again."""
     found = {"partition": lost.partition, "read_to": lost.offset, "kept_to": lost.kept, "at": time.time()}
     with contextlib.suppress(BusError):
         bus.put(TABLE_LOST_RECORDS, {lost.topic: json.dumps(found).encode()}, keep_seconds=KEEP_SECONDS)
 
 
-def alarms(bus: Bus) -> list[str]:
+def alarms(bus: KeyedTables) -> list[str]:
     """A sentence for each topic that lost records within a day. Raises BusError."""
     texts = []
     for topic, value in sorted(bus.items(TABLE_LOST_RECORDS).items()):

@@ -1,6 +1,6 @@
 """What a bus carries: data of real exchanges or of the sandbox. Every platform on it must agree."""
 
-from bus.api import Bus
+from bus.api import KeyedTables
 from bus.topics import TABLE_PLATFORM
 from core.origin import Origin, check_same
 
@@ -8,11 +8,11 @@ _KEY = "origin"
 _WAY_OUT = 'use another bus.url, or set origin = "sandbox" where exchange.VENUE.url names a sandbox'
 
 
-def settle_origin(bus: Bus, origin: Origin) -> None:
+def settle_origin(bus: KeyedTables, origin: Origin) -> None:
     """Write `origin` to a bus without one; raises ConfigurationError where the bus has the other one."""
     check_same("the bus", bus.put_new(TABLE_PLATFORM, _KEY, origin.encode()).decode(), origin, _WAY_OUT)
 
 
-def announce_origin(bus: Bus, origin: Origin) -> None:
+def announce_origin(bus: KeyedTables, origin: Origin) -> None:
     """For the owner of an embedded bus, whose data directory decides."""
     bus.put(TABLE_PLATFORM, {_KEY: origin.encode()})

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from bus import Bus, Lives
+from bus import Bus, Lives, Log
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.lost import report
@@ -364,7 +364,7 @@ class Driver:
         return Status(PART, is_ready, tuple(filter(None, problems)), details, tuple(filter(None, warnings)))
 
 
-def prepare_topics(bus: Bus) -> None:
+def prepare_topics(bus: Log) -> None:
     """Make the topics that the queries read; the bus may still be starting."""
     for attempt in Retrying(
         retry=retry_if_exception_type(BusUnavailable), stop=stop_after_delay(60), wait=wait_fixed(0.5), reraise=True

@@ -23,7 +23,7 @@ from broker.instruments import NOTES
 from broker.journal import records
 from broker.journal.writer import PART, TABLE_REALTIME, TABLE_WANTED
 from broker.slots.room import Unwritten
-from bus import topics
+from bus import KeyedTables, Log, Registries, topics
 from bus.api import Bus, Lives, StoredRecord
 from bus.dead_letters import Letter, put_aside
 from candlewright.wire import candlewright_pb2 as cw
@@ -110,12 +110,12 @@ def replay(bus: Bus, at: float) -> Replay:
     return Replay(events, next_offset, notifications, found.ends, mark, measured, found.unwritten, lives, proofs.end)
 
 
-def has_prover(bus: Bus) -> bool:
+def has_prover(bus: KeyedTables) -> bool:
     """Whether a driver says that it answers `proof_questions`."""
     return bus.get(topics.TABLE_PROVER, [topics.PROVER_KEY])[0] is not None
 
 
-def written_of(bus: Bus) -> dict[int, int]:
+def written_of(bus: KeyedTables) -> dict[int, int]:
     """How far the history writer is, by partition of `history_outcomes`."""
     return {int(partition): int(end) for partition, end in bus.items(topics.TABLE_HISTORY_WRITTEN).items()}
 
@@ -131,7 +131,7 @@ def _held_from(bus: Bus, topic: str) -> dict[int, int]:
     return positions
 
 
-def _read(bus: Bus, topic: str, partition: int, offset: int) -> Iterator[StoredRecord]:
+def _read(bus: Log, topic: str, partition: int, offset: int) -> Iterator[StoredRecord]:
     while found := bus.read(topic, partition, offset):
         yield from found
         offset = found[-1].offset + 1
@@ -217,7 +217,7 @@ def decode(bus: Bus, record: StoredRecord) -> Event | None:
     return records.unreadable(request_id, record.offset) if request_id else None
 
 
-def _without_finished(bus: Bus, events: list[Event]) -> list[Event]:
+def _without_finished(bus: KeyedTables, events: list[Event]) -> list[Event]:
     """Leave out snapshots and realtime requests that ended: their state says so."""
     names = [event.request_id for event in events if isinstance(event, SnapshotAccepted | RealtimeAccepted)]
     if not names:
@@ -240,14 +240,14 @@ def _is_done(state: bytes) -> bool:
         return False
 
 
-def _finals(bus: Bus, events: list[Event]) -> Iterator[Event]:
+def _finals(bus: Registries, events: list[Event]) -> Iterator[Event]:
     """Also of those that seem unfinished: the outcomes of what has its final are not all held."""
     names = [event.request_id for event in events if isinstance(event, HistoricalAccepted)]
     for at in range(0, len(names), _NAMES_AT_ONCE):
         yield from finals_known(bus, names[at : at + _NAMES_AT_ONCE])
 
 
-def finals_known(bus: Bus, names: list[str]) -> list[FinalSeen]:
+def finals_known(bus: Registries, names: list[str]) -> list[FinalSeen]:
     """Those of `names` whose final notification is out."""
     found = bus.recall(topics.REGISTRY_FINALS, names) if names else []
     return [FinalSeen(name) for name, content in zip(names, found, strict=True) if content is not None]

@@ -14,7 +14,7 @@ from broker.events import Event, MarksRefused, PagesPublished, PublishRefused, S
 from broker.instruments import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
 from broker.journal import records
 from broker.journal.batch import Leases, Results
-from bus import topics
+from bus import Log, topics
 from bus.api import Bus, Pending, PendingPublish, Record, SequenceStamp
 from bus.dead_letters import put_aside
 from candlewright.wire import candlewright_pb2 as cw
@@ -48,7 +48,7 @@ class OutcomeLog:
     Calls are numbered, so that one which is repeated after its answer was lost appends nothing twice.
     """
 
-    def __init__(self, bus: Bus, ends: dict[int, int]) -> None:
+    def __init__(self, bus: Log, ends: dict[int, int]) -> None:
         self._bus = bus
         self.ends = ends
         self._writer = f"broker:{secrets.token_hex(8)}"

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from google.protobuf.message import DecodeError, Message
 
-from bus import dead_letters, topics
+from bus import Log, dead_letters, topics
 from bus.api import Bus, Record
 from candlewright.cli.output import Output, json_line, print_rows, say
 from candlewright.client.times import format_nanoseconds
@@ -128,7 +128,7 @@ def _record(letter: rec.DeadLetter) -> Record:
     return record_of(letter.topic, letter.record)
 
 
-def _letter(bus: Bus, number: int) -> rec.DeadLetter:
+def _letter(bus: Log, number: int) -> rec.DeadLetter:
     """Raises CandlewrightError."""
     try:
         found = next(dead_letters.kept(bus, number), None)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from bus import topics
+from bus import KeyedTables, Log, topics
 from bus.api import Bus
 from candlewright.client.times import format_nanoseconds
 from candlewright.wire import candlewright_pb2 as cw
@@ -32,7 +32,7 @@ def unfinished(bus: Bus) -> list[Row]:
     return rows + [_progress(state) | {"ticker": state.notification.ticker or None} for state in _open(others)]
 
 
-def _submitted(bus: Bus) -> Iterator[ing.SubmitHistoricalRequest]:
+def _submitted(bus: Log) -> Iterator[ing.SubmitHistoricalRequest]:
     """The broker holds the topic from its oldest unfinished request on."""
     for partition in range(bus.partitions(topics.REQUESTS)):
         offset = bus.state(topics.REQUESTS)[partition].first
@@ -42,13 +42,13 @@ def _submitted(bus: Bus) -> Iterator[ing.SubmitHistoricalRequest]:
             yield from (request.historical for request in requests if request and request.HasField("historical"))
 
 
-def _served(bus: Bus) -> rec.ServedVenues | None:
+def _served(bus: KeyedTables) -> rec.ServedVenues | None:
     """None while no broker says it."""
     (value,) = bus.get(topics.TABLE_SERVED, [topics.SERVED_KEY])
     return None if value is None else _parsed(rec.ServedVenues, value)
 
 
-def _table(bus: Bus, table: str, kind: type[Kind]) -> dict[str, Kind]:
+def _table(bus: KeyedTables, table: str, kind: type[Kind]) -> dict[str, Kind]:
     found = {name: _parsed(kind, value) for name, value in bus.items(table).items()}
     return {name: message for name, message in found.items() if message is not None}
 

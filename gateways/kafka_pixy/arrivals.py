@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from bus.api import Bus, TopicPartition
+from bus.api import Log, TopicPartition
 from core.background import start_thread
 from core.log import get_logger
 from gateways.kafka_pixy import metrics
@@ -22,7 +22,7 @@ log = get_logger()
 class Arrivals:
     """`tell(topic)` is called on the thread for new records, and once when a topic is first watched."""
 
-    def __init__(self, bus: Bus, tell: Callable[[str], None]) -> None:
+    def __init__(self, bus: Log, tell: Callable[[str], None]) -> None:
         self._bus = bus
         self._tell = tell
         self._wanted: frozenset[str] = frozenset()

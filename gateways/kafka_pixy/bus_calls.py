@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from bus.api import Bus
+from bus.api import Log
 from gateways import records
 
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ class BusCalls:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def make_topic(bus: Bus, topic: str, partitions: int) -> int:
+def make_topic(bus: Log, topic: str, partitions: int) -> int:
     """On a thread: make `topic` if needed, and return its number of partitions. `partitions`: for a new topic of
     clients; 0 is the bus's default.
     """

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bus.api import Bus
+from bus.api import KeyedTables
 
 TABLE = "kafka_pixy_instances"
 #: Prefix of gateways' consumer names, which distinguishes them from other consumers of a group.
@@ -24,7 +24,7 @@ KEEP_SECONDS = 6.0
 class Instances:
     """`name`: this gateway as a consumer of its groups; `is_alone`: no other gateway was alive at the last beat."""
 
-    def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bus: KeyedTables, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = PREFIX + secrets.token_hex(8)
         self.is_alone = False
         self._bus = bus

@@ -2,7 +2,7 @@
 
 from google.protobuf.message import DecodeError
 
-from bus.api import Bus
+from bus.api import KeyedTables
 from bus.topics import TABLE_TRIGGERS
 from gateways.kapacitor.function import OptionsRefused
 from protobuf.records_pb2 import TriggerEntry
@@ -10,7 +10,7 @@ from protobuf.records_pb2 import TriggerEntry
 __all__ = ["registered_rule"]
 
 
-def registered_rule(bus: Bus, trigger_id: str) -> tuple[str, dict[str, str]]:
+def registered_rule(bus: KeyedTables, trigger_id: str) -> tuple[str, dict[str, str]]:
     """Text and parameters. Raises OptionsRefused for an id that is not registered, BusUnavailable."""
     (value,) = bus.get(TABLE_TRIGGERS, [trigger_id])
     try:

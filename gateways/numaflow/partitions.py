@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bus.api import Bus, Record
+from bus.api import Bus, Log, Record
 from candlewright.wire.errors import ConfigurationError
 
 #: A log of names. A partition's number is the offset of the first record that names it, so that processes adding
@@ -62,7 +62,7 @@ def _name(topic: str, partition: int) -> bytes:
     return f"{topic}/{partition}".encode()
 
 
-def _numbers(bus: Bus) -> dict[bytes, int]:
+def _numbers(bus: Log) -> dict[bytes, int]:
     numbers: dict[bytes, int] = {}
     at = 0
     while records := bus.read(LOG, 0, at):

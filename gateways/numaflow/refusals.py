@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bus.api import Bus
+from bus.api import KeyedTables
 from gateways.numaflow.partitions import RecordId, wire_offset
 
 #: How long a given-back record is remembered after its delay.
@@ -30,7 +30,7 @@ class Refusal:
 class Refusals:
     """The refusals of one group. All calls block and raise BusError."""
 
-    def __init__(self, bus: Bus, group: str, consumer: str) -> None:
+    def __init__(self, bus: KeyedTables, group: str, consumer: str) -> None:
         self._bus = bus
         self._table = f"numaflow_refused/{group}"
         self._consumer = consumer

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from bus.api import Bus
+from bus.api import Bus, Log
 from bus.messaging import Messaging
 from candlewright.wire.errors import InvalidRequest
 from gateways.rocketmq import messages
@@ -54,7 +54,7 @@ def _described(raw: bytes) -> str:
     return f"{client.client_id}\t{kind}\t{client.group}\t{topics}".rstrip()
 
 
-def _message(bus: Bus, topic: str, partition: int, offset: int) -> definition.Message:
+def _message(bus: Log, topic: str, partition: int, offset: int) -> definition.Message:
     found = bus.read(topic, partition, offset, max_records=1)
     if not found:
         raise InvalidRequest(f"there is no message at {topic}, partition {partition}, offset {offset}")

@@ -2,7 +2,7 @@
 
 import time
 
-from bus.api import Bus, TopicPartition
+from bus.api import Log, TopicPartition
 from candlewright.wire.errors import OffsetOutOfRange
 from gateways.rocketmq import messages
 from gateways.rocketmq.clients import Clients
@@ -117,7 +117,7 @@ class Pulling:
         return at
 
 
-def first_since(bus: Bus, topic: str, partition: int, first: int, end: int, wanted_ms: int) -> int:
+def first_since(bus: Log, topic: str, partition: int, first: int, end: int, wanted_ms: int) -> int:
     """The first offset, from `first` on, whose record was stored at that time or later, else `end`."""
     low, high = first, end
     while low < high:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from bus.api import Bus, TopicPartition
+from bus.api import Bus, Log, TopicPartition
 from bus.messaging import Messaging
 from candlewright.wire.errors import BusError
 from core.background import start_thread
@@ -78,7 +78,7 @@ class Store:
 class Arrivals:
     """One thread that waits for new records in every partition with a waiter."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Log) -> None:
         self._bus = bus
         self._lock = threading.Lock()
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bus import Bus
+from bus import Budgets
 from candlewright.wire.errors import RateLimited
 from ingestor import metrics
 from ingestor.exchange.errors import Reply
@@ -21,7 +21,7 @@ class Budget:
 
     def __init__(
         self,
-        bus: Bus,
+        bus: Budgets,
         threads: BusThreads,
         *,
         venue: str,

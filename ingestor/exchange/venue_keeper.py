@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
 
-from bus import Bus
+from bus import KeyedTables
 from bus.topics import TABLE_VENUES
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusError, ExchangeError
@@ -33,7 +33,7 @@ class VenueKeeper:
     def __init__(
         self,
         client: VenueClient,
-        bus: Bus,
+        bus: KeyedTables,
         threads: BusThreads,
         config: IngestorConfig,
         on_ready: Callable[[], None],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
 
-from bus import Bus, Position, Record
+from bus import Log, Position, Record
 from bus.topics import HISTORY
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusFull, BusRefusing, BusUnavailable
@@ -31,7 +31,7 @@ class PagePublisher:
 
     def __init__(
         self,
-        bus: Bus,
+        bus: Log,
         threads: BusThreads,
         progress: Progress,
         *,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from google.protobuf.message import DecodeError
 
-from bus import Bus
+from bus import KeyedTables
 from bus.topics import TABLE_QUIET_RANGES
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BadReply, BusError, DepthExceeded, NotOffered
@@ -34,7 +34,7 @@ MAX_RANGES = 64
 class QuietBook:
     """What is known of each market. A bus that cannot be reached knows nothing, and remembers nothing."""
 
-    def __init__(self, bus: Bus, threads: BusThreads) -> None:
+    def __init__(self, bus: KeyedTables, threads: BusThreads) -> None:
         self._bus = bus
         self._threads = threads
         self._turns: dict[str, asyncio.Lock] = {}

@@ -4,8 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from bus import Log
 from bus import topics as bus_topics
-from bus.api import Bus, StoredRecord
+from bus.api import StoredRecord
 from candlewright.wire.errors import BusError, OffsetOutOfRange
 from relay import metrics, topics
 from relay.doors.notifier import Batch
@@ -26,7 +27,7 @@ class Replays:
 
     def __init__(
         self,
-        bus: Bus,
+        bus: Log,
         register: Register,
         config: RelayConfig,
         index: FinalIndex,

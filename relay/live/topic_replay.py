@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bus.api import Bus, StoredRecord
+from bus.api import Bus, Log, StoredRecord
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import InvalidRequest, OffsetOutOfRange
 from relay.live.numbered import Numbered, numbered
@@ -42,7 +42,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
     return records
 
 
-def _read(bus: Bus, stream: Stream, topic: str, first: int, last: int, limits: RelayLimits) -> list[cw.TopicRecord]:
+def _read(bus: Log, stream: Stream, topic: str, first: int, last: int, limits: RelayLimits) -> list[cw.TopicRecord]:
     """The numbers of one topic may be in several partitions, as do those of a trigger on several tickers."""
     search = _Search(bus, stream, topic, last)
     found: list[cw.TopicRecord] = []
@@ -61,7 +61,7 @@ def _read(bus: Bus, stream: Stream, topic: str, first: int, last: int, limits: R
 class _Search:
     """Reads each place of the bus once: what comes by on the way to one number is kept for the next ones."""
 
-    def __init__(self, bus: Bus, stream: Stream, topic: str, last: int) -> None:
+    def __init__(self, bus: Log, stream: Stream, topic: str, last: int) -> None:
         self._bus = bus
         self._stream = stream
         self._topic = topic

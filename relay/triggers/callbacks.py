@@ -5,8 +5,8 @@ from collections import OrderedDict
 
 from google.protobuf.message import DecodeError
 
+from bus import KeyedTables
 from bus import topics as bus_topics
-from bus.api import Bus
 from protobuf import records_pb2 as rec
 
 _KEPT = 20_000
@@ -16,7 +16,7 @@ _FRESH_SECONDS = 1.0
 class Callbacks:
     """For one thread. `of` raises BusError."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: KeyedTables) -> None:
         self._bus = bus
         self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
