@@ -16,10 +16,11 @@ from candlewright.wire.errors import CandlewrightError
 from core.background import exit_on_failure
 from core.http import Status, StatusServer
 from core.log import configure_logging, get_logger
-from core.settings import Settings, load_settings
+from core.settings import Settings, is_loopback, load_settings
 
 #: The threads that write to the bus must not wait five milliseconds for a busy loop to let them on.
 SWITCH_SECONDS = 0.0005
+log = get_logger()
 
 
 class Broker:
@@ -39,7 +40,12 @@ class Broker:
         settings = self._settings
         bus = connect(settings.bus.model_copy(update={"url": term.address(settings.bus.url)}))
         try:
-            server = BrokerServer(settings.broker, bus, Retention.of(settings), settings.ticks.max_ahead_ns)
+            keys_in = settings.data_dir if settings.security.curve else None
+            if keys_in is None and not is_loopback(settings.broker.bind):
+                log.warning("open_without_keys", address=settings.broker.bind, remedy="set security.curve")
+            server = BrokerServer(
+                settings.broker, bus, Retention.of(settings), settings.ticks.max_ahead_ns, keys_in=keys_in
+            )
             self._keeper.on_lost = server.fail
             server.start()
             bus.put(TABLE_BROKER, {SERVING_KEY: b"%d" % term.epoch})
@@ -79,7 +85,7 @@ def main() -> int:
     try:
         broker.run()
     except CandlewrightError as error:
-        get_logger().error("broker_failed", error=str(error))
+        log.error("broker_failed", error=str(error))
         return 1
     finally:
         broker.close()

@@ -44,6 +44,16 @@ REFUSED = metrics.Counter(
     ["code"],
     registry=metrics.REGISTRY,
 )
+REFUSED_KEYS = metrics.Counter(
+    "candlewright_broker_refused_keys_total",
+    "connections refused: their key is not an ingestor's",
+    registry=metrics.REGISTRY,
+)
+UNKNOWN_FRAMES = metrics.Counter(
+    "candlewright_broker_unknown_frames_total",
+    "frames dropped because the key of their connection was removed, or is not that of its name",
+    registry=metrics.REGISTRY,
+)
 UNASKED = metrics.Counter(
     f"{_PREFIX}_proof_unasked_total",
     "requests fetched whole because no driver was there to say what of them is proven",

@@ -8,12 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import zmq
 
 from broker import door
 from broker.commands import Command, Note, Refuse, SendHeartbeats
 from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event, OutcomesWritten
+from broker.guard import Guard
 from broker.instruments import ENDED, NOTES, PROVEN_CANDLES, REFUSED, SIZES, UNASKED
 from broker.journal.batch import Gatherer, Leases, Outgoing, Results
 from broker.journal.feed import RECHECK_SECONDS, Feed, LetGo
@@ -110,7 +112,9 @@ class BrokerServer:
         bus: Bus,
         retention: Retention | None = None,
         max_ahead_ns: int = door.MAX_AHEAD_NS,
+        keys_in: Path | None = None,
     ) -> None:
+        """`keys_in`: with keys on, the data directory that holds them."""
         self._settings = settings
         self._max_ahead_ns = max_ahead_ns
         self._bus = bus
@@ -118,6 +122,7 @@ class BrokerServer:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._waker = Waker()
         self._poller = zmq.Poller()
+        self._guard = None if keys_in is None else Guard(self._context, keys_in)
         self._router = self._context.socket(zmq.ROUTER)
         #: The compiled `send` itself, without the convenience around it.
         self._send = super(zmq.Socket, self._router).send
@@ -169,6 +174,9 @@ class BrokerServer:
         interval = int(self._settings.heartbeat_seconds * 1_000)
         router.setsockopt(zmq.HEARTBEAT_IVL, interval)
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * interval)
+        if self._guard is not None:
+            self._guard.guard(router)
+            self._guard.start()
         try:
             router.bind(self._settings.bind)
         except zmq.ZMQError as error:
@@ -254,6 +262,8 @@ class BrokerServer:
         self._feed.close()
         self._trimmer.close()
         self._router.close()
+        if self._guard is not None:
+            self._guard.close()
         self._context.destroy(linger=0)
         self._waker.close()
         log.info("broker_stopped")
@@ -280,12 +290,17 @@ class BrokerServer:
             self._refuse(connection, refusal.code, refusal.text, refusal.request_id)
 
     def _received(self) -> list[tuple[Connection, list[bytes]]]:
-        receive = self._router.recv
+        receive, guard = self._router.recv, self._guard
+        is_admitted = True
         messages: list[tuple[Connection, list[bytes]]] = []
         size = 0
         for _ in range(MAX_FRAMES_PER_ROUND):
             try:
-                connection = receive(_NOW)
+                if guard is None:
+                    connection = receive(_NOW)
+                else:
+                    head = receive(_NOW, False)
+                    connection, is_admitted = head.bytes, guard.admits(head)
             except zmq.Again:
                 break
             frame = receive(0, False)
@@ -297,7 +312,8 @@ class BrokerServer:
                 part = frame.bytes
                 parts.append(part)
                 size += len(part)
-            messages.append((connection, parts))
+            if is_admitted:
+                messages.append((connection, parts))
             if size > MAX_BYTES_PER_ROUND:
                 break
         return messages
@@ -333,9 +349,13 @@ class BrokerServer:
         self._ticked_at = now
         self._handle([ClockTicked(now, time.time_ns(), leases_wait)])
         state = self.state
+        if self._guard is not None:
+            self._handle([ConnectionLost(connection) for connection in self._guard.revoked()])
         if now - self._held_at >= (SHORT_HOLD_SECONDS if state.room.is_short else HOLD_SECONDS):
             self._held_at = now
             self._hold()
+            if self._guard is not None:
+                self._guard.forget(state.slots.peers)
             for status, count in self._gathered.ended.items():
                 ENDED.labels(status.value).inc(count)
             self._gathered.ended.clear()

@@ -6,11 +6,12 @@ environment that must be meant as one, so that a typing mistake is not silently 
 """
 
 import os
+import warnings
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from candlewright.settings import ClientConfig, Group, RelayAddresses, SparkAddress, load
@@ -56,14 +57,12 @@ class RelaySettings(RelayAddresses):
 
     keep_notifications_hours: float = Field(24.0, gt=0)
     request_timeout_seconds: float = Field(3_600.0, gt=0)
-    #: Keys on: clients are let in by CURVE keys (`candlewright keys new`), and see only what is theirs.
-    curve: bool = False
 
-    @property
-    def unguarded(self) -> tuple[str, ...]:
-        """What others than this machine can reach while keys are off."""
-        binds = () if self.curve else (self.requests_bind, self.notifications_bind)
-        return tuple(bind for bind in binds if not is_loopback(bind))
+
+class SecuritySettings(Group):
+    """`curve`: relay and broker let in only holders of a key of their role (`candlewright keys new`)."""
+
+    curve: bool = False
 
 
 class IngestorSettings(Group):
@@ -81,6 +80,8 @@ class IngestorSettings(Group):
     silence_floor_seconds: float = Field(2.0, gt=0)
     #: Name of the address that requests leave by: ingestors of one name share one rate budget an exchange.
     egress: str = "default"
+    #: File of `candlewright keys new NAME --role ingestor`, where the platform has keys on.
+    key: str = ""
     numaflow: Mapping[str, NumaflowSourceSettings] = {}
 
     @field_validator("venues")
@@ -183,6 +184,7 @@ class Settings(ClientConfig):
     broker: BrokerSettings = BrokerSettings()
     roles: RolesSettings = RolesSettings()
     relay: RelaySettings = RelaySettings()
+    security: SecuritySettings = SecuritySettings()
     ingestor: IngestorSettings = IngestorSettings()
     exchange: Mapping[str, ExchangeSettings] = {}
     bus: BusSettings = BusSettings()
@@ -195,6 +197,17 @@ class Settings(ClientConfig):
     alerts: AlertsSettings = AlertsSettings()
     log: LogSettings = LogSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        """`relay.curve`, the name from when only the relay had keys."""
+        relay = values.get("relay") if isinstance(values, dict) else None
+        if not isinstance(relay, Mapping) or "curve" not in relay:
+            return values
+        warnings.warn("relay.curve is now called security.curve, and holds for the broker too", stacklevel=2)
+        kept = {name: value for name, value in relay.items() if name != "curve"}
+        return values | {"relay": kept, "security": {"curve": relay["curve"]} | dict(values.get("security", {}))}
+
     @field_validator("exchange", mode="before")
     @classmethod
     def _venues_in_capitals(cls, value: Any) -> Any:
@@ -204,6 +217,12 @@ class Settings(ClientConfig):
     def has_gateways(self) -> bool:
         """Whether there is something to do for the process `gateways`."""
         return self.gateways.is_any_enabled or bool(self.ingestor.numaflow)
+
+    @property
+    def unguarded(self) -> tuple[str, ...]:
+        """Sockets of relay and broker that others than this machine can reach while keys are off."""
+        binds = (self.relay.requests_bind, self.relay.notifications_bind, self.broker.bind)
+        return () if self.security.curve else tuple(bind for bind in binds if not is_loopback(bind))
 
     def exchange_url(self, venue: str) -> str:
         """The server to use for `venue` instead of the real exchange, or an empty string."""

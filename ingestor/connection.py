@@ -1,6 +1,7 @@
 """One DEALER socket to a broker, and the news that its peer is gone, or never answered."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
@@ -10,7 +11,9 @@ from google.protobuf.message import Message
 from zmq.utils.monitor import recv_monitor_message
 
 from candlewright.wire import frames
+from candlewright.wire.keys import ClientKey
 from core.background import start_task
+from core.log import get_logger
 from ingestor import metrics
 
 #: Frames that wait for a broker that is away; when there are more the newest are dropped and counted.
@@ -19,11 +22,16 @@ MAX_UNSENT = 10_000
 #: after `HANDSHAKE_SECONDS`, and after one that refuses there is a pause.
 ASK_MILLISECONDS, ALIVE_MILLISECONDS = 1_000, 3_000
 HANDSHAKE_SECONDS, PAUSE_SECONDS = 2.0, 0.2
-_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
+#: Between two lines of the log about a broker that refuses, which is asked several times a second.
+TELL_SECONDS = 10.0
+log = get_logger()
 
 
 class Connection:
-    """`on_frames` gets each message, `on_lost` is called once when the TCP connection breaks.
+    """`on_frames` gets each message, `on_lost` is called once when the TCP connection breaks. `key`: what a
+    broker with keys on asks for.
 
     `moves_on`: there are other brokers, so that one which refuses or does not answer counts as lost, too.
     """
@@ -36,6 +44,7 @@ class Connection:
         on_lost: Callable[[], None],
         *,
         moves_on: bool = False,
+        key: ClientKey | None = None,
     ) -> None:
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME_BYTES)
@@ -46,6 +55,12 @@ class Connection:
         if moves_on:
             self._socket.setsockopt(zmq.HEARTBEAT_IVL, ASK_MILLISECONDS)
             self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, ALIVE_MILLISECONDS)
+        if key is not None:
+            self._socket.setsockopt(zmq.CURVE_SERVERKEY, key.platform.encode())
+            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, key.public.encode())
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, key.secret.encode())
+        self._key = key
+        self._tell_at = 0.0
         self._moves_on = moves_on
         self._on_frames = on_frames
         self._on_lost = on_lost
@@ -79,12 +94,21 @@ class Connection:
                         break
                     if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                         until.reschedule(None)
+                    elif event & _REFUSED:
+                        self._say_refused()
                     elif self._moves_on:
                         await asyncio.sleep(PAUSE_SECONDS)
                         break
         except TimeoutError:
             pass
         self._on_lost()
+
+    def _say_refused(self) -> None:
+        """libzmq goes on trying, so a key that is made later is let in."""
+        metrics.REFUSED_HANDSHAKES.inc()
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + TELL_SECONDS
+            log.warning("key_refused", key="none" if self._key is None else self._key.name, remedy="set ingestor.key")
 
     async def _event(self) -> int:
         message = cast("Awaitable[dict[str, Any]]", recv_monitor_message(self._monitor))

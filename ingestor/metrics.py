@@ -4,6 +4,9 @@ from core.metrics import REGISTRY, Counter, Gauge, Histogram
 
 _PREFIX = "candlewright_ingestor"
 
+REFUSED_HANDSHAKES = Counter(
+    f"{_PREFIX}_refused_handshakes_total", "Connections that a broker refused: keys differ", registry=REGISTRY
+)
 REQUESTS = Counter(f"{_PREFIX}_exchange_requests_total", "Calls made to exchanges", ["venue"], registry=REGISTRY)
 RETRIES = Counter(
     f"{_PREFIX}_retries_total", "Calls repeated, by the error before", ["venue", "error"], registry=REGISTRY

@@ -14,6 +14,7 @@ from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame, BusUnavailable, CandlewrightError, ConfigurationError, LeaseLost
+from candlewright.wire.keys import ClientKey
 from core.background import awaited_task, start_task
 from core.failures import Failure, FailureCode
 from core.http import Status
@@ -74,7 +75,10 @@ MOVING_REASONS = frozenset({"disconnected", "silence"})
 
 
 class IngestorServer:
-    """`run` serves until `shut_down` is called or the broker says so. The bus is the caller's to close."""
+    """`run` serves until `shut_down` is called or the broker says so. The bus is the caller's to close.
+
+    Making one raises ConfigurationError for a file of a key that cannot be read.
+    """
 
     def __init__(self, settings: Settings, bus: Bus, config: IngestorConfig | None = None) -> None:
         self._settings = settings
@@ -91,6 +95,9 @@ class IngestorServer:
         self._broker = 0
         self._heard_at = -math.inf
         self._ticked_at = time.monotonic()
+        if settings.security.curve and not settings.ingestor.key:
+            raise ConfigurationError("security.curve is on: set ingestor.key (`candlewright keys new --role ingestor`)")
+        self._key = ClientKey.read(settings.ingestor.key) if settings.ingestor.key else None
         self._context = zmq.asyncio.Context()
         self._build_clients()
         self._state = IngestorState(self._plan())
@@ -261,6 +268,7 @@ class IngestorServer:
                     on_frames=lambda parts: self._frames_came(number, parts),
                     on_lost=lambda: self._apply(ConnectionLost(number, time.monotonic())),
                     moves_on=len(brokers) > 1,
+                    key=self._key,
                 )
             case Disconnect(number):
                 self._connections.pop(number).close()

@@ -12,7 +12,7 @@ forwarding thread     answers of the relay that has the registry (relay.triggers
 registry door thread  what clients of other relays ask (relay.triggers.forwarding), with it
 trigger events thread publishes what fired (relay.triggers.feed)
 two task threads      TopicReplay and reads of the tables (relay.requests.long_answers)
-keys thread           says who is let in, with keys on (relay.doors.doorkeeper)
+keys thread           says who is let in, with keys on (core.doors.doorkeeper)
 """
 
 import functools
@@ -33,17 +33,16 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BusError, BusFull
 from candlewright.wire.frames import MAX_FRAME_BYTES
 from core.background import start_thread
+from core.doors import Doorkeeper, KeyFolder, KnownKeys
 from core.http import Status
 from core.log import get_logger
 from core.settings import is_loopback
 from relay import events as ev
 from relay import metrics
-from relay.doors.doorkeeper import Doorkeeper
 from relay.doors.envelope import open_envelope, receive, receive_with_key, seal
 from relay.doors.gate import Gate
 from relay.doors.inbox import Inbox
 from relay.doors.interest import Interest
-from relay.doors.keys import KeyFolder, KnownKeys
 from relay.doors.notifier import Batch, Notifier
 from relay.doors.outbox import Outbox, send_nowait
 from relay.doors.shares import Holder
@@ -126,7 +125,7 @@ class Relay:
         gate: Gate | None = None
         if folder is not None and pair is not None:
             self._keys = KnownKeys(folder)
-            self._doorkeeper = Doorkeeper(self._context, pair, self._keys)
+            self._doorkeeper = Doorkeeper(self._context, pair, self._keys, metrics.REFUSED_KEYS)
             self._doorkeeper.guard(self._router)
             gate = Gate(self._keys, self._doorkeeper.guard, config.limits.max_topic_bytes)
         self._notifier = Notifier(self._context, config.limits, gate)
@@ -209,7 +208,9 @@ class Relay:
         if self._keys is None:
             for address in (self.requests_address, self.notifications_address):
                 if not is_loopback(address):
-                    log.warning("open_without_keys", address=address, remedy="set relay.curve, see docs/operations.md")
+                    log.warning(
+                        "open_without_keys", address=address, remedy="set security.curve, see docs/operations.md"
+                    )
         log.info("relay_started", requests=self.requests_address, notifications=self.notifications_address)
 
     def close(self, grace_seconds: float = 2.0) -> None:

@@ -91,7 +91,7 @@ class RelayConfig:
             int(relay.request_timeout_seconds * SECOND_NS),
             limits or RelayLimits(),
             settings.triggers,
-            settings.data_dir if relay.curve else None,
+            settings.data_dir if settings.security.curve else None,
             settings.gateways.kapacitor.udf,
             frozenset(settings.alerts.destinations),
         )

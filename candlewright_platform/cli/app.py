@@ -21,7 +21,9 @@ letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could 
 app.add_typer(letters_app, name="dead-letters")
 alerts_app = typer.Typer(no_args_is_help=True, help="Where events are delivered.", rich_markup_mode=None)
 app.add_typer(alerts_app, name="alerts")
-keys_app = typer.Typer(no_args_is_help=True, help="Keys of clients.", rich_markup_mode=None)
+keys_app = typer.Typer(
+    no_args_is_help=True, help="Keys of clients and ingestors, tokens for HTTP.", rich_markup_mode=None
+)
 app.add_typer(keys_app, name="keys")
 
 
@@ -92,34 +94,45 @@ def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, c
 
 @keys_app.callback()
 def keys() -> None:
-    """Keys of clients: who is let in where [relay] has `curve = true`. A change needs no restart."""
+    """Keys of clients and ingestors (with `curve = true` in [security]), tokens for HTTP. A change needs no restart."""
 
 
-KeyName = Annotated[str, typer.Argument(help="The client's name; what belongs to it begins with that.")]
+class KeyRole(StrEnum):
+    """As `core.doors.Role`, which is loaded when a command runs."""
+
+    client = "client"
+    ingestor = "ingestor"
+    viewer = "viewer"
+    operator = "operator"
+
+
+KeyName = Annotated[str, typer.Argument(help="The holder's name; a client's ids begin with it.")]
 
 
 @keys_app.command("new")
 def keys_new(
     name: KeyName,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Where the client's key is written (default: NAME.key).")
-    ] = None,
+    role: Annotated[
+        KeyRole, typer.Option("--role", help="Which door it opens: relay, broker, or HTTP (viewer, operator).")
+    ] = KeyRole.client,
+    file: Annotated[Path | None, typer.Option("--file", help="Where the key is written (default: NAME.key).")] = None,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Make a client's key. The secret half is written to one file, once; clients name it as client.key.
+    """Make a key (written to one file, once), or for viewer and operator a token (printed once).
 
     Example: candlewright keys new alice --file alice.key, then CANDLEWRIGHT_CLIENT__KEY=alice.key candlewright venues
     """
     from candlewright_platform.cli import keys
+    from core.doors import Role
 
-    keys.new(name, file, output, data_dir, config)
+    keys.new(name, Role(role), file, output, data_dir, config)
 
 
 @keys_app.command("list")
 def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """The clients that are let in."""
+    """Who is let in."""
     from candlewright_platform.cli import keys
 
     keys.list_keys(output, data_dir, config)
@@ -129,7 +142,7 @@ def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, con
 def keys_remove(
     name: KeyName, output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None
 ) -> None:
-    """Let a client in no more, and end its connections."""
+    """End the access of a key or token, and its connections."""
     from candlewright_platform.cli import keys
 
     keys.remove(name, output, data_dir, config)

@@ -19,9 +19,9 @@ from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.supervisor import ports
 from candlewright_platform.supervisor.parts import STAGES
+from core.doors import KeyFolder, Role
 from core.settings import Settings
 from ingestor.venues import described
-from relay.doors.keys import KeyFolder
 from venues.catalogue import is_known
 
 MIN_FREE_BYTES = 2 << 30
@@ -118,16 +118,16 @@ def _memory(settings: Settings) -> Iterator[Finding]:
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:
-    if settings.relay.curve:
-        clients = len(KeyFolder(settings.data_dir).names())
-        yield Finding("keys", Verdict.OK, f"on; {clients} clients are let in")
-        return
-    if settings.relay.unguarded:
-        where = ", ".join(settings.relay.unguarded)
-        text = f"off, so any client that reaches {where} can connect: set relay.curve, or bind to 127.0.0.1"
+    if settings.security.curve:
+        entries = KeyFolder(settings.data_dir).entries()
+        counts = [f"{sum(entry.role is role for entry in entries)} {role}s" for role in (Role.client, Role.ingestor)]
+        yield Finding("keys", Verdict.OK, f"on; {' and '.join(counts)} are let in")
+    elif settings.unguarded:
+        where = ", ".join(settings.unguarded)
+        text = f"off, so any process that reaches {where} can connect: set security.curve, or bind to 127.0.0.1"
         yield Finding("keys", Verdict.NOTE, text)
     else:
-        yield Finding("keys", Verdict.OK, "off; only this machine reaches the relay")
+        yield Finding("keys", Verdict.OK, "off; only this machine reaches relay and broker")
 
 
 def _venues(settings: Settings) -> Iterator[Finding]:

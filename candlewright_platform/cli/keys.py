@@ -1,29 +1,41 @@
-"""`candlewright keys`: the clients that are let in where keys are on."""
+"""`candlewright keys`: who may pass the platform's doors."""
 
 from pathlib import Path
 
 from candlewright.cli.output import Output, json_line, print_rows, say
+from candlewright.wire.errors import InvalidRequest
 from candlewright_platform.cli.loading import settings_for
+from core.doors import KeyFolder, Role
 from core.settings import Settings
-from relay.doors.keys import KeyFolder
+
+_SETTING = {Role.client: "client.key", Role.ingestor: "ingestor.key"}
 
 
-def new(name: str, file: Path | None, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def new(name: str, role: Role, file: Path | None, output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
-    path = (file if file is not None else Path(f"{name}.key")).absolute()
-    key = KeyFolder(settings.data_dir).new(name, path)
-    if output is Output.json:
-        print(json_line({"name": key.name, "public": key.public, "file": str(path)}))
+    folder = KeyFolder(settings.data_dir)
+    if role.has_token:
+        if file is not None:
+            raise InvalidRequest(f"A {role} has a token, which is printed: leave --file out.")
+        _print_token(name, role, folder.new_token(name, role), output)
         return
-    print(f"{name} is let in with {path}; it is nowhere else, so keep it, and keep it secret")
+    path = (file if file is not None else Path(f"{name}.key")).absolute()
+    key = folder.new(name, path, role)
+    if output is Output.json:
+        print(json_line({"name": key.name, "role": role.value, "public": key.public, "file": str(path)}))
+        return
+    print(f"{name} is let in as {role} with {path} (setting {_SETTING[role]})")
+    print("The secret is in no other file: keep it.")
     _say_when_off(settings)
 
 
 def list_keys(output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
-    names = KeyFolder(settings.data_dir).names()
-    rows = [{"name": name, "public": public} for public, name in sorted(names.items(), key=lambda item: item[1])]
-    print_rows(rows, output, ["name", "public"], "no keys")
+    rows = [
+        {"name": entry.name, "role": entry.role.value, "public": entry.public or None}
+        for entry in KeyFolder(settings.data_dir).entries()
+    ]
+    print_rows(rows, output, ["name", "role", "public"], "no keys")
     if output is Output.table:
         _say_when_off(settings)
 
@@ -33,9 +45,18 @@ def remove(name: str, output: Output, data_dir: Path | None, config: Path | None
     if output is Output.json:
         print(json_line({"name": name, "removed": True}))
     else:
-        print(f"{name} is let in no more")
+        print(f"{name} is no longer let in")
+
+
+def _print_token(name: str, role: Role, token: str, output: Output) -> None:
+    """The token alone is on stdout, for `TOKEN=$(candlewright keys new …)`."""
+    if output is Output.json:
+        print(json_line({"name": name, "role": role.value, "token": token}))
+        return
+    say(f"the token of {name} ({role}); only its hash is stored, so keep it:")
+    print(token)
 
 
 def _say_when_off(settings: Settings) -> None:
-    if not settings.relay.curve:
-        say("keys are off, and everybody is let in: set `curve = true` in [relay] and start the platform again")
+    if not settings.security.curve:
+        say("keys are off, and everybody is let in: set `curve = true` in [security] and start the platform again")

@@ -16,6 +16,7 @@ from candlewright_platform.supervisor.ports import free_port
 from candlewright_platform.supervisor.probes import HttpPing, RedisPing, StatusPage
 from candlewright_platform.supervisor.server import PartSpec
 from candlewright_platform.supervisor.state import PartPlan
+from core.doors import KeyFolder, Role
 from core.origin import Origin
 from core.settings import IngestorSettings, Settings
 
@@ -38,6 +39,8 @@ START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
 STOP_SECONDS = {SPARK: 20.0, REDIS: 20.0, INGESTOR: 15.0, GATEWAYS: 40.0}
 SANDBOX_VENUE = "BINANCE"
 BUS_URL_FILE = "bus.url"
+#: The key that the ingestors of `up` show to its broker.
+OWN_INGESTOR = "own-ingestors"
 #: Set if an external Spark is used through Spark Connect; then no Spark of our own starts.
 _FOREIGN = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"})
 
@@ -98,6 +101,9 @@ class _Builder:
             self._environment["CONFIG"] = str(choice.config.absolute())
         if settings.bus.url:
             self._environment["BUS__URL"] = settings.bus.url
+        if settings.security.curve and not settings.ingestor.key and BROKER in choice.names(settings):
+            # Broker and ingestors of one `up` share the folder of keys.
+            self._environment["INGESTOR__KEY"] = str(KeyFolder(settings.data_dir).own(OWN_INGESTOR, Role.ingestor))
         for venue, exchange in settings.exchange.items():
             self._environment[f"EXCHANGE__{venue}__URL"] = exchange.url
 

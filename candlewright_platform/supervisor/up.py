@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from candlewright_platform.supervisor import origin as data_origin
 from candlewright_platform.supervisor import ports, processes
 from candlewright_platform.supervisor.lock import DataDirectoryLock
-from candlewright_platform.supervisor.parts import Choice, bus_url_of, describe, specs_of
+from candlewright_platform.supervisor.parts import BROKER, RELAY, Choice, bus_url_of, describe, specs_of
 from candlewright_platform.supervisor.server import Supervisor
 from core.origin import Origin
 from core.settings import Settings
@@ -57,9 +57,9 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
         data_origin.settle(settings.data_dir, origin)
         specs = specs_of(settings, choice, origin)
         tell(f"data in {settings.data_dir} (origin: {origin}); parts: {describe(specs)}")
-        if "relay" in names and settings.relay.unguarded:
-            where = " and ".join(settings.relay.unguarded)
-            tell(f"warning: keys are off, so any client that reaches {where} can connect; set relay.curve")
+        if {BROKER, RELAY} & set(names) and settings.unguarded:
+            where = " and ".join(settings.unguarded)
+            tell(f"warning: keys are off, so any process that reaches {where} can connect; set security.curve")
         with closing(Roles(bus_url_of(settings))) as roles:
             supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, announce, roles.all)
             asyncio.run(supervisor.run())

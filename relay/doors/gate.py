@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 
 import zmq
 
+from core.doors import KnownKeys
 from core.log import get_logger
 from relay import metrics
-from relay.doors.keys import KnownKeys
 from relay.doors.ownership import may_subscribe
 from relay.doors.shares import Holder as Subscriber
 

@@ -25,8 +25,11 @@ class Stage:
         return self._brokers[-1]
 
     def peer(self, broker: RunningBroker) -> Peer:
-        self._peers.append(Peer(broker.address))
-        return self._peers[-1]
+        return self.add(Peer(broker.address))
+
+    def add(self, peer: Peer) -> Peer:
+        self._peers.append(peer)
+        return peer
 
     def venue(self, name: str, candles_per_page: int, depth: int = 0) -> None:
         """Put a venue's record on the bus, as its ingestors do."""

@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -15,6 +16,7 @@ from bus.api import Bus, Record
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.keys import ClientKey
 from core.settings import BrokerSettings
 from protobuf import records_pb2 as rec
 
@@ -26,9 +28,9 @@ PATIENCE_SECONDS = 20.0
 class RunningBroker:
     """`BrokerServer` in a thread of its own."""
 
-    def __init__(self, bus: Bus, **settings: Any) -> None:
+    def __init__(self, bus: Bus, keys_in: Path | None = None, **settings: Any) -> None:
         self.bus = bus
-        self.server = BrokerServer(BrokerSettings(**{"bind": "tcp://127.0.0.1:0", **settings}), bus)
+        self.server = BrokerServer(BrokerSettings(**{"bind": "tcp://127.0.0.1:0", **settings}), bus, keys_in=keys_in)
         self.server.start()
         self.address = self.server.address
         self._thread = threading.Thread(target=self.server.run, daemon=True)
@@ -43,9 +45,15 @@ class RunningBroker:
 class Peer:
     """An ingestor's end of the socket; `receive` passes heartbeats over unless they are asked for."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, key: ClientKey | None = None, name: bytes = b"") -> None:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
+        if key is not None:
+            self._socket.setsockopt(zmq.CURVE_SERVERKEY, key.platform.encode())
+            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, key.public.encode())
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, key.secret.encode())
+        if name:
+            self._socket.setsockopt(zmq.ROUTING_ID, name)
         self._socket.connect(address)
 
     def send(self, message: Message) -> None:

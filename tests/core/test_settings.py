@@ -141,3 +141,18 @@ def test_addresses_of_other_interfaces_and_any_free_port_are_taken(monkeypatch: 
         assert load_settings().broker.bind == text
     monkeypatch.setenv("CANDLEWRIGHT_SPARK__CONNECT_BIND", "[::1]:15002")
     assert load_settings().spark.connect_bind == "[::1]:15002"
+
+
+def test_relay_curve_is_the_old_name_of_security_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[relay]\ncurve = true\nkeep_notifications_hours = 2\n")
+    with pytest.warns(UserWarning, match="security.curve"):
+        settings = load_settings(file)
+    assert settings.security.curve
+    assert settings.relay.keep_notifications_hours == 2
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__CURVE", "true")
+    with pytest.warns(UserWarning, match="security.curve"):
+        assert load_settings().security.curve
+    monkeypatch.setenv("CANDLEWRIGHT_SECURITY__CURVE", "false")
+    with pytest.warns(UserWarning, match="security.curve"):
+        assert not load_settings().security.curve

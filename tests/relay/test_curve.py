@@ -13,8 +13,8 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import encode
 from candlewright.wire.keys import ClientKey
+from core.doors import KeyFolder
 from core.metrics import REGISTRY
-from relay.doors.keys import KeyFolder
 from tests.relay import pipeline
 from tests.relay.conftest import Start
 from tests.relay.harness import Client, Platform, Subscriber, finish, submit

@@ -22,7 +22,7 @@ TICKER = "BTC/USDT.BINANCE"
 
 @pytest.fixture
 def guarded(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__CURVE", "true")
+    monkeypatch.setenv("CANDLEWRIGHT_SECURITY__CURVE", "true")
     return installation
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import candlewright as cw
 from candlewright.wire.errors import ConfigurationError
+from core.doors import KeyFolder
 from core.settings import Settings
-from relay.doors.keys import KeyFolder
 from relay.server import Relay
 from tests.fresh_bus import FreshBus
 from tests.relay.harness import config, finish, no_rows

@@ -34,7 +34,12 @@ def test_new_writes_a_private_file_beside_the_caller_and_says_where() -> None:
 def test_new_prints_json_and_no_secret() -> None:
     out = run("new", "alice", "--file", "a", "--output", "json")
     key = ClientKey.read("a")
-    assert json.loads(out) == {"name": "alice", "public": key.public, "file": str(Path("a").absolute())}
+    assert json.loads(out) == {
+        "name": "alice",
+        "role": "client",
+        "public": key.public,
+        "file": str(Path("a").absolute()),
+    }
     assert key.secret not in out
 
 
@@ -44,6 +49,26 @@ def test_a_name_that_is_a_prefix_of_another_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="alice"):
         run("new", name, "--file", "other")
     assert not Path("other").exists()
+
+
+def test_an_ingestors_key_says_its_role() -> None:
+    out = run("new", "worker", "--role", "ingestor", "--output", "json")
+    assert json.loads(out)["role"] == "ingestor"
+    assert ClientKey.read("worker.key").name == "worker"
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_a_token_is_printed_alone_and_stored_nowhere(role: str) -> None:
+    token = run("new", "desk", "--role", role).removesuffix("\n")
+    assert len(token) > 40 and token.isascii() and " " not in token
+    stored = [file.read_text() for file in Path("d/keys").iterdir()]
+    assert not [text for text in stored if token in text]
+    assert not Path("desk.key").exists()
+    assert json.loads(run("list", "--output", "json")) == {"name": "desk", "role": role, "public": None}
+    again = json.loads(run("new", "other", "--role", role, "--output", "json"))
+    assert (again["name"], again["role"], again["token"] != token) == ("other", role, True)
+    with pytest.raises(InvalidRequest, match="--file"):
+        run("new", "third", "--role", role, "--file", "x")
 
 
 def test_list_and_remove() -> None:
@@ -63,7 +88,7 @@ def test_that_keys_are_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         return CliRunner().invoke(app, ["keys", "list", "--data-dir", "d"]).stderr
 
     assert "keys are off" in told()
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__CURVE", "true")
+    monkeypatch.setenv("CANDLEWRIGHT_SECURITY__CURVE", "true")
     assert "keys are off" not in told()
 
 
@@ -81,8 +106,8 @@ def test_doctor_notes_a_relay_that_is_open_without_keys(
     monkeypatch: pytest.MonkeyPatch, bind: str, curve: str, verdict: str
 ) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", bind)
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__CURVE", curve)
+    monkeypatch.setenv("CANDLEWRIGHT_SECURITY__CURVE", curve)
     lines = CliRunner().invoke(app, ["doctor", "--output", "json", "--data-dir", "d"]).stdout.splitlines()
     found = {row["what"]: row for row in map(json.loads, lines)}["keys"]
     assert found["verdict"] == verdict
-    assert ("relay.curve" in found["text"]) == (verdict == "note")
+    assert ("security.curve" in found["text"]) == (verdict == "note")

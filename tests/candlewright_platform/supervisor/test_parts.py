@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from candlewright.wire.errors import ConfigurationError
+from candlewright.wire.keys import ClientKey
 from candlewright_platform.supervisor.parts import Choice, merged, specs_of
 from candlewright_platform.supervisor.ports import Bind, answers, binds_of, check, free_port
-from core.settings import Settings
+from core.doors import KeyFolder, Role
+from core.settings import SecuritySettings, Settings
 
 
 @pytest.fixture
@@ -74,6 +76,14 @@ def test_venues_that_were_configured_stay(settings: Settings) -> None:
     configured = settings.model_copy(update={"ingestor": settings.ingestor.model_copy(update={"venues": ("OKX",)})})
     specs = {spec.name: spec for spec in specs_of(configured, Choice(sandbox=True))}
     assert "CANDLEWRIGHT_INGESTOR__VENUES" not in specs["ingestor-1"].environment
+
+
+def test_own_ingestors_get_a_key_where_keys_are_on(settings: Settings) -> None:
+    guarded = settings.model_copy(update={"security": SecuritySettings(curve=True)})
+    ingestor = {spec.name: spec for spec in specs_of(guarded, Choice())}["ingestor-1"]
+    file = Path(ingestor.environment["CANDLEWRIGHT_INGESTOR__KEY"])
+    assert KeyFolder(settings.data_dir).names(Role.ingestor) == {ClientKey.read(file).public: "own-ingestors"}
+    assert specs_of(guarded, Choice())[-1].environment["CANDLEWRIGHT_INGESTOR__KEY"] == str(file)
 
 
 def test_own_variables_replace_inherited_ones_of_any_case() -> None:

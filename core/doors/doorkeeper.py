@@ -1,4 +1,4 @@
-"""The thread that says to libzmq who is let in (ZAP, RFC 27): clients whose public key is in the folder of keys."""
+"""The thread that says to libzmq who is let in (ZAP, RFC 27): those whose public key has the role of this door."""
 
 import threading
 import time
@@ -6,9 +6,9 @@ import time
 import zmq
 from zmq.utils import z85
 
+from core.doors.keys import KnownKeys, Pair
 from core.log import get_logger
-from relay import metrics
-from relay.doors.keys import KnownKeys, Pair
+from core.metrics import Counter
 
 DOMAIN = b"candlewright"
 _ADDRESS = "inproc://zeromq.zap.01"
@@ -20,11 +20,17 @@ log = get_logger()
 
 
 class Doorkeeper:
-    """Made before the sockets of its context are bound. A connection's User-Id is its public key, as Z85 text."""
+    """Made before the sockets of its context are bound. A connection's User-Id is its public key, as Z85 text.
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", pair: Pair, keys: KnownKeys) -> None:
+    `refused` counts the connections that do not pass.
+    """
+
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", pair: Pair, keys: KnownKeys, refused: Counter
+    ) -> None:
         self._pair = pair
         self._keys = keys
+        self._refused = refused
         self._tell_at = 0.0
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -51,10 +57,10 @@ class Doorkeeper:
             public = z85.encode(parts[6]).decode() if len(parts[6]) == 32 else ""
             name = self._keys.name_of(public, is_fresh=True)
             if name:
-                log.info("key_accepted", client=name, address=parts[3].decode(errors="replace"))
+                log.info("key_accepted", name=name, address=parts[3].decode(errors="replace"))
                 return [_VERSION, request_id, b"200", b"OK", public.encode(), b""]
-        metrics.REFUSED_KEYS.inc()
-        # A client that is refused tries again several times a second.
+        self._refused.inc()
+        # One that is refused tries again several times a second.
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_SECONDS
             log.warning("key_refused", address=parts[3].decode(errors="replace") if len(parts) > 3 else "")

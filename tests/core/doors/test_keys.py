@@ -1,4 +1,4 @@
-"""The folder of keys, and the connections that hold a topic."""
+"""The folder of keys: who is let in, by which door."""
 
 import stat
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 from candlewright.wire.errors import ConfigurationError, InvalidRequest
 from candlewright.wire.keys import ClientKey
-from relay.doors.gate import Holders
-from relay.doors.keys import KeyFolder, KnownKeys
+from core.doors import Entry, Holder, KeyFolder, KnownKeys, KnownTokens, Role
 
 
 @pytest.fixture
@@ -88,22 +87,56 @@ def test_what_is_no_key_is_refused_with_its_path(tmp_path: Path) -> None:
             ClientKey.read(path)
 
 
-def test_a_topic_is_held_until_its_last_connection_leaves_or_ends() -> None:
-    inodes = {7: 100, 8: 101}
-    holders = Holders(lambda descriptor: inodes.get(descriptor, 0))
-    holders.add(b"t", 7)
-    holders.add(b"t", 7)
-    holders.add(b"t", 8)
-    assert not holders.remove(b"t", 9)
-    assert not holders.remove(b"t", 8)
-    assert holders.sweep() == []
-    inodes[7] = 102
-    assert not holders.remove(b"t", 7)
-    assert holders.sweep() == [b"t"]
-    assert len(holders) == 0
+def test_a_key_opens_the_door_of_its_role_only(folder: KeyFolder, tmp_path: Path) -> None:
+    alice = folder.new("alice", tmp_path / "a")
+    worker = folder.new("worker", tmp_path / "w", Role.ingestor)
+    clients, ingestors = KnownKeys(folder), KnownKeys(folder, Role.ingestor)
+    assert [known.name_of(alice.public) for known in (clients, ingestors)] == ["alice", ""]
+    assert [known.name_of(worker.public) for known in (clients, ingestors)] == ["", "worker"]
 
 
-def test_a_connection_that_ended_before_it_was_seen_holds_nothing() -> None:
-    holders = Holders(lambda descriptor: 0)
-    holders.add(b"t", 7)
-    assert holders.sweep() == [b"t"]
+def test_names_are_unique_over_roles_and_only_owners_of_ids_may_not_be_prefixes(
+    folder: KeyFolder, tmp_path: Path
+) -> None:
+    folder.new("alice", tmp_path / "a")
+    for number in ("1", "10"):
+        folder.new(f"ingestor-{number}", tmp_path / number, Role.ingestor)
+    folder.new("alice-2", tmp_path / "b", Role.ingestor)
+    with pytest.raises(InvalidRequest, match="already"):
+        folder.new_token("ingestor-1", Role.viewer)
+    with pytest.raises(InvalidRequest, match="alice"):
+        folder.new_token("alice-3", Role.operator)
+
+
+def test_only_the_hash_of_a_token_is_kept(folder: KeyFolder) -> None:
+    token = folder.new_token("desk", Role.operator)
+    known = KnownTokens(folder)
+    assert known.holder_of(token) == Holder("desk", Role.operator)
+    assert not [file for file in folder.path.iterdir() if token in file.read_text()]
+    (digest,) = folder.names(Role.operator)
+    for wrong in (token[:-1], token + "x", digest, "", "é", "x" * 10_000):
+        assert known.holder_of(wrong) is None
+    assert folder.entries() == [Entry("desk", Role.operator, "")]
+    folder.remove("desk")
+    assert KnownTokens(folder).holder_of(token) is None
+
+
+def test_a_role_has_either_a_key_or_a_token(folder: KeyFolder, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="token"):
+        folder.new("a", tmp_path / "a", Role.viewer)
+    with pytest.raises(InvalidRequest, match="key"):
+        folder.new_token("a", Role.client)
+    assert folder.entries() == []
+
+
+def test_the_platforms_own_key_is_made_once(folder: KeyFolder) -> None:
+    file = folder.own("own-ingestors", Role.ingestor)
+    key = ClientKey.read(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert folder.own("own-ingestors", Role.ingestor) == file
+    assert ClientKey.read(file) == key
+    folder.remove("own-ingestors")
+    assert ClientKey.read(folder.own("own-ingestors", Role.ingestor)) != key
+    file.unlink()
+    with pytest.raises(ConfigurationError, match="own-ingestors"):
+        folder.own("own-ingestors", Role.ingestor)
