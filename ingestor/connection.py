@@ -104,7 +104,7 @@ class Connection:
         self._on_lost()
 
     def _say_refused(self) -> None:
-        """libzmq goes on trying, so a key that is made later is let in."""
+        """libzmq continues to try, so a key that is made later is let in."""
         metrics.REFUSED_HANDSHAKES.inc()
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + TELL_SECONDS
