@@ -18,6 +18,7 @@ from candlewright.settings import ClientConfig, Group, RelayAddresses, SparkAddr
 from candlewright.settings.binds import ZeroMQBind
 from core.origin import Origin
 from core.settings_alerts import AlertsSettings
+from core.settings_console import ConsoleSettings
 from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
 
 #: Groups of the platform refuse keys that they do not know.
@@ -195,6 +196,7 @@ class Settings(ClientConfig):
     triggers: TriggersSettings = TriggersSettings()
     gateways: GatewaysSettings = GatewaysSettings()
     alerts: AlertsSettings = AlertsSettings()
+    console: ConsoleSettings = ConsoleSettings()
     log: LogSettings = LogSettings()
 
     @model_validator(mode="before")

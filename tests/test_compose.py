@@ -30,6 +30,7 @@ def test_all_parts_of_the_platform_are_services() -> None:
         "ingestor",
         "flink_replacement_spark",
         "gateways",
+        "console",
     }
     assert {"redis", "catalog", "s3", "spark-master", "spark-worker"} <= _SERVICES.keys()
 

@@ -20,6 +20,7 @@ CLEAN = (
     "candlewright",
     "candlewright_cep",
     "candlewright_platform",
+    "console",
     "core",
     "docs/architecture.md",
     "docs/decisions",

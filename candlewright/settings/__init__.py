@@ -3,6 +3,7 @@
 from candlewright.settings.client import (
     ClientConfig,
     ClientSettings,
+    ConsoleAddress,
     HttpSettings,
     RelayAddresses,
     SparkAddress,
@@ -16,6 +17,7 @@ __all__ = [
     "PREFIX",
     "ClientConfig",
     "ClientSettings",
+    "ConsoleAddress",
     "Group",
     "HttpSettings",
     "RelayAddresses",

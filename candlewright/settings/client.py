@@ -62,6 +62,12 @@ class HttpSettings(Group):
     bind: HostPort = "127.0.0.1:8080"
 
 
+class ConsoleAddress(SharedGroup):
+    """Where the HTTP API and the console are served."""
+
+    bind: HostPort = "127.0.0.1:8090"
+
+
 class ClientConfig(BaseSettings):
     """What a client reads of `candlewright.toml`."""
 
@@ -78,6 +84,7 @@ class ClientConfig(BaseSettings):
     client: ClientSettings = ClientSettings()
     spark: SparkAddress = SparkAddress()
     http: HttpSettings = HttpSettings()
+    console: ConsoleAddress = ConsoleAddress()
 
     @field_validator("data_dir")
     @classmethod

@@ -28,9 +28,20 @@ SPARK = "flink_replacement_spark"
 INGESTOR = "ingestor"
 GATEWAYS = "gateways"
 ALERTS = "alerts"
+CONSOLE = "console"
 
 #: In the order of starting; stages stop the other way round.
-STAGES: Mapping[str, int] = {REDIS: 0, SANDBOX: 1, BROKER: 2, RELAY: 2, SPARK: 2, INGESTOR: 3, GATEWAYS: 3, ALERTS: 3}
+STAGES: Mapping[str, int] = {
+    REDIS: 0,
+    SANDBOX: 1,
+    BROKER: 2,
+    RELAY: 2,
+    SPARK: 2,
+    INGESTOR: 3,
+    GATEWAYS: 3,
+    ALERTS: 3,
+    CONSOLE: 3,
+}
 #: What `--parts` may also say.
 ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
 #: A first start may fetch Spark's jars, and a large log takes Redis a while to load.
@@ -63,6 +74,8 @@ class Choice:
                 wanted.discard(GATEWAYS)
             if not settings.alerts.has_work:
                 wanted.discard(ALERTS)
+            if not settings.console.enabled:
+                wanted.discard(CONSOLE)
         else:
             wanted = {ALIASES.get(part, part) for part in self.parts}
         unknown = wanted - set(STAGES)

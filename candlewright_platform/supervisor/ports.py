@@ -43,6 +43,7 @@ def binds_of(settings: Settings, parts: Iterable[str]) -> list[Bind]:
             Bind("relay.notifications_bind", settings.relay.notifications_bind),
         ],
         "flink_replacement_spark": [Bind("spark.connect_bind", settings.spark.connect_bind)],
+        "console": [Bind("console.bind", settings.console.bind)],
     }
     found = [bind for part in parts for bind in of_part.get(part, [])]
     return [Bind("http.bind", settings.http.bind), *found]

@@ -47,6 +47,7 @@ class PrivatePlatform:
             "RELAY__NOTIFICATIONS_BIND": f"tcp://127.0.0.1:{free_port()}",
             "SPARK__CONNECT_BIND": f"127.0.0.1:{free_port()}",
             "HTTP__BIND": f"127.0.0.1:{free_port()}",
+            "CONSOLE__BIND": f"127.0.0.1:{free_port()}",
             **(environment or {}),
         }
         self._process: subprocess.Popen[str] | None = None
@@ -57,7 +58,7 @@ class PrivatePlatform:
     def settings(self) -> Settings:
         """What a client of this platform needs to know."""
         groups: dict[str, Any] = {"data_dir": self.data_dir, "client": {"key": ""}}
-        for name in ("relay", "broker", "spark", "http"):
+        for name in ("relay", "broker", "spark", "http", "console"):
             prefix = f"{name.upper()}__"
             binds = {k: v for k, v in self._own.items() if k.startswith(prefix) and k.endswith("BIND")}
             groups[name] = {key.removeprefix(prefix).lower(): value for key, value in binds.items()}

@@ -19,6 +19,7 @@ def test_defaults_listen_on_loopback_only() -> None:
         assert bind.startswith("tcp://127.0.0.1:")
     assert settings.spark.connect_bind == "127.0.0.1:15002"
     assert settings.http.bind == "127.0.0.1:8080"
+    assert settings.console.bind == "127.0.0.1:8090"
 
 
 def test_command_line_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

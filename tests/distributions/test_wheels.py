@@ -214,7 +214,7 @@ def platform(dist: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
         name: f"tcp://127.0.0.1:{free_port()}"
         for name in ("BROKER__BIND", "RELAY__REQUESTS_BIND", "RELAY__NOTIFICATIONS_BIND")
     }
-    binds |= {name: f"127.0.0.1:{free_port()}" for name in ("SPARK__CONNECT_BIND", "HTTP__BIND")}
+    binds |= {name: f"127.0.0.1:{free_port()}" for name in ("SPARK__CONNECT_BIND", "HTTP__BIND", "CONSOLE__BIND")}
     variables = {f"CANDLEWRIGHT_{name}": bind for name, bind in binds.items()}
     command = [str(python.with_name("candlewright")), "up", "--sandbox", "--data-dir", str(tmp_path / "data")]
     process = subprocess.Popen(

@@ -63,6 +63,7 @@ def listening(settings: Settings) -> list[str]:
         settings.broker.bind,
         settings.spark.connect_bind,
         settings.http.bind,
+        settings.console.bind,
     ):
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         with closing(socket.socket()) as probe:
@@ -176,6 +177,7 @@ def test_it_ends_cleanly_even_while_it_is_starting(stopped: Platform, number: si
         "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": settings.relay.notifications_bind,
         "CANDLEWRIGHT_SPARK__CONNECT_BIND": settings.spark.connect_bind,
         "CANDLEWRIGHT_HTTP__BIND": settings.http.bind,
+        "CANDLEWRIGHT_CONSOLE__BIND": settings.console.bind,
         "CANDLEWRIGHT_EXCHANGE__BINANCE__URL": stopped.exchange.url,
         "CANDLEWRIGHT_INGESTOR__VENUES": '["BINANCE"]',
     }

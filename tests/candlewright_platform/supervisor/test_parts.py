@@ -24,7 +24,7 @@ def with_bus(settings: Settings) -> Settings:
 
 def test_everything_is_started_by_default(settings: Settings) -> None:
     names = [spec.name for spec in specs_of(settings, Choice(ingestors=2))]
-    assert names == ["redis", "broker", "relay", "flink_replacement_spark", "ingestor-1", "ingestor-2"]
+    assert names == ["redis", "broker", "relay", "flink_replacement_spark", "ingestor-1", "ingestor-2", "console"]
 
 
 def test_each_command_line_names_its_folder(settings: Settings) -> None:

@@ -1,0 +1,17 @@
+"""Counters of the part."""
+
+from core import metrics
+
+ANSWERS = metrics.Counter(
+    "candlewright_console_answers_total", "Answers by status.", ["status"], registry=metrics.REGISTRY
+)
+FAILED = metrics.Counter(
+    "candlewright_console_failures_total", "Calls answered with 500; the log has each.", registry=metrics.REGISTRY
+)
+SECONDS = metrics.Histogram(
+    "candlewright_console_call_seconds",
+    "From a checked call to its answer's first byte.",
+    ["call"],
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30),
+    registry=metrics.REGISTRY,
+)

@@ -1,0 +1,44 @@
+"""The state of the platform, and who asks."""
+
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from candlewright.version import VERSION
+from console.operation import Answer, Call, Operation
+
+__all__ = ["OPERATIONS"]
+
+
+class Status(BaseModel):
+    """As `/status` of the supervisor, with the caller's role."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: str
+    role: str = Field(description="What the caller may do: `viewer` reads and tries, `operator` also changes.")
+    ready: bool
+    healthy: bool
+    parts: dict[str, Any] = Field(description="Each process of the platform; empty where each runs on its own.")
+
+
+async def get_status(call: Call) -> Response:
+    page = await call.services.supervisor()
+    own: dict[str, Any] = {"version": VERSION, "ready": True, "healthy": True, "parts": {}}
+    return Response(
+        orjson.dumps({**own, **(page or {}), "role": call.who.role}, default=str), media_type="application/json"
+    )
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/status",
+        get_status,
+        "The state of every part of the platform",
+        {200: Answer("The status page.", Status)},
+        tag="platform",
+    ),
+)

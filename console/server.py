@@ -1,0 +1,91 @@
+"""The process: one listening socket, uvicorn in front of the application."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from candlewright.wire.errors import ConfigurationError
+from console.app import application
+from console.services import Services
+from core.http import Status
+from core.log import get_logger
+from core.settings import Settings
+
+__all__ = ["Console"]
+
+log = get_logger()
+
+_BACKLOG = 2_048
+_KEEP_ALIVE_SECONDS = 30
+#: Time that a stop leaves to calls in work.
+_STOP_SECONDS = 3
+_MAX_FRAME_BYTES = 64 << 10
+
+
+class Console:
+    """Binds at once; raises ConfigurationError when that fails."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._services = Services(settings)
+        self._socket = _listen(settings.console.bind)
+        config = uvicorn.Config(
+            application(self._services),
+            http="httptools",
+            ws="websockets-sansio",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+            ws_max_size=_MAX_FRAME_BYTES,
+            # A client's address is not what it says of itself.
+            proxy_headers=False,
+        )
+        self._server = _Server(config)
+
+    async def serve(self) -> None:
+        """Until `stop`."""
+        log.info("console_serves", bind=self._settings.console.bind)
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            await self._services.close()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def status(self) -> Status:
+        """For the status page; may be called from any thread."""
+        settings = self._settings.console
+        warnings = () if settings.is_open else _unencrypted(settings.bind)
+        return Status("console", self._server.started, (), {"bind": settings.bind}, warnings)
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The process has its own."""
+        yield
+
+
+def _unencrypted(bind: str) -> tuple[str, ...]:
+    return (f"{bind} is reached without encryption: put a TLS proxy in front of it",)
+
+
+def _listen(bind: str) -> socket.socket:
+    host, _, port = bind.rpartition(":")
+    name = host.strip("[]")
+    listener = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((name, int(port)))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(f"console.bind = {bind}: {error.strerror or error}") from error
+    listener.setblocking(False)
+    return listener

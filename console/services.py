@@ -1,0 +1,47 @@
+"""What handlers need of the world: the platform's client, the tables, the supervisor's page."""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from candlewright.client import AsyncClient, aconnect
+from core.http import SUPERVISOR_PORT_FILE
+from core.settings import Settings
+
+__all__ = ["Services"]
+
+_PAGE_SECONDS = 5.0
+
+
+class Services:
+    """Made once in a process; the client is opened by the first call that needs it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._client: AsyncClient | None = None
+
+    async def client(self) -> AsyncClient:
+        """One for all calls: it runs any number at once, and finds the relay again by itself."""
+        if self._client is None:
+            self._client = aconnect(settings=self.settings)
+        return await self._client
+
+    async def supervisor(self) -> Mapping[str, Any] | None:
+        """The status page of all parts; None where no supervisor runs here, as in containers."""
+        return await asyncio.to_thread(self._read_page)
+
+    def _read_page(self) -> Mapping[str, Any] | None:
+        file = self.settings.data_dir / "run" / SUPERVISOR_PORT_FILE
+        try:
+            url = f"http://127.0.0.1:{int(file.read_text())}/status"
+            with urllib.request.urlopen(url, timeout=_PAGE_SECONDS) as answer:
+                page = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        return page if isinstance(page, dict) else None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()

@@ -1,0 +1,57 @@
+"""The console's files: the bundle in `console/web/dist`, and its one page for every address of the application."""
+
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+__all__ = ["SECURITY_HEADERS", "Web"]
+
+DIST = Path(__file__).parent / "web" / "dist"
+#: The script and the styles of the page come from here alone, and no other site may show it in a frame.
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self';"
+        " frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_NOT_BUILT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>candlewright</title></head>
+<body><h1>The console is not built</h1>
+<p>Build it with <code>./run build</code> in the checkout, then load this page again. The HTTP API works without it:
+see <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
+</body></html>
+"""
+
+
+class Web(StaticFiles):
+    """Files whose names hold their hash never change; the page is asked for each time."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=DIST, check_dir=False)
+        # Else a folder that is not built yet were a failure.
+        self.config_checked = True
+        self._index = DIST / "index.html"
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+        if not self._index.is_file():
+            return HTMLResponse(_NOT_BUILT, 200, {"Cache-Control": "no-store"})
+        try:
+            found = await super().get_response("index.html" if path == "." else path, scope)
+            is_page = path in (".", "index.html")
+        except HTTPException as error:
+            if error.status_code != 404 or "." in path.rpartition("/")[2]:
+                raise
+            found, is_page = FileResponse(self._index), True
+        hashed = path.startswith("assets/")
+        found.headers["Cache-Control"] = "public, max-age=31536000, immutable" if hashed and not is_page else "no-cache"
+        return found

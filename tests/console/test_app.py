@@ -1,0 +1,146 @@
+"""What every call meets: places, tokens, rates, headers, problems, and the files of the console."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from console.access import Rates
+from console.tokens import Role, TokenFolder
+from tests.console.calls import calling, settings_in
+
+
+def is_problem(answer: httpx.Response, status: int, kind: str) -> bool:
+    body = answer.json()
+    return (
+        answer.status_code == status == body["status"]
+        and answer.headers["content-type"] == "application/problem+json"
+        and body["type"] == f"urn:candlewright:problem:{kind}"
+        and bool(body["detail"])
+    )
+
+
+async def test_the_document_lists_the_calls(tmp_path: Path) -> None:
+    async with calling(settings_in(tmp_path)) as http:
+        answer = await http.get("/api/v1/openapi.json")
+        assert answer.json()["openapi"].startswith("3.1")
+        assert "/api/v1/status" in answer.json()["paths"]
+        assert (await http.get("/api/v1/status")).json()["role"] == "operator"
+
+
+@pytest.mark.parametrize(
+    "path", ["/api", "/api/v1", "/api/v1/", "/api/v2/status", "/api/v1/nothing", "/api/v1/status/"]
+)
+async def test_an_unknown_call_is_a_problem(tmp_path: Path, path: str) -> None:
+    async with calling(settings_in(tmp_path)) as http:
+        assert is_problem(await http.get(path), 404, "no_such_call")
+
+
+async def test_what_a_call_does_not_take_is_refused(tmp_path: Path) -> None:
+    async with calling(settings_in(tmp_path)) as http:
+        assert is_problem(await http.get("/api/v1/status?x=1"), 400, "invalid_request")
+        refused = await http.post("/api/v1/status")
+        assert (refused.status_code, set(refused.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7:8090", ""])
+async def test_a_foreign_host_is_refused_on_loopback(tmp_path: Path, host: str) -> None:
+    async with calling(settings_in(tmp_path), Host=host) as http:
+        assert is_problem(await http.get("/api/v1/status"), 421, "unknown_host")
+        assert (await http.get("/")).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:8090", "LOCALHOST", "127.0.0.1:9", "[::1]:8090", "desk.example"])
+async def test_own_hosts_are_served(tmp_path: Path, host: str) -> None:
+    async with calling(settings_in(tmp_path, hosts=["desk.example"]), Host=host) as http:
+        assert (await http.get("/api/v1/status")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_served"),
+    [
+        ("http://127.0.0.1:8090", True),
+        ("https://desk.example", True),
+        ("http://evil.example", False),
+        ("http://127.0.0.1:8091", False),
+        ("null", False),
+    ],
+)
+async def test_pages_of_other_sites_are_refused(tmp_path: Path, origin: str, is_served: bool) -> None:
+    async with calling(settings_in(tmp_path, origins=["https://desk.example"]), Origin=origin) as http:
+        answer = await http.get("/api/v1/status")
+        assert (answer.status_code == 200) is is_served
+        assert is_served or is_problem(answer, 403, "foreign_origin")
+
+
+async def test_elsewhere_a_token_is_needed_and_has_a_role(tmp_path: Path) -> None:
+    settings, folder = settings_in(tmp_path, bind="0.0.0.0:8090"), TokenFolder(tmp_path)
+    viewer = folder.new("ann", Role.VIEWER)
+    async with calling(settings, "http://10.0.0.5:8090") as http:
+        refused = await http.get("/api/v1/status")
+        assert is_problem(refused, 401, "unauthorised")
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        for wrong in ("cw_wrong", viewer + "x", "", "é"):
+            headers = {"Authorization": b"Bearer " + wrong.encode()}
+            assert (await http.get("/api/v1/status", headers=headers)).status_code == 401
+        found = await http.get("/api/v1/status", headers={"Authorization": f"Bearer {viewer}"})
+        assert found.json()["role"] == "viewer"
+        assert (await http.get("/api/v1/openapi.json")).status_code == 200
+
+
+def test_only_the_hash_of_a_token_is_kept_and_no_one_else_can_read_it(tmp_path: Path) -> None:
+    folder = TokenFolder(tmp_path)
+    text = folder.new("ann", Role.OPERATOR)
+    (file,) = (tmp_path / "keys").iterdir()
+    assert text not in file.read_text() and file.stat().st_mode & 0o777 == 0o600
+    assert [(token.name, token.role) for token in folder.all()] == [("ann", Role.OPERATOR)]
+    assert folder.remove("ann") and not folder.remove("ann")
+    assert folder.all() == []
+
+
+def test_a_client_above_its_rate_waits_and_others_do_not() -> None:
+    rates = Rates(2.0)
+    assert [rates.wait_seconds("a", 0.0) for _ in range(20)] == [0.0] * 20
+    assert rates.wait_seconds("a", 0.0) == 0.5
+    assert rates.wait_seconds("b", 0.0) == 0.0
+    assert rates.wait_seconds("a", 0.6) == 0.0
+
+
+async def test_too_many_calls_are_refused_with_the_time_to_wait(tmp_path: Path) -> None:
+    async with calling(settings_in(tmp_path, requests_per_second=0.2)) as http:
+        answers = [await http.get("/api/v1/openapi.json") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert is_problem(answers[-1], 429, "too_many_calls")
+        assert int(answers[-1].headers["retry-after"]) >= 1
+
+
+async def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
+    async with calling(settings_in(tmp_path)) as http:
+        for path in ("/", "/chart", "/api/v1/status", "/api/v1/nothing"):
+            headers = (await http.get(path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'self'" in policy and "unsafe-inline" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_bundle_is_served_with_its_page_for_every_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = tmp_path / "dist"
+    (dist / "assets").mkdir(parents=True)
+    monkeypatch.setattr("console.web.DIST", dist)
+    async with calling(settings_in(tmp_path)) as http:
+        assert "./run build" in (await http.get("/chart")).text
+        (dist / "index.html").write_text("<p>the page</p>")
+        (dist / "assets" / "app-1a2b.js").write_text("go()")
+        for path in ("/", "/chart?ticker=BTC/USDT.BINANCE", "/triggers"):
+            page = await http.get(path)
+            assert (page.text, page.headers["cache-control"]) == ("<p>the page</p>", "no-cache")
+        script = await http.get("/assets/app-1a2b.js")
+        assert script.text == "go()" and "immutable" in script.headers["cache-control"]
+        again = await http.get("/assets/app-1a2b.js", headers={"If-None-Match": script.headers["etag"]})
+        assert again.status_code == 304
+        for path in ("/assets/other.js", "/%2e%2e/%2e%2e/etc/passwd.txt"):
+            assert (await http.get(path)).status_code == 404
+        assert (await http.post("/chart")).status_code == 405
