@@ -19,6 +19,7 @@ from ingestor.realtime.feed import Feed, Subscription
 from ingestor.realtime.handover import TAIL_SECONDS, Tail, Tails
 from ingestor.realtime.lanes import Lane, LanePublisher
 from ingestor.realtime.loose_stream import LooseStream
+from ingestor.realtime.owed import OwedGap, OwedGaps
 from ingestor.realtime.rest_trades import LAG_PAUSES, Anchor, Found, RestTrades, rest_trades_of
 from ingestor.realtime.sampling import BarSampler
 from ingestor.realtime.seeds import Seeds
@@ -93,6 +94,7 @@ class TickJob:
         self._unheard = (0, 0)
         #: Silences that could not be looked into, with the id of the last trade then.
         self._unproven: list[tuple[Lost, int]] = []
+        self._owed = OwedGaps()
         self._counted = (0,) * 8
         self._sampler = BarSampler(client, job.symbol, around.sample)
         self._doubt = Doubt(client, around.max_ahead_ns)
@@ -206,6 +208,8 @@ class TickJob:
 
     def ticked(self, at: float) -> None:
         self._carry_out(self._stream.ticked(at))
+        if (gap := self._owed.next_due(at)) is not None:
+            self._spawn(self._ask_again(gap))
         assert self._subscription is not None
         silence = self._feed.silence(self._subscription)
         if silence is not None and silence < self._feed.frozen_seconds:
@@ -310,13 +314,7 @@ class TickJob:
         return replace(found, trades=trades, previous=previous[0], aggregates=aggregates, is_covered=is_covered)
 
     async def _repair(self, repair: Repair) -> None:
-        anchor = Anchor(
-            repair.after[TIME],
-            repair.after[ORDER] or None,
-            repair.until,
-            self._stream.known(),
-            has_trade=bool(repair.after[TRADE_ID]),
-        )
+        anchor = self._anchor_of(repair)
         quiet = Progress()
         is_answered = True
         try:
@@ -335,7 +333,11 @@ class TickJob:
         reason = found.reason or "the exchange's newest trades do not reach this far"
         answer = Repaired(found.trades, proven, reason)
         known = self._stream.counts.repaired
-        self._carry_out(self._stream.repaired(answer, time.monotonic()), is_live=False)
+        commands = self._stream.repaired(answer, time.monotonic())
+        self._carry_out(commands, is_live=False)
+        lost = tuple(command for command in commands if isinstance(command, Lost) and command.from_id)
+        if lost and not is_answered:
+            self._owed.add(repair, lost, time.monotonic())
         if not repair.is_recheck:
             return
         has_missed = self._stream.counts.repaired > known
@@ -346,6 +348,29 @@ class TickJob:
         elif has_missed and self._is_deaf(found):
             # The next holder of the job subscribes anew, and continues after these.
             self.failed(Unavailable(f"{self._client.venue} does not tell of the trades of {self._job.symbol}"))
+
+    def _anchor_of(self, repair: Repair) -> Anchor:
+        after = repair.after
+        return Anchor(
+            after[TIME], after[ORDER] or None, repair.until, self._stream.known(), has_trade=bool(after[TRADE_ID])
+        )
+
+    async def _ask_again(self, gap: OwedGap) -> None:
+        """What comes of it is late, and its bars are revised."""
+        try:
+            found = await self._ask(self._anchor_of(gap.repair), Progress())
+        except ExchangeError:
+            self._owed.unanswered(time.monotonic())
+            return
+        self._owed.answered()
+        if found.aggregates:
+            self._mark(records.TickMark(seed=seed_of(found.aggregates)))
+        proven = found.proven and _reaches(gap.repair, found)
+        for lost in gap.lost:
+            commands = self._stream.found_later(lost, Repaired(found.trades, proven, found.reason))
+            self._carry_out(commands, is_live=False)
+            if not any(isinstance(command, Lost) for command in commands):
+                self._tell_gap(replace(lost, reason=f"asked for again: {found.reason}"))
 
     def _doubt_silence(self, repair: Repair, reason: str) -> None:
         """Bars that close now may miss trades of it, as after a connection that ended."""

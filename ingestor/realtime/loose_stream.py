@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Quiet, Release, Repair, Repaired
 from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
@@ -93,6 +93,22 @@ class LooseStream:
         self._is_met = True
         waiting, self._waiting = self._waiting, []
         return commands + self._release([*fresh, *waiting])
+
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+        last = self._last
+        within = [
+            trade
+            for trade in answer.trades
+            if lost.from_time <= trade[TIME] <= lost.to_time and trade[TRADE_ID] not in (lost.from_id, lost.to_id)
+        ]
+        before = self.counts.trades
+        commands = self._release(within)
+        self.counts.repaired += self.counts.trades - before
+        # The stream goes on after its newest trade, whatever came late.
+        self._last = last
+        if answer.proven:
+            commands.append(replace(lost, is_repaired=True, reason="asked for again"))
+        return commands
 
     def ticked(self, at: float) -> list[Command]:
         return self._look(at)

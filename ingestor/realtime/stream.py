@@ -7,7 +7,7 @@ is for the others, where only a reconnect tells that something may be missing. T
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from candlewright.wire.grid import SECOND
@@ -174,6 +174,10 @@ class TradeStream(Protocol):
 
     def repaired(self, answer: Repaired, at: float) -> list[Command]: ...
 
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+        """What REST shows, when it can be asked again, of what was given up."""
+        ...
+
     def ticked(self, at: float) -> list[Command]: ...
 
     def check(self, at: float) -> list[Command]:
@@ -295,6 +299,22 @@ class DenseStream:
             if asked.is_recheck:
                 self.quiet.begin(at)
         return commands + self._look(at)
+
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+        late: list[Trade] = []
+        mended: list[Command] = []
+        for trade in answer.trades:
+            if any(first <= trade[ORDER] <= last for first, last, other in self._lost if other is lost):
+                self._old(trade, late, mended)
+        self.counts.late += len(late)
+        self.counts.trades += len(late)
+        self.counts.repaired += len(late)
+        absent = sum(last - first + 1 for first, last, other in self._lost if other is lost and first)
+        if absent and answer.proven:
+            self.counts.absent += absent
+            self._lost = deque(entry for entry in self._lost if entry[2] is not lost)
+            mended.append(replace(lost, is_repaired=True, reason="asked for again: the exchange has no others"))
+        return [Release(sorted(late)), *mended] if late else mended
 
     def ticked(self, at: float) -> list[Command]:
         return self._look(at)

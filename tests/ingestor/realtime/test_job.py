@@ -18,7 +18,7 @@ from ingestor.trade import ORDER, RECEIVED_AT, SIZE
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
-from tests.ingestor.realtime.stage import CONFIG, batches, ids, ingestor, marks, stopped, ticks, until
+from tests.ingestor.realtime.stage import CONFIG, Ingestor, batches, ids, ingestor, marks, stopped, ticks, until
 
 TICKER = "BTC/USDT.BINANCE"
 CLOCK = "2024-03-05T12:34:20"
@@ -31,6 +31,13 @@ def sandbox(speed: float = 30.0) -> Sandbox:
 def assert_each_once(bus: FreshBus) -> None:
     found = ids(bus, TICKER)
     assert found == list(range(found[0], found[0] + len(found)))
+
+
+async def until_unusually_silent(bus: FreshBus, own: Ingestor) -> None:
+    """What pause is usual depends on how fast this machine delivers trades."""
+    received = sorted(trade[RECEIVED_AT] / 1e9 for trade in ticks(bus, TICKER))
+    usual = max(later - earlier for earlier, later in pairwise(received))
+    await until(lambda: own.service.ages()[TICKER] > max(CONFIG.silence_floor, UNUSUAL * usual) + 0.1, 120)
 
 
 async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
@@ -331,9 +338,7 @@ async def test_what_a_stalled_feed_did_not_tell_of_is_published_before_the_minut
             await until(lambda: ids(bus, TICKER)[-1:] == [silent_from])
             # The connection answers pings, and tells of no trade.
             exchange.add_fault(Fault("drop"))
-            received = sorted(trade[RECEIVED_AT] / 1e9 for trade in ticks(bus, TICKER))
-            usual = max(later - earlier for earlier, later in pairwise(received))
-            await until(lambda: own.service.ages()[TICKER] > max(CONFIG.silence_floor, UNUSUAL * usual) + 0.1, 120)
+            await until_unusually_silent(bus, own)
             assert marks(bus, TICKER, "clock")[-1].exchange_time < minute * 1_000_000
             exchange.clock.advance(31_000)
             # The subscription is of no use: another is made.
@@ -353,24 +358,55 @@ async def test_what_a_stalled_feed_did_not_tell_of_is_published_before_the_minut
 
 
 async def test_a_silence_about_which_the_exchange_cannot_be_asked_is_a_gap_until_the_next_trade() -> None:
+    """The exchange's clock moves nearly only here, and not before the silence is unusual."""
     bus = FreshBus()
     config = replace(CONFIG, patience=0.5)
-    async with Sandbox(seed=3, clock=CLOCK, speed=4.0, rate_limit=False) as exchange:
+    async with sandbox(0.02) as exchange:
         minute = (exchange.clock.now() // 60_000 * 60_000 + 60_000) * 1_000_000
         async with ingestor(bus, exchange.url, config=config, patience=0.5) as own:
             task = own.start(TICKER, "j1")
-            await until(lambda: len(ids(bus, TICKER)) > 20 and marks(bus, TICKER, "clock"))
+            await until(lambda: marks(bus, TICKER, "clock"))
+            newest = exchange.markets["BTCUSDT"].fill_at
+            exchange.clock.advance(10_000)
+            await until(lambda: ids(bus, TICKER)[-1:] == [newest(exchange.clock.now() + 1) - 1])
             exchange.add_fault(Fault("drop"))
             exchange.add_fault(Fault("status", path="*rades*", status=500))
+            await until_unusually_silent(bus, own)
+            exchange.clock.advance(31_000)
             (gap,) = await until(lambda: marks(bus, TICKER, "gap"))
             assert gap.from_time < minute <= gap.to_time and not gap.is_repaired
             assert "silent" in gap.reason
             await until(lambda: marks(bus, TICKER, "clock")[-1].exchange_time >= minute)
             exchange.clear_faults()
+            exchange.clock.advance(5_000)
             found = await until(lambda: [gap for gap in marks(bus, TICKER, "gap") if gap.is_repaired])
             assert found[0].gap_id == gap.gap_id
             await stopped(task)
     assert_each_once(bus)
+
+
+async def test_a_gap_about_which_the_exchange_did_not_answer_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ingestor.realtime.owed.AGAIN_SECONDS", 0.2)
+    bus = FreshBus()
+    config = replace(CONFIG, patience=0.3)
+    async with sandbox(20.0) as exchange, ingestor(bus, exchange.url, config=config, patience=0.3) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 20 and marks(bus, TICKER, "clock"))
+        exchange.add_fault(Fault("status", path="*rades*", status=500))
+        exchange.add_fault(Fault("drop", count=5))
+        (gap,) = await until(lambda: marks(bus, TICKER, "gap"))
+        assert not gap.is_repaired and "did not help" in gap.reason
+        gone_on_at = ids(bus, TICKER)[-1]
+        await until(lambda: ids(bus, TICKER)[-1] > gone_on_at)
+        exchange.clear_faults()
+        (found,) = await until(lambda: [gap for gap in marks(bus, TICKER, "gap") if gap.is_repaired])
+        assert found.gap_id == gap.gap_id
+        await stopped(task)
+    published = ids(bus, TICKER)
+    assert sorted(published) == list(range(published[0], max(published) + 1))
+    assert set(range(int(gap.from_trade_id), int(gap.to_trade_id) + 1)) <= set(published)
 
 
 async def test_a_hundred_tickers_share_one_ingestor() -> None:

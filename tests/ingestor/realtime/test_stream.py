@@ -422,3 +422,40 @@ def test_ids_have_one_order_on_the_wire_and_on_the_bus(number: int) -> None:
     told = bybit.streamed_trade(row, 5)
     assert told[ORDER] == (number if number < 2**63 else 0)
     assert trades_of(tick_batch("A/B.C", [told])) == [told]
+
+
+def test_what_rest_shows_later_of_ids_that_were_given_up_is_released_and_mends_the_gap() -> None:
+    stream = opened()
+    stream.came([trade(101)], 0.0)
+    stream.came([trade(105)], 0.1)
+    stream.ticked(5.0)
+    (lost,) = only(stream.repaired(Repaired([], False, "no answer"), 5.1), Lost)
+    assert isinstance(lost, Lost)
+    stream.came([trade(106)], 5.2)
+    out = stream.found_later(lost, Repaired([trade(103), trade(104)], False, "its newest trades only"))
+    assert released(out) == [103, 104]
+    assert not only(out, Lost)
+    # What was found is known; the rest is proven not to exist.
+    out = stream.found_later(lost, Repaired([trade(order) for order in range(103, 107)], True, ""))
+    assert released(out) == []
+    (mended,) = only(out, Lost)
+    assert isinstance(mended, Lost) and mended.is_repaired and (mended.from_id, mended.to_id) == ("102", "104")
+    assert stream.found_later(lost, Repaired([trade(102)], True, "")) == []
+    assert stream.is_sound
+
+
+def test_a_loose_stream_releases_later_what_it_did_not_see_of_a_gap() -> None:
+    stream = LooseStream()
+    stream.open(trade(100), [trade(100)])
+    stream.connected(0.0)
+    (repair,) = stream.came([trade(105)], 0.1)
+    assert isinstance(repair, Repair)
+    out = stream.repaired(Repaired([], False, "no answer"), 0.2)
+    (lost,) = only(out, Lost)
+    assert isinstance(lost, Lost)
+    stream.came([trade(106)], 0.3)
+    out = stream.found_later(lost, Repaired([trade(order) for order in range(101, 107)], True, ""))
+    assert released(out) == [101, 102, 103, 104]
+    (mended,) = only(out, Lost)
+    assert isinstance(mended, Lost) and mended.is_repaired
+    assert stream.last == trade(106)
