@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import CommitConflict, CommitUnknown
@@ -79,6 +81,23 @@ def is_committed(table: Table, summary: Mapping[str, str]) -> bool:
     return False
 
 
+class _Append(Transaction):
+    """PyIceberg derives the metadata anew, with a deep copy of all snapshots, each time that a step of an append reads
+    it: with a hundred snapshots that was most of a small commit.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._derived: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        base, updates = self._table.metadata, self._updates
+        if self._derived is None or self._derived[0] is not base or self._derived[1] is not updates:
+            self._derived = base, updates, super().table_metadata
+        return self._derived[2]
+
+
 def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     """Commit `rows` as one snapshot that carries `summary`.
 
@@ -86,7 +105,8 @@ def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     say; files are left alone then, because a snapshot may name them.
     """
     try:
-        table.append(rows, snapshot_properties=dict(summary))
+        with _Append(table) as transaction:
+            transaction.append(rows, snapshot_properties=dict(summary))
     except (CommitFailedException, ValidationException) as error:
         raise CommitConflict(str(error)) from error
     except (SQLAlchemyError, RESTError) as error:

@@ -5,12 +5,15 @@ them got a candle, no row where all of them found a hole. A row that was deleted
 anything of a request that ended badly or stopped at a limit.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import Table
 
 from candlewright.wire import grid
@@ -26,6 +29,8 @@ MAX_PARTS = 1_000
 MAX_HOLES = 20_000
 _MICRO = 1_000
 _FINISHED = ("OK", "NOT_FOUND")
+#: Columns of `market.coverage` that `claims_of` reads.
+_CLAIMED = ("ticker", "period_seconds", "start", "end", "expected", "got", "holes", "status", "closed_until")
 
 Range = tuple[int, int]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,9 +61,43 @@ class Claims(NamedTuple):
     is_settled: Array
 
 
-def scan_claims(table: Table, tickers: Sequence[str]) -> pa.Table:
-    """The rows of `market.coverage` of these tickers."""
-    return table.scan(row_filter=one_of("ticker", tickers)).to_arrow()
+class CoverageFiles:
+    """Reads `market.coverage`, each of its data files once: a flood of small requests adds files by the hundred, and a
+    data file never changes. `max_bytes` of their rows are remembered, of those that were read last.
+    """
+
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._rows: OrderedDict[str, pa.Table] = OrderedDict()
+
+    def scan(self, table: Table, tickers: Sequence[str]) -> pa.Table:
+        """The rows of these tickers."""
+        wanted = one_of("ticker", tickers)
+        scan = table.scan(row_filter=wanted, selected_fields=_CLAIMED)
+        schema = scan.projection()
+        parts = [schema_to_pyarrow(schema, include_field_ids=False).empty_table()]
+        for task in scan.plan_files():
+            # A file with rows deleted in it is none that this project writes.
+            row_filter = wanted if task.delete_files else AlwaysTrue()
+            path = task.file.file_path
+            rows = None if task.delete_files else self._rows.get(path)
+            if rows is None:
+                rows = ArrowScan(table.metadata, table.io, schema, row_filter).to_table([task])
+                if not task.delete_files:
+                    self._remember(path, rows)
+            else:
+                self._rows.move_to_end(path)
+            parts.append(rows)
+        found = pa.concat_tables(parts, promote_options="permissive")
+        return found.filter(pc.is_in(found["ticker"], pa.array(tickers, found["ticker"].type)))
+
+    def _remember(self, path: str, rows: pa.Table) -> None:
+        self._rows[path] = rows
+        self._bytes += rows.nbytes
+        while self._bytes > self._max_bytes:
+            _, oldest = self._rows.popitem(last=False)
+            self._bytes -= oldest.nbytes
 
 
 def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:

@@ -24,7 +24,7 @@ from candlewright.wire import grid
 from candlewright.wire.errors import BusFull, OffsetOutOfRange, RecordsLost
 from core import metrics
 from core.log import get_logger
-from iceberg import COVERAGE, OHLC, Claims, Proven, claims_of, load_table, proven_parts, scan_claims, scan_stored
+from iceberg import COVERAGE, OHLC, Claims, CoverageFiles, Proven, claims_of, load_table, proven_parts, scan_stored
 from protobuf import records_pb2 as records
 from venues import sound
 
@@ -70,6 +70,7 @@ class Prover:
         #: Where to read on; questions from before the start have been given up.
         self._next: int | None = None
         self._lives = Lives()
+        self._coverage = CoverageFiles()
 
     def run(self) -> None:
         pause = 0.0
@@ -142,7 +143,8 @@ class Prover:
     # ---- what is proven
     def answers(self, questions: Sequence[records.ProofQuestion]) -> list[records.Proof]:
         """One for each question. The claims are read first, so that the rows of each are there."""
-        coverage = scan_claims(load_table(self._catalog, COVERAGE), sorted({question.ticker for question in questions}))
+        tickers = sorted({question.ticker for question in questions})
+        coverage = self._coverage.scan(load_table(self._catalog, COVERAGE), tickers)
         table = load_table(self._catalog, OHLC)
         by_series: dict[Series, list[records.ProofQuestion]] = defaultdict(list)
         for question in questions:

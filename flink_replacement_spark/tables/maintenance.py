@@ -44,7 +44,7 @@ log = get_logger()
 
 #: A table with more snapshots is trimmed at the next look: each makes the next commit slower. Files of forgotten ones
 #: stay, so that only who is about to ask for one by its number needs it for a while.
-MANY_SNAPSHOTS = 150
+MANY_SNAPSHOTS = 80
 KEPT_SNAPSHOTS = 20
 TRIMMED_AGE_SECONDS = 60.0
 #: Expiry deletes files: a scan that began this long ago may still need those of its snapshot.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from iceberg import COVERAGE, OHLC, Proven, claims_of, load_table, proof, proven_parts, scan_claims, scan_stored
+from iceberg import COVERAGE, OHLC, CoverageFiles, Proven, claims_of, load_table, proof, proven_parts, scan_stored
 from tests.iceberg.rows import MINUTE, TICKER, candles
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -191,7 +191,28 @@ def test_what_the_tables_hold_is_read_by_series(catalog: Catalog) -> None:
     ohlc.append(candles([0, 2, 3]))
     ohlc.append(candles([1], source="ticks"))
     ohlc.append(candles([4], ticker="ETH/USDT.BINANCE"))
-    claims = claims_of(scan_claims(load_table(catalog, COVERAGE), [TICKER]), TICKER, 60)
+    claims = claims_of(CoverageFiles().scan(load_table(catalog, COVERAGE), [TICKER]), TICKER, 60)
     ohlc = load_table(catalog, OHLC)
     found = proven_parts(claims, 60, [(0, 5 * MINUTE)], lambda *span: scan_stored(ohlc, TICKER, 60, *span))
     assert found == [Proven(0, 4 * MINUTE, 3, 4, ((MINUTE, 2 * MINUTE),))]
+
+
+@pytest.mark.parametrize("max_bytes", [64 << 20, 0])
+def test_a_file_of_coverage_is_read_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch, max_bytes: int) -> None:
+    reads: list[str] = []
+    real = proof.ArrowScan.to_table
+
+    def counted(scan: Any, tasks: Any) -> pa.Table:
+        reads.extend(task.file.file_path for task in tasks)
+        return real(scan, tasks)
+
+    monkeypatch.setattr(proof.ArrowScan, "to_table", counted)
+    files = CoverageFiles(max_bytes)
+    for minute in range(4):
+        row = covered(minute, minute + 1, ticker=TICKER if minute % 2 == 0 else "ETH/USDT.BINANCE")
+        load_table(catalog, COVERAGE).append(pa.Table.from_pylist([row], schema=COVERAGE.arrow_schema))
+        for ticker in (TICKER, "ETH/USDT.BINANCE"):
+            found = claims_of(files.scan(load_table(catalog, COVERAGE), [ticker]), ticker, 60)
+            own = [each for each in range(minute + 1) if (each % 2 == 0) == (ticker == TICKER)]
+            assert sorted(found.start // MINUTE) == own
+    assert len(reads) == (4 if max_bytes else 10)
