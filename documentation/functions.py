@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from candlewright_cep import evaluate
 from candlewright_cep.functions.aggregates import AGGREGATE_ALIASES, AGGREGATES
+from candlewright_cep.functions.indicators import INDICATORS, Indicator
 from candlewright_cep.functions.scalar import FUNCTIONS
 from candlewright_cep.planning.over import RANKING, VALUES
 from documentation.markdown import cell, code, page, table
@@ -66,7 +67,7 @@ AGGREGATE_EXAMPLES = {
     "LAST_VALUE": "LAST_VALUE(price)", "MAX": "MAX(price)", "MAX_BY": "MAX_BY(ts, price)", "MIN": "MIN(price)",
     "MIN_BY": "MIN_BY(size, price)", "REGR_INTERCEPT": "REGR_INTERCEPT(price, size)", "REGR_SLOPE": "REGR_SLOPE(price, size)",
     "STDDEV_POP": "STDDEV_POP(price)", "STDDEV_SAMP": "STDDEV_SAMP(price)", "STRING_AGG": "STRING_AGG(side, ',')", "SUM": "SUM(size)",
-    "SUM_DISTINCT": "SUM(DISTINCT price)", "VAR_POP": "VAR_POP(price)", "VAR_SAMP": "VAR_SAMP(price)",
+    "SUM_DISTINCT": "SUM(DISTINCT price)", "VAR_POP": "VAR_POP(price)", "VAR_SAMP": "VAR_SAMP(price)", "VWAP": "VWAP(price, size)",
 }  # fmt: skip
 _BY_TIME = "OVER (PARTITION BY ticker ORDER BY ts)"
 _BY_PRICE = "OVER (PARTITION BY ticker ORDER BY price)"
@@ -86,6 +87,8 @@ WINDOW_EXAMPLES = {
     "CUMULATE": "CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '3' SECOND)",
     "SESSION": "SESSION(TABLE ticks PARTITION BY ticker, DESCRIPTOR(ts), INTERVAL '1' MINUTE)",
 }
+#: What indicators are shown over: the trades as bars of one trade each.
+INDICATOR_INPUTS = {"x": "price", "high": "price + 1", "low": "price - 1", "close": "price", "volume": "size"}
 INTRODUCTION = """
 Each example is run when this page is made; the results are the engine's own. They read these trades:
 """
@@ -101,6 +104,13 @@ def aggregate(expression: str) -> Any:
 
 def over(expression: str) -> list[Any]:
     return evaluate(f"SELECT ts, {expression} AS result FROM ticks ORDER BY ts", TRADES).column("result").to_pylist()
+
+
+def indicator(declared: Indicator) -> str:
+    """A call with the shortest periods."""
+    numbers = [f"{number.least if number.is_whole else 2:g}" for number in declared.numbers]
+    inputs = [INDICATOR_INPUTS[name] for name in declared.inputs]
+    return f"{declared.name}({', '.join([*inputs, *numbers])}) {_BY_TIME}"
 
 
 def measure(expression: str) -> Any:
@@ -165,6 +175,16 @@ def markdown() -> str:
         "## Window functions",
         "One result for each trade, in order of time.",
         table(head, rows(OVER_EXAMPLES, over)),
+        "## Indicators",
+        "Of all rows of the partition so far, in O(n) state for each. The window takes no frame. Inside MATCH_RECOGNIZE they are written without OVER. "
+        "Values and the first row that has one are TA-Lib's where TA-Lib has the function. A row with NULL, NaN or an infinite input gets NULL and is skipped.",
+        table(
+            ("indicator", "value", "example", "result"),
+            [
+                (code(one.signature), one.text, code(indicator(one)), code(cell(shown(over(indicator(one))))))
+                for one in sorted(INDICATORS.values(), key=lambda one: one.name)
+            ],
+        ),
         "## Windows in time",
         "The number of trades in each window, as `SELECT window_start, COUNT(*) FROM TABLE(…) GROUP BY ticker, window_start, window_end`.",
         table(("window", "example", "result"), rows(WINDOW_EXAMPLES, window)),

@@ -95,6 +95,19 @@ class MatchNumber:
 
 Expression = Constant | Column | Apply | Shift | Navigation | Aggregation | Label | MatchNumber
 
+
+@dataclass(frozen=True, slots=True)
+class WindowFunction:
+    """A function of a window: an aggregate over the frame, an indicator with its `numbers`, or one of ROW_NUMBER,
+    LAG ... with the `offset` of LAG, LEAD, NTH_VALUE."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    type: SqlType
+    offset: int = 1
+    numbers: tuple[float, ...] = ()
+
+
 #: Columns from this number on are slots (see `streaming.slots`): they hold one value for all rows of a partition.
 FIRST_SLOT = 1 << 30
 

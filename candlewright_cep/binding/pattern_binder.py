@@ -12,9 +12,12 @@ from candlewright_cep.binding.expressions import (
     Label,
     MatchNumber,
     Navigation,
+    WindowFunction,
     walk,
 )
+from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
+from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.tokens import Position
@@ -54,7 +57,8 @@ class _Inside:
 
 class PatternBinder(Binder):
     """`variables` maps every primary and subset variable to its primary variables; `time` is the first ORDER BY key
-    where that is a time, which MATCH_ROWTIME() gives of the last row."""
+    where that is a time, which MATCH_ROWTIME() gives of the last row. `computed` takes the indicators: they are
+    computed before the pattern, as columns after those of the input."""
 
     def __init__(
         self,
@@ -64,8 +68,10 @@ class PatternBinder(Binder):
         variables: Mapping[str, frozenset[str]],
         in_define: bool,
         time: Expression | None = None,
+        computed: list[WindowFunction] | None = None,
     ) -> None:
         super().__init__(fields, parameters, limits)
+        self._computed: list[WindowFunction] = [] if computed is None else computed
         self.variables = variables
         self.in_define = in_define
         self._time = time
@@ -77,7 +83,7 @@ class PatternBinder(Binder):
         raise node.at.reject(f"window functions are not possible in {where}", "compute them in a subquery")
 
     def further_functions(self) -> Sequence[str]:
-        return (*_PATTERN_FUNCTIONS, *AGGREGATES)
+        return (*_PATTERN_FUNCTIONS, *AGGREGATES, *INDICATORS)
 
     def bind(self, node: Node) -> Expression:
         if isinstance(node, ModeNode):
@@ -147,6 +153,8 @@ class PatternBinder(Binder):
             return Navigation(None, True, 0, 0, self._running, self._time)
         if node.name in _NAVIGATION:
             return self._navigation(node)
+        if node.name in INDICATORS:
+            return self._indicator(node)
         if aggregate is not None:
             return self._aggregation(node, aggregate)
         return self.scalar(node)
@@ -211,6 +219,21 @@ class PatternBinder(Binder):
         finally:
             self._inside = None
         return (inside.labels[0] if inside.labels else None), argument
+
+    def _indicator(self, node: CallNode) -> Expression:
+        """Of the row, over all rows of its partition so far; a variable says of which row of the match."""
+        outer = self._inside
+        inside = self._inside = outer or _Inside(node.name)
+        try:
+            function = bind_indicator(self, node)
+        finally:
+            self._inside = outer
+        if function not in self._computed:
+            self._computed.append(function)
+        column = Column(len(self.fields) + self._computed.index(function), function.type)
+        if outer is not None:
+            return column
+        return Navigation(inside.labels[0] if inside.labels else None, True, 0, 0, self._running, column)
 
     def _aggregation(self, node: CallNode, function: str) -> Expression:
         if self._inside is not None:

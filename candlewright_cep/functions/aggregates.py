@@ -176,6 +176,15 @@ def _of_pairs(result: Callable[[moments.State], float | None]) -> Callable[[Sequ
     return run
 
 
+def _vwap(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    price, size = (argument.expand() for argument in arguments)
+    known = price.mask & size.mask
+    with np.errstate(all="ignore"):
+        value = accumulate(np.add, np.where(known, price.values * size.values, 0.0), firsts)
+        total = accumulate(np.add, np.where(known, size.values, 0.0), firsts)
+        return Vector(kind, value / np.where(total == 0, 1.0, total), total != 0)
+
+
 def _geometric(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
     with np.errstate(all="ignore"):
         logs = np.log(arguments[0].expand().values)
@@ -330,6 +339,7 @@ def _table() -> dict[str, AggregateFunction]:
         AggregateFunction("ANY_VALUE", _any, _first_value),
         AggregateFunction("MAX_BY", _any_two, _extreme_by(largest=True)),
         AggregateFunction("MIN_BY", _any_two, _extreme_by(largest=False)),
+        AggregateFunction("VWAP", fixed(DOUBLE, DOUBLE, DOUBLE), _vwap),
         AggregateFunction("GEOMETRIC_MEAN", number, _geometric),
         AggregateFunction("VAR_POP", number, _moments(sample=False, root=False)),
         AggregateFunction("VAR_SAMP", number, _moments(sample=True, root=False)),

@@ -138,6 +138,10 @@ def _geometric(state: State) -> Any:
         return float(np.exp(state[1] / state[0])) if state[0] else None
 
 
+def _weighted(state: State, price: Any, size: Any) -> State:
+    return state if price is None or size is None else (state[0] + price * size, state[1] + size)
+
+
 def _first(state: State) -> Any:
     return state[0]
 
@@ -162,6 +166,7 @@ FOLDS: dict[str, Fold] = {
     "AVG_DISTINCT": Fold((0, 0.0, frozenset()), _of_distinct(_average), _average_result),
     "MAX_BY": Fold((None, None), _extreme_by(largest=True), _first),
     "MIN_BY": Fold((None, None), _extreme_by(largest=False), _first),
+    "VWAP": Fold((0.0, 0.0), _weighted, lambda state: state[0] / state[1] if state[1] else None),
     "GEOMETRIC_MEAN": Fold((0, 0.0), _logarithms, _geometric),
     "VAR_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=False)),
     "VAR_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=False)),

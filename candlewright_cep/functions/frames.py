@@ -116,6 +116,15 @@ def _avg(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) ->
     return Vector(kind, total / np.maximum(count, 1), count > 0)
 
 
+def _vwap(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
+    price, size = arguments
+    known, sums = price.mask & size.mask, RangeSums(low, high)
+    with np.errstate(all="ignore"):
+        value = sums.rounded(np.where(known, price.values * size.values, 0.0))
+        total = sums.rounded(np.where(known, size.values, 0.0))
+        return Vector(kind, value / np.where(total == 0, 1.0, total), total != 0)
+
+
 def _geometric(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
     with np.errstate(all="ignore"):
         logs = Vector(kind, np.log(arguments[0].values), arguments[0].valid)
@@ -244,6 +253,7 @@ _KERNELS: dict[str, Kernel] = {
     "COUNT_IF": _count_if,
     "SUM": _sum,
     "AVG": _avg,
+    "VWAP": _vwap,
     "GEOMETRIC_MEAN": _geometric,
     "MIN": _extreme(largest=False),
     "MAX": _extreme(largest=True),

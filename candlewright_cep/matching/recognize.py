@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
-from candlewright_cep.binding.expressions import Column, Expression, Navigation, walk
+from candlewright_cep.binding.expressions import Column, Expression, Navigation, WindowFunction, walk
 from candlewright_cep.binding.pattern_binder import PatternBinder
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
@@ -53,7 +53,8 @@ class MeasurePlan:
 @dataclass(frozen=True, slots=True)
 class RecognizePlan:
     """`columns` are the input columns behind the output: partition columns (ONE ROW), or all in their output order
-    with the measures after the first `measures_at` of them."""
+    with the measures after the first `measures_at` of them. `computed` are columns that the pattern reads after
+    those of its input: indicators over the rows of the partition."""
 
     partition: tuple[int, ...]
     order: tuple[SortKey, ...]
@@ -71,6 +72,7 @@ class RecognizePlan:
     has_end_anchor: bool
     is_never_empty: bool
     at: Position
+    computed: tuple[WindowFunction, ...] = ()
 
     @property
     def row_times(self) -> tuple[int, ...]:
@@ -142,8 +144,9 @@ def bind_recognize(
     order = bind_order(node.order_by, rows)
     primary, variables = _variables(node, limits)
     _check_pattern(node)
-    definitions = _definitions(node, fields, parameters, limits, primary, variables)
-    measures = _measures(node, fields, parameters, limits, variables, order)
+    computed: list[WindowFunction] = []
+    definitions = _definitions(node, fields, parameters, limits, primary, variables, computed)
+    measures = _measures(node, fields, parameters, limits, variables, order, computed)
     within, time_column = _within(node, rows, order)
     try:
         conditions = compile_conditions(primary, definitions)
@@ -165,7 +168,7 @@ def bind_recognize(
     return RecognizePlan(
         partition, order, tuple(measures), node.rows, primary, tuple(definitions.items()), conditions, plan,
         time_column, columns, measures_at, tuple(shown), _warnings(node, within), has_end_anchor(node.pattern),
-        not may_be_empty(node.pattern), node.at,
+        not may_be_empty(node.pattern), node.at, tuple(computed),
     )  # fmt: skip
 
 
@@ -214,8 +217,9 @@ def _definitions(
     limits: Limits,
     primary: tuple[str, ...],
     variables: dict[str, frozenset[str]],
+    computed: list[WindowFunction],
 ) -> dict[str, Expression]:
-    binder = PatternBinder(fields, parameters, limits, variables, in_define=True)
+    binder = PatternBinder(fields, parameters, limits, variables, in_define=True, computed=computed)
     found: dict[str, Expression] = {}
     for definition in node.definitions:
         name = definition.variable.folded
@@ -237,9 +241,10 @@ def _measures(
     limits: Limits,
     variables: dict[str, frozenset[str]],
     order: tuple[SortKey, ...],
+    computed: list[WindowFunction],
 ) -> list[MeasurePlan]:
     time = order[0].expression if order and order[0].expression.type.is_time else None
-    binder = PatternBinder(fields, parameters, limits, variables, False, time)
+    binder = PatternBinder(fields, parameters, limits, variables, False, time, computed)
     return [MeasurePlan(measure.name.text, binder.bind(measure.expression)) for measure in node.measures]
 
 

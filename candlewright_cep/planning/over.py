@@ -8,9 +8,10 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.evaluation import Bounds, RowValues
-from candlewright_cep.binding.expressions import Expression
+from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.functions.aggregates import COUNTS, empty_value, reduced, running, spend
 from candlewright_cep.functions.frames import framed
+from candlewright_cep.functions.indicators import INDICATORS, whole
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.conditions import Trial
 from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks
@@ -19,7 +20,7 @@ from candlewright_cep.matching.search import Found, PartitionSearch, StepLimit
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, arranged, sort_codes
 from candlewright_cep.syntax.tokens import Position
-from candlewright_cep.types import BIGINT, DOUBLE, SqlType
+from candlewright_cep.types import BIGINT, DOUBLE
 from candlewright_cep.vector import Index, Vector, choose, ranges
 
 _EXPANDED = 30_000_000
@@ -41,16 +42,6 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowFunction:
-    """One function: an aggregate over the frame, or one of ROW_NUMBER, LAG ... `offset` for LAG, LEAD, NTH_VALUE."""
-
-    name: str
-    arguments: tuple[Expression, ...]
-    type: SqlType
-    offset: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     partition: tuple[int, ...]
     order: tuple[SortKey, ...]
@@ -59,6 +50,8 @@ class Window:
     seek: bool = False
 
 
+#: The frame of functions that take all rows of the partition so far.
+UP_TO_HERE = Frame("ROWS", Bound("UNBOUNDED PRECEDING"), Bound("CURRENT ROW"))
 RANKING = {
     "ROW_NUMBER": BIGINT,
     "RANK": BIGINT,
@@ -210,6 +203,8 @@ def _compute(
     sizes = bounds.ends - bounds.starts
     first, end = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes)
     arguments = [values.value(argument).expand() for argument in function.arguments]
+    if function.name in INDICATORS:
+        return INDICATORS[function.name].over(arguments, function.numbers, whole(bounds.starts, bounds.ends))
     if function.name in RANKING:
         return _ranking(function, window, values, bounds, rows, first, end)
     if function.name in ("LAG", "LEAD"):

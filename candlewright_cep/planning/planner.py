@@ -9,7 +9,7 @@ from candlewright_cep.matching.recognize import SortKey, bind_recognize
 from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
 from candlewright_cep.planning.hops import grouped
 from candlewright_cep.planning.joins import join, with_keys_of
-from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.over import UP_TO_HERE, Over, Window
 from candlewright_cep.planning.plans import (
     Distinct,
     Filter,
@@ -81,9 +81,10 @@ class Planner:
         scan = Scan(name, tuple(Field(field.name, field.type, name) for field in fields))
         binder = SelectBinder(scan.fields, self.parameters, self.limits, {})
         condition = binder.condition(node, "a trigger")
-        if binder.uses:
-            raise node.at.reject("a window function is not possible in a condition", _BEFORE)
-        return Filter(scan, condition)
+        if not binder.uses:
+            return Filter(scan, condition)
+        plan, places = _with_windows(scan, len(scan.fields), binder, self.limits)
+        return Narrowed(Filter(plan, rewrite(condition, lambda part: _placed(part, places))), len(scan.fields))
 
     # -- queries --------------------------------------------------------------------------------------------------
 
@@ -359,6 +360,10 @@ class Planner:
         inner = self._source(node.source)
         alias = node.alias.text if node.alias is not None else ""
         plan = bind_recognize(node.body, inner.fields, self.parameters, self.limits, alias)
+        if plan.computed:
+            hidden = tuple(Field("", function.type, hidden=True) for function in plan.computed)
+            window = Window(plan.partition, plan.order, UP_TO_HERE)
+            inner = Over(inner, window, plan.computed, (), (*inner.fields, *hidden), self.limits, node.at)
         found = Match(inner, plan)
         self.matches.append(found)
         return _renamed(found, alias, node.columns) if node.columns else found

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
-from candlewright_cep.binding.expressions import Aggregation, Column, Constant, Expression, walk
+from candlewright_cep.binding.expressions import Aggregation, Column, Constant, Expression, WindowFunction, walk
+from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
+from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.program import first_anchor
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
-from candlewright_cep.planning.over import RANKING, VALUES, Bound, Frame, Window, WindowFunction
+from candlewright_cep.planning.over import RANKING, VALUES, Bound, Frame, Window
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.syntax.tree import (
     CallNode,
@@ -79,14 +81,14 @@ class SelectBinder(Binder):
         self._in_window = False
 
     def further_functions(self) -> Sequence[str]:
-        return (*AGGREGATES, *RANKING, *VALUES)
+        return (*AGGREGATES, *RANKING, *VALUES, *INDICATORS)
 
     def call(self, node: CallNode) -> Expression:
         if not node.is_operator and aggregate_name(node.name) is not None:
             raise node.at.reject(
                 f"the aggregate {node.name} is not possible here", "use it with GROUP BY, HAVING or OVER"
             )
-        if not node.is_operator and (node.name in RANKING or node.name in VALUES):
+        if not node.is_operator and (node.name in RANKING or node.name in VALUES or node.name in INDICATORS):
             raise node.at.reject(
                 f"{node.name} needs OVER", f"write {node.name}(...) OVER (PARTITION BY ... ORDER BY ...)"
             )
@@ -103,7 +105,13 @@ class SelectBinder(Binder):
             use = self._use(specification)
             if isinstance(node.function, NameNode):
                 return self._pattern_measure(node.function, use)
-            return self._place(self._function(node.function), use)
+            function = self._function(node.function)
+            if function.name in INDICATORS and (specification.unit or not use.window.order or use.window.recognize):
+                raise node.at.reject(
+                    f"{function.name} takes all rows of its partition in their order",
+                    "write OVER (PARTITION BY ... ORDER BY ...) without a frame",
+                )
+            return self._place(function, use)
         finally:
             self._in_window = False
 
@@ -159,6 +167,11 @@ class SelectBinder(Binder):
                 raise node.at.reject("ORDER BY of a window with a row pattern takes columns")
             _check_window_pattern(node.recognize)
             recognize = bind_recognize(node.recognize, self.fields, self.parameters, self.limits, "")
+            if recognize.computed:
+                raise node.recognize.at.reject(
+                    f"{recognize.computed[0].name} is not possible in a row pattern of a window",
+                    "compute it in a subquery",
+                )
             seek = node.recognize.seek
         return Window(tuple(places), tuple(order), frame, recognize, seek)
 
@@ -199,6 +212,8 @@ class SelectBinder(Binder):
         return Bound(bound.kind, found.value)
 
     def _function(self, node: CallNode) -> WindowFunction:
+        if node.name in INDICATORS:
+            return bind_indicator(self, node)
         name = aggregate_name(node.name) or node.name
         if node.mode and (name in RANKING or name in VALUES or name not in AGGREGATES):
             raise node.at.reject(f"{node.mode} is not possible with {node.name}")

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from candlewright_cep.binding.expressions import Column, Expression
 from candlewright_cep.engine import CompiledQuery
+from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.over import RANKING, Over
 from candlewright_cep.planning.plans import Distinct, Group, Join, Limited, Match, Plan, Project, Scan, Sort, Union
 from candlewright_cep.planning.windows import WindowTable
@@ -233,7 +234,7 @@ def _needs_ties(nodes: Sequence[Plan]) -> bool:
             return len(node.recognize.order) > 1
         if isinstance(node, Over):
             frame = node.window.frame
-            has_frame = any(function.name not in (*RANKING, "LAG", "LEAD") for function in node.functions)
+            has_frame = any(function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD") for function in node.functions)
             if len(node.window.order) > 1 or (frame.unit != "ROWS" and has_frame):
                 return True
     return False

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from candlewright_cep import work
+from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.folds import FOLDS, Fold
-from candlewright_cep.planning.over import RANKING, Over, Window, WindowFunction, peers
+from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.planning.over import RANKING, Over, Window, peers
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.release import Rows
 from candlewright_cep.times import UNITS
@@ -45,7 +47,7 @@ def running_functions(node: Over) -> tuple[int, ...]:
     for place, function in enumerate(node.functions):
         if function.name == "ROW_NUMBER":
             found.append(place)
-        elif is_unbounded and function.name not in (*RANKING, "LAG", "LEAD"):
+        elif is_unbounded and function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD"):
             if function.name in _GROWING:
                 raise node.at.reject(
                     f"{function.name} without a bound would keep every value of a stream",

@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from candlewright_cep.binding.evaluation import RowValues
-from candlewright_cep.binding.expressions import Column, walk
+from candlewright_cep.binding.expressions import Column, WindowFunction, walk
+from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.hops import HopGroup
-from candlewright_cep.planning.over import RANKING, Over, WindowFunction
+from candlewright_cep.planning.over import RANKING, Over
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
 from candlewright_cep.planning.windows import WindowTable
+from candlewright_cep.streaming.indicator_states import IndicatorStates
 from candlewright_cep.streaming.release import Clock, Rows, compact, joined
 from candlewright_cep.streaming.running_over import RunningTotals, running_functions
 from candlewright_cep.streaming.slots import Slots
@@ -163,7 +165,7 @@ class UnionStage(Stateless):
 
 class OverStage:
     """OVER with frames that end at the current row: the rows that a later frame can reach are kept, or running totals
-    where frames have no start.
+    where frames have no start, or the states of indicators.
 
     `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
     """
@@ -174,7 +176,9 @@ class OverStage:
         self._kept: Rows | None = None
         frame = node.window.frame
         ahead = frame.upper.kind not in ("CURRENT ROW", "PRECEDING")
-        aggregates = [function for function in node.functions if function.name not in (*RANKING, "LAG", "LEAD")]
+        aggregates = [
+            function for function in node.functions if function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD")
+        ]
         ranked = [function.name for function in node.functions if function.name in RANKING]
         leading = any(function.name == "LEAD" and function.offset for function in node.functions)
         if node.window.recognize is not None:
@@ -187,9 +191,13 @@ class OverStage:
             raise node.at.reject(
                 f"{ranked[0]} would keep every row of a stream", "ROW_NUMBER, COUNT, MIN and MAX are possible"
             )
+        functions = node.functions
+        self._indicators = [place for place, function in enumerate(functions) if function.name in INDICATORS]
         self._running = running_functions(node)
-        self._bounded = [place for place in range(len(node.functions)) if place not in self._running]
-        self._totals = RunningTotals(node.window, [node.functions[place] for place in self._running])
+        apart = {*self._indicators, *self._running}
+        self._bounded = [place for place in range(len(functions)) if place not in apart]
+        self._totals = RunningTotals(node.window, [functions[place] for place in self._running])
+        self._states = IndicatorStates(node.window, [functions[place] for place in self._indicators])
         lags = [function.offset for function in node.functions if function.name == "LAG"]
         self._rows = max([0, *lags])
         self._range: float | int = 0
@@ -206,19 +214,21 @@ class OverStage:
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         if rows.length == 0:
             return rows.replaced(self._moved(rows.relation, self.node.functions).run({}))
-        if not self._running:
-            return rows.replaced(self._over_kept(rows, self.node.functions))
         bounded = [self.node.functions[place] for place in self._bounded]
+        if len(bounded) == len(self.node.functions):
+            return rows.replaced(self._over_kept(rows, bounded))
         computed = self._over_kept(rows, bounded) if bounded else rows.relation
-        totals = self._totals.feed(rows)
         width = rows.relation.width
         further = [computed.column(width + number) for number in range(len(bounded))]
-        placed = dict(zip((*self._bounded, *self._running), (*further, *totals), strict=True))
+        totals = self._totals.feed(rows) if self._running else []
+        states = self._states.feed(rows) if self._indicators else []
+        places = (*self._bounded, *self._running, *self._indicators)
+        placed = dict(zip(places, (*further, *totals, *states), strict=True))
         return rows.replaced(rows.relation.with_columns([placed[place] for place in range(len(placed))]))
 
     @property
     def partitions(self) -> int:
-        return self._totals.partitions
+        return max(self._totals.partitions, self._states.partitions)
 
     def kept_of_a_ticker(self, most: int) -> int:
         """The rows that it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
@@ -256,13 +266,18 @@ class OverStage:
     def drop(self, tickers: Set[str]) -> None:
         self._kept = _without(self._kept, tickers)
         self._totals.drop(tickers)
+        self._states.drop(tickers)
 
     def snapshot(self) -> tuple[str, Rows | None]:
-        return json.dumps({"totals": self._totals.snapshot()} if self._running else {}), self._kept
+        state = {"totals": self._totals.snapshot()} if self._running else {}
+        if self._indicators:
+            state["indicators"] = self._states.snapshot()
+        return json.dumps(state), self._kept
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._kept = rows
         self._totals.restore(state.get("totals", {}))
+        self._states.restore(state.get("indicators", {}))
 
 
 def _newest(times: Index, tickers: pa.Array) -> Index:

@@ -373,7 +373,10 @@ def test_any_characters_are_accepted_or_refused(sql: str) -> None:
         ("price > 1 /* never", "1:11: the comment has no end"),
         ("price > 1\n/*", "2:1: the comment has no end"),
         ("price > PREV(price)", "1:9: PREV is possible only in MATCH_RECOGNIZE (LAG(...) OVER"),
-        ("price > LAG(price) OVER (ORDER BY ts)", "not possible in a condition (make it a column of a sub-query"),
+        (
+            "SELECT * FROM ticks WHERE price > LAG(price) OVER (ORDER BY ts)",
+            "not possible in WHERE (make it a column of a sub-query",
+        ),
         ("SELECT price * size AS value FROM ticks WHERE value > 3", "1:47: 'value' is a result of this SELECT"),
         ("SELECT COUNT(*) AS c FROM ticks GROUP BY side HAVING c > 3", "1:54: 'c' is a result of this SELECT"),
         ("price > (SELECT AVG(price) FROM ticks)", "(compare with a column that OVER makes, or join it in FROM)"),

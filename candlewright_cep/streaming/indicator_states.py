@@ -1,0 +1,134 @@
+"""Indicators on a stream: their state by partition instead of the rows that they have seen."""
+
+import base64
+from collections.abc import Hashable, Sequence, Set
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from candlewright_cep.binding.expressions import WindowFunction
+from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.indicators import Rows as Part
+from candlewright_cep.functions.series import Memory
+from candlewright_cep.planning.over import Window
+from candlewright_cep.planning.relation import arranged
+from candlewright_cep.streaming.release import Rows
+from candlewright_cep.times import UNITS
+from candlewright_cep.vector import Array, Index, Vector
+
+_MAX_PARTITIONS = 200_000
+_FEW = 1_000
+_PAST_NS = 2 * UNITS["DAY"]
+
+Key = tuple[Hashable, ...]
+
+
+class IndicatorStates:
+    """The values of `functions` for the rows of each feed, which come in the order of the window.
+
+    Partitions by a time (a day, a session) are let go two days after it.
+    """
+
+    def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:
+        self._window = window
+        self._functions = functions
+        self._memories = [Memory() for _ in functions]
+        self._numbers: dict[Key, int] = {}
+        self._tickers: list[str] = []
+        self._let_go_at = _FEW
+
+    def feed(self, rows: Rows) -> list[Vector]:
+        """One column a function, in the order of `rows`. Raises TriggerRejected for too much state."""
+        arrangement, bounds, order = arranged(rows.relation, self._window.partition, self._window.order)
+        if len(self._numbers) > self._let_go_at:
+            self._let_go(rows)
+        values = arrangement.values(bounds)
+        partitions = self._partitions(rows, order[bounds.starts])
+        back: Index = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        found: list[Vector] = []
+        for function, memory in zip(self._functions, self._memories, strict=True):
+            memory.grow(len(self._numbers))
+            arguments = [values.value(argument).expand() for argument in function.arguments]
+            part = Part(bounds.starts, bounds.ends, partitions, memory)
+            found.append(INDICATORS[function.name].over(arguments, function.numbers, part).take(back))
+        return found
+
+    def _partitions(self, rows: Rows, firsts: Index) -> Index:
+        """The partitions' numbers, each with room in the memories."""
+        columns = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
+        keys: list[Key] = list(zip(*columns, strict=True)) if columns else [()] * len(firsts)
+        found = np.empty(len(keys), np.int64)
+        tickers: list[str | None] = rows.ticker.take(pa.array(firsts)).to_pylist()
+        for place, key in enumerate(keys):
+            number = self._numbers.setdefault(key, len(self._numbers))
+            if number == len(self._tickers):
+                self._tickers.append("")
+            self._tickers[number] = tickers[place] or ""
+            found[place] = number
+        if len(self._numbers) > _MAX_PARTITIONS:
+            raise TriggerRejected(f"the partitions of OVER are more than {_MAX_PARTITIONS}")
+        return found
+
+    def _let_go(self, rows: Rows) -> None:
+        """Forget partitions whose time is long past in their ticker; looked for whenever twice as many are there."""
+        times = [
+            place for place, index in enumerate(self._window.partition) if rows.relation.column(index).type.is_time
+        ]
+        if times:
+            keys = list(self._numbers)
+            values = np.array([[key[place] or 0 for place in times] for key in keys], np.int64)
+            _, tickers = np.unique(np.array(self._tickers), return_inverse=True)
+            newest = np.full((int(tickers.max()) + 1, len(times)), np.iinfo(np.int64).min)
+            np.maximum.at(newest, tickers, values)
+            self._keep(np.flatnonzero((newest[tickers] - values <= _PAST_NS).all(axis=1)))
+        self._let_go_at = max(_FEW, 2 * len(self._numbers))
+
+    def _keep(self, numbers: Index) -> None:
+        keys = list(self._numbers)
+        self._numbers = {keys[number]: place for place, number in enumerate(numbers.tolist())}
+        self._tickers = [self._tickers[number] for number in numbers.tolist()]
+        for memory in self._memories:
+            memory.keep(numbers)
+
+    @property
+    def partitions(self) -> int:
+        return len(self._numbers)
+
+    def drop(self, tickers: Set[str]) -> None:
+        kept = [number for number, ticker in enumerate(self._tickers) if ticker not in tickers]
+        if len(kept) < len(self._tickers):
+            self._keep(np.array(kept, np.int64))
+
+    def snapshot(self) -> dict[str, Any]:
+        count = len(self._numbers)
+        return {
+            "keys": [list(key) for key in self._numbers],
+            "tickers": self._tickers,
+            "memories": [
+                {"rows": memory.rows[:count].tolist(), "tables": [_written(table[:count]) for table in memory.tables]}
+                for memory in self._memories
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self._numbers = {tuple(key): number for number, key in enumerate(state["keys"])}
+        self._tickers = list(state["tickers"])
+        count = len(self._tickers)
+        self._memories = [
+            Memory(np.array(memory["rows"], np.int64), [_read(table, count) for table in memory["tables"]])
+            for memory in state["memories"]
+        ]
+
+
+def _written(table: Array) -> str:
+    return base64.b64encode(table.tobytes()).decode()
+
+
+def _read(written: str, rows: int) -> Array:
+    found: Array = np.frombuffer(base64.b64decode(written)).copy()
+    return found.reshape(rows, -1) if rows else found.reshape(0, 0)

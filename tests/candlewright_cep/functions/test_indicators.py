@@ -1,0 +1,315 @@
+"""Indicators: TA-Lib's values and first rows, own definitions in numpy, and streams that equal finished tables."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+import talib
+
+from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
+from candlewright_cep.functions import series
+from candlewright_cep.functions.indicators import INDICATORS, Indicator
+
+Array = npt.NDArray[Any]
+Bars = dict[str, Array]
+
+#: TA-Lib's name, and which of its results.
+TALIB: dict[str, tuple[str, int | None]] = {
+    "SMA": ("SMA", None), "EMA": ("EMA", None), "WMA": ("WMA", None), "DEMA": ("DEMA", None), "TEMA": ("TEMA", None),
+    "RSI": ("RSI", None), "ROC": ("ROC", None), "MOM": ("MOM", None), "TRUE_RANGE": ("TRANGE", None),
+    "ATR": ("ATR", None), "NATR": ("NATR", None), "ADX": ("ADX", None), "PLUS_DI": ("PLUS_DI", None),
+    "MINUS_DI": ("MINUS_DI", None), "CCI": ("CCI", None),
+    "MACD": ("MACD", 0), "MACD_SIGNAL": ("MACD", 1), "MACD_HISTOGRAM": ("MACD", 2),
+    "BOLLINGER_UPPER": ("BBANDS", 0), "BOLLINGER_MIDDLE": ("BBANDS", 1), "BOLLINGER_LOWER": ("BBANDS", 2),
+    "STOCH_K": ("STOCH", 0), "STOCH_D": ("STOCH", 1), "OBV": ("OBV", None), "WILLR": ("WILLR", None),
+    "MFI": ("MFI", None), "AROON_UP": ("AROON", 1), "AROON_DOWN": ("AROON", 0), "LINEARREG": ("LINEARREG", None),
+    "LINEARREG_SLOPE": ("LINEARREG_SLOPE", None), "DONCHIAN_HIGH": ("MAX", None), "DONCHIAN_LOW": ("MIN", None),
+}  # fmt: skip
+
+
+def _bars(seed: int, rows: int, *, flat: bool = False) -> Bars:
+    chance = np.random.default_rng(seed)
+    close = 100 * np.exp(np.cumsum(chance.normal(0, 0.01, rows)))
+    if flat:  # many bars that are equal to the one before
+        close = np.round(close / 2) * 2
+    wide = np.round(np.abs(chance.normal(0, 0 if flat else 0.5, (2, rows))), 1)
+    volume = np.round(chance.exponential(10, rows), 2)
+    return {"x": close, "high": close + wide[0], "low": close - wide[1], "close": close, "volume": volume}
+
+
+def _numbers(indicator: Indicator, chance: random.Random, longest: int = 40) -> list[float]:
+    found: list[float] = []
+    for number in indicator.numbers:
+        is_short = chance.random() < 0.2
+        least = int(max(number.least, 2 if indicator.name.startswith("DONCHIAN") else 1))
+        found.append(
+            least if is_short and number.is_whole else chance.randint(least, longest) if number.is_whole else 2.5
+        )
+    return found
+
+
+def _call(indicator: Indicator, numbers: list[float]) -> str:
+    return f"{indicator.name}({', '.join([*indicator.inputs, *map(str, numbers)])})"
+
+
+def _table(bars: Bars, missing: set[int], ticker: str = "A") -> pa.Table:
+    rows = len(bars["close"])
+    columns: dict[str, Any] = {
+        name: pa.array([None if row in missing else value for row, value in enumerate(values.tolist())], pa.float64())
+        for name, values in bars.items()
+    }
+    times = pa.array(np.arange(rows) * 60 * 10**9).cast(pa.timestamp("ns", "UTC"))
+    return pa.table({"ticker": [ticker] * rows, "open_time": times, **columns})
+
+
+def _values(table: pa.Table, call: str) -> list[float | None]:
+    sql = f"SELECT {call} OVER (PARTITION BY ticker ORDER BY open_time) AS v FROM ohlc"
+    found: list[float | None] = evaluate(sql, table).column("v").to_pylist()
+    return found
+
+
+def _assert_equal(found: list[float | None], expected: Array) -> None:
+    shown = np.array([np.nan if value is None else value for value in found])
+    np.testing.assert_allclose(shown, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", TALIB)
+@pytest.mark.parametrize("seed", range(4))
+def test_values_and_first_row_are_those_of_ta_lib(name: str, seed: int) -> None:
+    indicator, chance = INDICATORS[name], random.Random(f"{name}{seed}")
+    bars = _bars(seed, chance.choice([30, 300]), flat=seed == 3)
+    numbers = _numbers(indicator, chance)
+    function, part = TALIB[name]
+    inputs = [bars[column] for column in indicator.inputs]
+    given = [*numbers[:2], 0, numbers[2], 0] if function == "STOCH" else numbers
+    given = [*numbers, numbers[1]] if function == "BBANDS" else given
+    expected = getattr(talib, function)(*inputs, *given)
+    _assert_equal(_values(_table(bars, set()), _call(indicator, numbers)), expected if part is None else expected[part])
+
+
+def _windows(values: Array, n: int) -> Array:
+    return np.lib.stride_tricks.sliding_window_view(values, n)
+
+
+def _from(first: int, values: Array) -> Array:
+    return np.concatenate([np.full(first, np.nan), values])
+
+
+def _z(bars: Bars, n: int) -> Array:
+    last = _windows(bars["x"], n)
+    return _from(n - 1, (last[:, -1] - last.mean(axis=1)) / last.std(axis=1, ddof=1))
+
+
+def _volatility(bars: Bars, n: int) -> Array:
+    returns = np.diff(np.log(bars["x"]))
+    return _from(n, np.sqrt((_windows(returns, n) ** 2).sum(axis=1)))
+
+
+def _keltner(sign: int) -> Callable[..., Array]:
+    def run(bars: Bars, n: int, k: float) -> Array:
+        reach: Array = talib.ATR(bars["high"], bars["low"], bars["close"], n)
+        found: Array = talib.EMA(bars["close"], n) + sign * k * reach
+        return found
+
+    return run
+
+
+OWN: dict[str, Callable[..., Array]] = {
+    "Z_SCORE": _z,
+    "REALIZED_VOLATILITY": _volatility,
+    "KELTNER_UPPER": _keltner(1),
+    "KELTNER_LOWER": _keltner(-1),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_values_are_those_of_the_definition(name: str) -> None:
+    indicator, bars = INDICATORS[name], _bars(7, 200)
+    numbers: list[float] = [14, 1.5][: len(indicator.numbers)]
+    _assert_equal(_values(_table(bars, set()), _call(indicator, numbers)), OWN[name](bars, *numbers))
+
+
+def test_every_indicator_has_an_oracle() -> None:
+    assert set(INDICATORS) == {*TALIB, *OWN}
+
+
+@pytest.mark.parametrize("name", INDICATORS)
+def test_rows_without_a_value_get_none_and_do_not_count(name: str) -> None:
+    indicator, bars = INDICATORS[name], _bars(5, 90)
+    missing = set(random.Random(name).sample(range(90), 20))
+    call = _call(indicator, _numbers(indicator, random.Random(1), 6))
+    kept = [row for row in range(90) if row not in missing]
+    expected = iter(_values(_table({name: values[kept] for name, values in bars.items()}, set()), call))
+    assert _values(_table(bars, missing), call) == [None if row in missing else next(expected) for row in range(90)]
+    strange = _table(bars, set())
+    place = strange.column_names.index(indicator.inputs[0])
+    odd = [
+        random.Random(row).choice([float("nan"), float("inf")]) if row in missing else value
+        for row, value in enumerate(bars[indicator.inputs[0]].tolist())
+    ]
+    strange = strange.set_column(place, indicator.inputs[0], pa.array(odd))
+    assert _values(strange, call) == _values(_table(bars, missing), call)
+
+
+# -- streams --------------------------------------------------------------------------------------------------------
+
+TICKERS = [f"T{number}" for number in range(5)]
+
+
+def _market(seed: int, rows: int) -> pa.Table:
+    """Bars of several tickers, in order of time, with NULLs."""
+    chance = random.Random(seed)
+    table = _table(_bars(seed, rows), set(chance.sample(range(rows), rows // 15)))
+    tickers = [chance.choice(TICKERS[:1] if row < rows // 3 else TICKERS) for row in range(rows)]
+    return table.set_column(0, "ticker", pa.array(tickers))
+
+
+def _streamed(sql: str, table: pa.Table, cuts: list[int], *, order: list[int] | None = None) -> list[dict[str, Any]]:
+    """Restarted after every batch; with an order of arrival, rows are held until they cannot be late."""
+    query = compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}, default_table="ohlc")
+    stream = TriggerStream(query)
+    buffer = ReleaseBuffer("open_time", "ticker", 0 if order is None else 20 * 60 * 10**9)
+    arriving = table if order is None else table.take(pa.array(order))
+    found: list[dict[str, Any]] = []
+    for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
+        found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
+        state = stream.snapshot()
+        stream = TriggerStream(query)
+        stream.restore(state)
+    assert buffer.late_rows == 0
+    return found + stream.feed(buffer.close(set(TICKERS)), buffer.clock).table.to_pylist()
+
+
+def _every_indicator(chance: random.Random, longest: int) -> str:
+    calls = [
+        f"{_call(one, _numbers(one, chance, longest))} OVER w AS v{number}"
+        for number, one in enumerate(INDICATORS.values())
+    ]
+    return (
+        f"SELECT ticker, open_time, {', '.join(calls)}, LAG(close) OVER w AS l, VWAP(close, volume) OVER w AS vwap "
+        "FROM ohlc WINDOW w AS (PARTITION BY ticker ORDER BY open_time)"
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_gives_the_rows_of_a_finished_table(seed: int) -> None:
+    chance, table = random.Random(seed), _market(seed, 400)
+    sql = _every_indicator(chance, 30)
+    expected = sorted(evaluate(sql, table).to_pylist(), key=repr)
+    cuts = sorted(chance.sample(range(400), chance.choice([3, 25])))
+    assert sorted(_streamed(sql, table, cuts), key=repr) == expected
+    order = sorted(range(400), key=lambda row: row + chance.uniform(0, 15))
+    assert sorted(_streamed(sql, table, cuts[::3], order=order), key=repr) == expected
+
+
+PATTERN = """
+    SELECT * FROM ohlc MATCH_RECOGNIZE (
+      PARTITION BY ticker ORDER BY open_time
+      MEASURES FIRST(A.open_time) AS t, EMA(A.close, 3) AS mean, LAST(RSI(close, 4)) AS r, MAX(EMA(B.close, 3)) AS top
+      PATTERN (A B+ C)
+      DEFINE A AS close < EMA(close, 3), B AS EMA(close, 3) > PREV(EMA(close, 3)), C AS RSI(C.close, 4) < :high
+    ) AS m"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pattern_reads_indicators_as_columns(seed: int) -> None:
+    table = _market(seed, 300)
+    pattern = PATTERN.replace(":high", "70")
+    columns = pattern
+    for call, name in (("EMA(A.close, 3)", "A.e"), ("EMA(B.close, 3)", "B.e"), ("EMA(close, 3)", "e")):
+        columns = columns.replace(call, name)
+    columns = columns.replace("RSI(close, 4)", "r4").replace("RSI(C.close, 4)", "C.r4")
+    inner = (
+        "(SELECT ticker, open_time, close, EMA(close, 3) OVER w AS e, RSI(close, 4) OVER w AS r4 FROM ohlc "
+        "WINDOW w AS (PARTITION BY ticker ORDER BY open_time))"
+    )
+    expected = evaluate(columns.replace("FROM ohlc", f"FROM {inner}", 1), table).to_pylist()
+    assert evaluate(pattern, table).to_pylist() == expected
+    assert len(expected) > 3
+    cuts = sorted(random.Random(seed).sample(range(300), 40))
+    assert sorted(_streamed(pattern, table, cuts), key=repr) == sorted(expected, key=repr)
+
+
+def test_all_rows_of_a_match_show_no_further_column() -> None:
+    table = _market(1, 60)
+    sql = "SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time MEASURES EMA(close, 2) AS e ALL ROWS PER MATCH PATTERN (A) DEFINE A AS close > EMA(close, 2)) AS m"  # noqa: E501
+    found = evaluate(sql, table)
+    assert sorted(found.column_names) == sorted([*table.column_names, "e"])
+    assert all(row["close"] > row["e"] for row in found.to_pylist())
+
+
+def test_a_bare_condition_takes_indicators() -> None:
+    table = _market(2, 200)
+    over = "OVER (PARTITION BY ticker ORDER BY open_time)"
+    condition = f"RSI(close, 5) {over} < 30 AND close < EMA(close, 9) {over}"
+    text = f"SELECT * FROM (SELECT *, RSI(close, 5) {over} AS r, EMA(close, 9) {over} AS e FROM ohlc) WHERE r < 30 AND close < e"  # noqa: E501
+    found = evaluate(condition, table)
+    assert found.column_names == table.column_names
+    assert found.to_pylist() == evaluate(text, table).select(table.column_names).to_pylist()
+    assert 0 < found.num_rows < 100
+    assert sorted(_streamed(condition, table, [20, 90]), key=repr) == sorted(found.to_pylist(), key=repr)
+
+
+def test_partitions_of_past_days_are_let_go() -> None:
+    days = 3_000
+    times = pa.array([row * 43_200 * 10**9 for row in range(2 * days)]).cast(pa.timestamp("ns", "UTC"))
+    table = pa.table({"ticker": ["A"] * 2 * days, "open_time": times, "close": [1.0, 3.0] * days})
+    sql = (
+        "SELECT SMA(close, 2) OVER (PARTITION BY ticker, day ORDER BY open_time) AS m "
+        "FROM (SELECT ticker, open_time, close, CAST(open_time AS DATE) AS day FROM ohlc)"
+    )
+    stream = TriggerStream(compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}))
+    buffer = ReleaseBuffer("open_time", "ticker")
+    found: list[float | None] = []
+    for start in range(0, table.num_rows, 301):
+        found += stream.feed(buffer.push(table.slice(start, 301)).rows, buffer.clock).table.column("m").to_pylist()
+    assert found == ([None, 2.0] * days)[: len(found)]
+    assert stream.partitions < 2_500
+
+
+def test_state_of_tickers_that_are_removed_is_forgotten() -> None:
+    table = _market(3, 200)
+    sql = "SELECT ticker, open_time, EMA(close, 3) OVER (PARTITION BY ticker ORDER BY open_time) AS e FROM ohlc"
+    stream = TriggerStream(compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}))
+    buffer = ReleaseBuffer("open_time", "ticker")
+    stream.feed(buffer.push(table.slice(0, 150)).rows, buffer.clock)
+    stream.remove("T0", "T3")
+    assert stream.partitions == 3
+    rest = table.slice(150).filter(pa.compute.equal(table.slice(150).column("ticker"), "T1"))
+    found = stream.feed(buffer.push(rest).rows, buffer.clock).table.to_pylist()
+    whole = {(row["ticker"], row["open_time"]): row["e"] for row in evaluate(sql, table).to_pylist()}
+    assert found and all(row["e"] == whole["T1", row["open_time"]] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("RSI(close) OVER w", r"1:8: RSI has a wrong number of arguments \(write RSI\(x, n\)\)"),
+        ("RSI(close, 1) OVER w", r"1:19: n of RSI\(x, n\) must be a whole number from 2 to 10000"),
+        ("RSI(close, volume) OVER w", r"1:19: n of RSI\(x, n\) must be a whole number"),
+        ("EMA(close, 2.5) OVER w", "must be a whole number"),
+        ("EMA(close, 10001) OVER w", "from 2 to 10000"),
+        ("EMA(ticker, 3) OVER w", "1:12: EMA takes numbers, not string"),
+        ("EMA(close, 3) OVER (w ROWS 3 PRECEDING)", "all rows of its partition in their order .* without a frame"),
+        ("EMA(close, 3) OVER (PARTITION BY ticker)", "all rows of its partition in their order"),
+        ("EMA(close, 3)", r"EMA needs OVER \(write EMA\(...\) OVER"),
+        ("EMA(DISTINCT close, 3) OVER w", "DISTINCT is not possible with EMA"),
+        ("EMA(close, 3) FILTER (WHERE TRUE) OVER w", "FILTER is not possible with EMA"),
+        ("EMAA(close, 3) OVER w", r"did you mean 'EMA'\?"),
+        ("EMA(EMA(close, 3) OVER w, 3) OVER w", "a window function is not possible inside another"),
+    ],
+)
+def test_what_an_indicator_cannot_take_is_refused(call: str, message: str) -> None:
+    sql = f"SELECT {call} FROM ohlc WINDOW w AS (PARTITION BY ticker ORDER BY open_time)"
+    with pytest.raises(TriggerRejected, match=message):
+        evaluate(sql, _market(1, 5))
+
+
+def test_state_past_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_STATE", 100)
+    with pytest.raises(TriggerRejected, match="keeps more than 100 numbers"):
+        _values(_market(1, 50), "SMA(close, 40)")
