@@ -3,15 +3,26 @@
 import importlib.util
 import re
 import shutil
+import stat
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bus.api import Record
+from bus.connect import connect
+from bus.embedded import find_redis_server
+from candlewright.cli.output import Output
 from candlewright.settings import PREFIX
-from core.settings import load_settings
+from candlewright.wire.errors import BusError
+from candlewright.wire.keys import ClientKey
+from candlewright_platform.cli import secrets
+from candlewright_platform.supervisor.ports import free_port
+from core.doors import KeyFolder, Role
+from core.settings import BusSettings, load_settings
 from flink_replacement_spark.engine import session
 from flink_replacement_spark.jars import ICEBERG_AWS
 from gateways.enabled import enabled_gateways
@@ -21,6 +32,64 @@ from tests.fresh_bus import FreshBus
 _COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 _SERVICES: dict[str, dict[str, Any]] = _COMPOSE["services"]
 _PARTS = {name: service for name, service in _SERVICES.items() if service.get("command", [""])[:2] == ["python", "-m"]}
+
+
+def _filled(text: str) -> str:
+    return re.sub(r"\$\{\w+:\?[^}]*\}", "secret", text)
+
+
+def test_nothing_starts_without_secrets_and_the_command_makes_all_of_them(tmp_path: Path) -> None:
+    text = (ROOT / "compose.yaml").read_text()
+    named = re.findall(r"\$\{(\w+)(:\?[^}]+)?\}", text)
+    assert {name for name, refusal in named if not refusal} == set()
+    assert {name for name, _ in named} == set(secrets.NAMES)
+    secrets.make(tmp_path, Output.json)
+    environment = tmp_path / ".env"
+    lines = dict(line.split("=", 1) for line in environment.read_text().splitlines())
+    assert lines.keys() == set(secrets.NAMES) and min(map(len, lines.values())) > 40
+    assert len(set(lines.values())) == len(lines)
+    mounted = [v.partition(":")[0] for each in _SERVICES.values() for v in each.get("volumes", []) if v[0] == "."]
+    assert mounted and all((tmp_path / path).exists() for path in mounted)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (environment, tmp_path / "secrets")] == [0o600, 0o700]
+    ingestor = ClientKey.read(tmp_path / "secrets" / "keys" / "own" / "ingestors.key")
+    assert KeyFolder(tmp_path / "secrets").names(Role.ingestor) == {ingestor.public: "ingestors"}
+
+
+def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("REDIS_PASSWORD=mine\nOTHER=1")
+    secrets.make(tmp_path, Output.json)
+    first = (tmp_path / ".env").read_text()
+    assert first.startswith("REDIS_PASSWORD=mine\nOTHER=1\n") and first.count("REDIS_PASSWORD") == 1
+    key = (tmp_path / "secrets" / "keys" / "platform.key").read_text()
+    secrets.make(tmp_path, Output.json)
+    assert (tmp_path / ".env").read_text() == first
+    assert (tmp_path / "secrets" / "keys" / "platform.key").read_text() == key
+
+
+def test_the_user_of_the_store_may_do_what_the_platform_does_and_no_more(tmp_path: Path) -> None:
+    """The arguments of compose.yaml, with a real server."""
+    words = [_filled(str(word)) for word in _SERVICES["redis"]["command"]]
+    port = free_port()
+    command = [str(find_redis_server()), *words[1:], "--port", str(port)]
+    command[command.index("/data")] = str(tmp_path)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            with closing(connect(BusSettings(url=f"redis://candlewright:secret@127.0.0.1:{port}/0"))) as bus:
+                bus.create_topic("ticks", 1)
+                bus.publish("ticks", [Record(b"value", key=b"key")])
+                assert [record.value for record in bus.read("ticks", 0, 0)] == [b"value"]
+                bus.put("venues", {"a": b"1"})
+                assert bus.get("venues", ["a"]) == [b"1"]
+                bus.hold("ticks", "reader", {0: 0})
+                assert bus.refusal() == ""
+                for words in (("CONFIG", "GET", "dir"), ("FLUSHALL",), ("SET", "other", "1"), ("ACL", "LIST")):
+                    with pytest.raises(BusError, match=r"NOPERM|permission"):
+                        bus._store.call(*words)
+            for url in (f"redis://127.0.0.1:{port}/0", f"redis://candlewright:wrong@127.0.0.1:{port}/0"):
+                with closing(connect(BusSettings(url=url))) as stranger, pytest.raises(BusError):
+                    stranger.topics()
+        finally:
+            server.kill()
 
 
 def test_all_parts_of_the_platform_are_services() -> None:
@@ -50,7 +119,8 @@ def test_dependencies_and_volumes_are_declared(name: str) -> None:
         assert needed in _SERVICES
         assert condition == {"condition": "service_healthy"}
     for volume in service.get("volumes", []):
-        assert volume.partition(":")[0] in _COMPOSE["volumes"]
+        source = volume.partition(":")[0]
+        assert source in _COMPOSE["volumes"] or (source.startswith("./secrets/") and volume.endswith(":ro"))
 
 
 @pytest.mark.parametrize("name", _PARTS)
@@ -59,9 +129,12 @@ def test_each_part_runs_a_module_with_settings_that_it_understands(name: str, mo
     assert importlib.util.find_spec(f"{service['command'][2]}.__main__") is not None
     for key, value in service["environment"].items():
         if key.startswith(PREFIX):
-            monkeypatch.setenv(key, value.replace("${S3_SECRET_KEY:-candlewright-local}", "secret"))
+            monkeypatch.setenv(key, _filled(value))
     settings = load_settings()
-    assert settings.bus.url.startswith("redis://redis:")
+    assert settings.bus.url == "redis://candlewright:secret@redis:6379/0"
+    assert settings.security.curve
+    assert ("/data/keys" in str(service.get("volumes"))) == (name in ("broker", "relay"))
+    assert bool(settings.ingestor.key) == (name == "ingestor")
     assert settings.iceberg.properties["s3.secret-access-key"] == "secret"
 
 
@@ -69,7 +142,7 @@ def test_the_pipeline_starts_with_its_settings_and_keeps_its_checkpoints(monkeyp
     service = _PARTS["pipeline"]
     for key, value in service["environment"].items():
         if key.startswith(PREFIX):
-            monkeypatch.setenv(key, re.sub(r"\$\{\w+:-(.*?)\}", r"\1", value))
+            monkeypatch.setenv(key, _filled(value))
     monkeypatch.setattr(session, "fetch_jars", lambda packages: [Path(packages[-1])])
     conf = session.spark_conf(load_settings())
     assert conf["spark.connect.grpc.binding.address"] == "0.0.0.0"
@@ -83,7 +156,7 @@ def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.Monke
     service = _PARTS["gateways"]
     for key, value in service["environment"].items():
         if key.startswith(PREFIX):
-            monkeypatch.setenv(key, value)
+            monkeypatch.setenv(key, _filled(value))
     settings = load_settings()
     names = [gateway.name for gateway in enabled_gateways(settings, FreshBus())]
     assert names == ["kafka_pixy", "rocketmq"]

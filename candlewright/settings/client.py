@@ -50,12 +50,19 @@ class ClientSettings(Group):
 
 class SparkAddress(SharedGroup):
     connect_bind: HostPort = "127.0.0.1:15002"
+    #: What Spark Connect asks its clients for. Stock PySpark sends it to `localhost`, and over TLS to other hosts.
+    connect_token: str = ""
     conf: Mapping[str, str] = {}
+
+    @property
+    def token(self) -> str:
+        """`connect_token`, or the setting of Spark that it sets."""
+        return self.connect_token or self.conf.get(TOKEN, "")
 
     @property
     def connect_url(self) -> str:
         """The `sc://` address of the platform's Spark Connect."""
-        return connect_url(self.connect_bind, self.conf.get(TOKEN, ""))
+        return connect_url(self.connect_bind, self.token)
 
 
 class HttpSettings(Group):

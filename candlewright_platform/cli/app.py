@@ -120,7 +120,7 @@ def keys_new(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Make a key (written to one file, once), or for viewer and operator a token (printed once).
+    """Make a key, or a token for HTTP. The key is written to one file; the token is printed.
 
     Example: candlewright keys new alice --file alice.key, then CANDLEWRIGHT_CLIENT__KEY=alice.key candlewright venues
     """
@@ -146,6 +146,17 @@ def keys_remove(
     from candlewright_platform.cli import keys
 
     keys.remove(name, output, data_dir, config)
+
+
+@app.command("secrets")
+def secrets_command(
+    folder: Annotated[Path, typer.Option("--folder", help="Where compose.yaml is.")] = Path(),
+    output: OutputOption = Output.table,
+) -> None:
+    """Make the passwords and keys that compose.yaml asks for. What is there already is kept."""
+    from candlewright_platform.cli import secrets
+
+    secrets.make(folder.absolute(), output)
 
 
 @letters_app.callback()

@@ -16,6 +16,7 @@ from candlewright.cli.output import Output, print_rows
 from candlewright.cli.status import fetch_status
 from candlewright.version import VERSION
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from candlewright_platform.cli.doors import doors_of
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.supervisor import ports
 from candlewright_platform.supervisor.parts import STAGES
@@ -130,6 +131,13 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         yield Finding("keys", Verdict.OK, "off; only this machine reaches relay and broker")
 
 
+def _doors(settings: Settings) -> Iterator[Finding]:
+    for door in doors_of(settings):
+        verdict = Verdict.NOTE if door.remedy else Verdict.OK
+        text = f"{door.address}: {door.who}" + (f"; {door.remedy}" if door.remedy else "")
+        yield Finding(f"door {door.name}", verdict, text)
+
+
 def _venues(settings: Settings) -> Iterator[Finding]:
     """What `up` would start ingestors for that never become ready."""
     for venue in settings.ingestor.venues:
@@ -164,6 +172,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _data_directory,
     _memory,
     _keys,
+    _doors,
     _venues,
     _platform,
 )

@@ -67,10 +67,10 @@ def _environment(**values: str) -> Iterator[None]:
 def spark_conf(settings: Settings) -> dict[str, str]:
     """The whole configuration; `spark.conf` of the settings has the last word."""
     host, port = connect_address(settings)
-    if not _is_loopback(host) and not settings.spark.conf.get(TOKEN):
+    if not _is_loopback(host) and not settings.spark.token:
         raise ConfigurationError(
             f"spark.connect_bind {settings.spark.connect_bind} is not loopback: Spark Connect runs any code, so set "
-            f"spark.conf {TOKEN}"
+            "spark.connect_token"
         )
     conf = {
         "spark.app.name": "candlewright",
@@ -80,6 +80,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": host,
         "spark.connect.grpc.binding.port": port,
+        **({TOKEN: settings.spark.token} if settings.spark.token else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

@@ -96,6 +96,9 @@ def test_spark_connect_stays_on_loopback_without_a_token(tmp_path: Path) -> None
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {**group, "conf": token}})
     assert session.spark_conf(settings)["spark.connect.grpc.binding.address"] == "0.0.0.0"
     assert settings.spark.connect_url == "sc://localhost:15002/;token=secret"
+    settings = Settings.model_validate({"data_dir": tmp_path, "spark": {**group, "connect_token": "secret"}})
+    assert session.spark_conf(settings)["spark.connect.authenticate.token"] == "secret"
+    assert settings.spark.connect_url == "sc://localhost:15002/;token=secret"
 
 
 @pytest.mark.usefixtures("no_jars")

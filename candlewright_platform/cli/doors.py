@@ -1,0 +1,77 @@
+"""The doors of a platform: what listens, who may pass, and what is open to others than this machine."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from core.doors import KeyFolder, Role
+from core.settings import Settings, is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """`who` may pass, a sentence. `remedy`: what to do about a door that is open; empty if nothing needs doing."""
+
+    name: str
+    address: str
+    who: str
+    remedy: str = ""
+
+
+def doors_of(settings: Settings) -> Iterator[Door]:
+    """Every port that the parts listen on, and the bus, in the order of docs/threats.md."""
+    yield _guarded("relay requests", settings.relay.requests_bind, settings, Role.client)
+    yield _guarded("relay notifications", settings.relay.notifications_bind, settings, Role.client)
+    yield _guarded("broker", settings.broker.bind, settings, Role.ingestor)
+    yield _bus(settings)
+    yield _spark_connect(settings)
+    yield _plain("status pages", settings.http.bind, "http.bind")
+    gateways = settings.gateways
+    if gateways.kafka_pixy.enabled:
+        yield _plain("kafka_pixy", gateways.kafka_pixy.bind, "gateways.kafka_pixy.bind")
+    if gateways.rocketmq.enabled:
+        yield _rocketmq(settings)
+
+
+def _guarded(name: str, address: str, settings: Settings, role: Role) -> Door:
+    if settings.security.curve:
+        count = len(KeyFolder(settings.data_dir).names(role))
+        return Door(name, address, f"{count} keys of the role {role}; encrypted")
+    return _plain(name, address, "security.curve", "turn on security.curve")
+
+
+def _bus(settings: Settings) -> Door:
+    if not settings.bus.url:
+        return Door("bus", "127.0.0.1, a free port", "a password made by the platform; this machine")
+    parts = urlsplit(settings.bus.url)
+    address = f"{parts.hostname}:{parts.port or 6379}"
+    is_near = parts.scheme == "unix" or is_loopback(address)
+    who = (
+        f"the ACL user {parts.username}" if parts.username else "the default user's password" if parts.password else ""
+    )
+    text = (who or "no password") + ("; encrypted" if parts.scheme == "rediss" else "")
+    lacks = ([] if who else ["a user and password"]) + (
+        [] if is_near or parts.scheme == "rediss" else ["TLS (rediss://)"]
+    )
+    return Door("bus", address, text, f"give bus.url {' and '.join(lacks)}" if lacks else "")
+
+
+def _spark_connect(settings: Settings) -> Door:
+    bind = settings.spark.connect_bind
+    if settings.spark.token:
+        return Door("Spark Connect", bind, "holders of spark.connect_token, who run any code")
+    return _plain("Spark Connect", bind, "spark.connect_token", "set spark.connect_token")
+
+
+def _rocketmq(settings: Settings) -> Door:
+    gateway = settings.gateways.rocketmq
+    keys = len(gateway.access_keys)
+    if keys:
+        return Door("rocketmq", gateway.bind, f"{keys} access keys{'; encrypted' if gateway.tls else ''}")
+    return _plain("rocketmq", gateway.bind, "gateways.rocketmq.access_keys", "set gateways.rocketmq.access_keys")
+
+
+def _plain(name: str, address: str, setting: str, remedy: str = "") -> Door:
+    if is_loopback(address):
+        return Door(name, address, "every user of this machine")
+    return Door(name, address, "everyone who reaches it", f"{remedy or f'change {setting}'}, or bind to 127.0.0.1")

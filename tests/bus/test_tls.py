@@ -1,0 +1,92 @@
+"""A bus over TLS, as `bus.url = rediss://…` names it: a TLS end in front of the server."""
+
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from bus.api import Record
+from bus.connect import connect
+from candlewright.wire.errors import BusError
+from core.settings import BusSettings
+from gateways.rocketmq.certificate import key_and_certificate
+
+
+class TlsEnd:
+    """Decrypts connections, and passes them on to a server on loopback."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        key_and_certificate(folder, "", "", ("127.0.0.1",))
+        self.certificate = folder / "rocketmq.crt"
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(self.certificate, folder / "rocketmq.key")
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.settimeout(10)
+            with (
+                self._context.wrap_socket(client, server_side=True) as inner,
+                socket.create_connection(self._target) as server,
+            ):
+                while True:
+                    waiting = [inner] if inner.pending() else select.select([inner, server], [], [])[0]
+                    for source in waiting:
+                        data = source.recv(1 << 16)
+                        if not data:
+                            return
+                        (server if source is inner else inner).sendall(data)
+
+
+@pytest.fixture
+def tls(redis_url: str, tmp_path: Path) -> Iterator[TlsEnd]:
+    port = urlsplit(redis_url).port
+    assert port is not None
+    with closing(TlsEnd(tmp_path, port)) as end:
+        yield end
+
+
+def url(tls: TlsEnd, redis_url: str, **options: str) -> str:
+    password = urlsplit(redis_url).password
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"rediss://:{password}@127.0.0.1:{tls.port}/0?{query}"
+
+
+def test_records_pass_over_tls(tls: TlsEnd, redis_url: str) -> None:
+    address = url(tls, redis_url, ssl_ca_certs=str(tls.certificate))
+    with closing(connect(BusSettings(url=address))) as bus:
+        bus.create_topic("t", 1)
+        bus.publish("t", [Record(b"v", key=b"k")])
+        assert [record.value for record in bus.read("t", 0, 0)] == [b"v"]
+
+
+def test_a_certificate_that_is_not_trusted_is_refused(tls: TlsEnd, redis_url: str) -> None:
+    with (
+        closing(connect(BusSettings(url=url(tls, redis_url)), retry_seconds=0)) as bus,
+        pytest.raises(BusError, match="certificate"),
+    ):
+        bus.topics()
+
+
+def test_plain_words_get_nothing_from_a_tls_port(tls: TlsEnd, redis_url: str) -> None:
+    plain = url(tls, redis_url).replace("rediss:", "redis:")
+    with closing(connect(BusSettings(url=plain), retry_seconds=0)) as bus, pytest.raises(BusError):
+        bus.topics()
