@@ -84,6 +84,37 @@ def gaps(
     gaps.gaps(ticker, output, data_dir, config)
 
 
+StoredTickers = Annotated[
+    list[str], typer.Argument(metavar="TICKER…", help="BASE/QUOTE.VENUE of stored candles; * and ? are wildcards.")
+]
+StoredPeriods = Annotated[
+    list[str] | None, typer.Option("--period", help="Only candles of this length; may be repeated (default: all).")
+]
+
+
+@app.command()
+def export(
+    tickers: StoredTickers,
+    to: Annotated[
+        str, typer.Option("--to", metavar="LAYOUT", help="parquet, csv, freqtrade, nautilus, backtrader or lean.")
+    ],
+    period: StoredPeriods = None,
+    start: Annotated[str | None, typer.Option("--start", help="First open time, ISO 8601 (default: all).")] = None,
+    end: Annotated[str | None, typer.Option("--end", help="End of the range, excluded (default: all).")] = None,
+    directory: Annotated[Path, typer.Option("--dir", help="The folder to write to.")] = Path("export"),
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Write stored candles as files for other tools. Fetches nothing, and says what is not stored.
+
+    Example: candlewright export --to freqtrade --dir user_data/data "*/USDT.BINANCE" --period 1m
+    """
+    from candlewright_platform.cli import exporting
+
+    exporting.export(tickers, to, period or [], start, end, directory, output, data_dir, config)
+
+
 @config_app.command("show")
 def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """All settings in force, secrets hidden."""

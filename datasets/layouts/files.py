@@ -1,0 +1,33 @@
+"""Names of files, and files that appear whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from candlewright.wire.ticker import Ticker
+
+#: Characters of assets that file systems or tools read in their own way.
+_UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
+
+
+def pair_of(ticker: str, separator: str) -> str:
+    """`BTC/USDT.BINANCE` → `BTC{separator}USDT`, safe as the name of a file."""
+    base, _, quote = Ticker.parse(ticker).symbol.partition("/")
+    return f"{base.translate(_UNSAFE)}{separator}{quote.translate(_UNSAFE)}"
+
+
+def venue_of(ticker: str) -> str:
+    return Ticker.parse(ticker).venue
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """A path beside `file` to write to; it takes the place of `file` at the end, and goes away on an error."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)

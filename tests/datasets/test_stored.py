@@ -1,0 +1,45 @@
+"""What is stored, and what of a range is not."""
+
+from pathlib import Path
+
+from core.settings import Settings
+from datasets.stored import Series, read_candles, stored_series
+from tests.datasets.conftest import COUNT, HOLES, MINUTE_US, START_US, UNKNOWN
+
+ROWS = COUNT - len(HOLES) - len(UNKNOWN)
+
+
+def test_series_are_listed_with_their_rows_and_bounds(settings: Settings) -> None:
+    found = stored_series(settings)
+    assert [(each.ticker, each.period_seconds) for each in found] == [
+        ("BTC/USDT.BINANCE", 60),
+        ("BTC/USDT.BINANCE", 3_600),
+        ("ETH/USD.KRAKEN", 60),
+    ]
+    last = START_US + (COUNT - 1) * MINUTE_US
+    assert found[0] == Series("BTC/USDT.BINANCE", 60, ROWS, START_US * 1_000, last * 1_000)
+
+
+def test_series_are_chosen_by_pattern_and_period(settings: Settings) -> None:
+    assert [each.ticker for each in stored_series(settings, ["*.KRAKEN"])] == ["ETH/USD.KRAKEN"]
+    assert [each.period_seconds for each in stored_series(settings, ["BTC/*"], [3_600])] == [3_600]
+    assert stored_series(settings, ["btc/usdt.binance"]) == []
+
+
+def test_holes_of_the_venue_are_told_from_what_is_not_stored(settings: Settings) -> None:
+    candles = read_candles(settings, "BTC/USDT.BINANCE", 60)
+    assert (candles.holes, candles.unknown, candles.incomplete) == (len(HOLES), len(UNKNOWN), 1)
+    assert candles.whole.num_rows == candles.table.num_rows - 1 == ROWS - 1
+    other = read_candles(settings, "ETH/USD.KRAKEN", 60)
+    assert (other.holes, other.unknown) == (0, len(HOLES) + len(UNKNOWN))
+
+
+def test_a_range_is_half_open(settings: Settings) -> None:
+    start = START_US * 1_000
+    candles = read_candles(settings, "BTC/USDT.BINANCE", 60, start, start + 3 * MINUTE_US * 1_000)
+    assert candles.table.num_rows == 3
+    assert candles.unknown == candles.holes == 0
+
+
+def test_tables_that_are_not_made_yet_hold_nothing(tmp_path: Path) -> None:
+    assert stored_series(Settings(data_dir=tmp_path)) == []
