@@ -6,7 +6,8 @@ COPY requirements.lock ./
 RUN python -m venv /opt/candlewright \
     && /opt/candlewright/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . .
-RUN /opt/candlewright/bin/pip wheel --no-deps --no-build-isolation -w /wheels \
+RUN /opt/candlewright/bin/python distributions/pages.py \
+    && /opt/candlewright/bin/pip wheel --no-deps --no-build-isolation -w /wheels \
         . ./distributions/candlewright ./distributions/candlewright-cep \
     && /opt/candlewright/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
 

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 from inventory import ROOT, write_bill_of_materials
+from pages import bundle
 
 PROJECTS = (ROOT, ROOT / "distributions" / "candlewright", ROOT / "distributions" / "candlewright-cep")
 
 
 def build(folder: Path) -> list[Path]:
     """Replaces what is in the folder."""
+    bundle()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for project in PROJECTS:

@@ -21,9 +21,12 @@ _NOTICE = """\
 candlewright
 Copyright the candlewright authors. Licensed under the Apache License, Version 2.0 (see LICENSE).
 
-The wheels contain only this project's own code. They depend on the packages below, which a container image made from
-them carries, each under its own license. `python distributions/inventory.py notice` makes this list from
-requirements.lock.
+The wheels contain this project's own code. candlewright-platform also contains the browser packages of the console,
+whose licenses are in console/web/dist/licences.txt. Its charts are TradingView Lightweight Charts™, under Apache-2.0:
+Copyright (c) TradingView, Inc., https://www.tradingview.com/
+
+The wheels depend on the packages below, which a container image made from them carries, each under its own license.
+`python distributions/inventory.py notice` makes this list from requirements.lock.
 
 Fetched at the first start, and carried by the image:
   org.apache.iceberg:iceberg-spark-runtime and iceberg-aws-bundle  Apache-2.0

@@ -22,7 +22,11 @@ def documents() -> list[Path]:
 
 def source_files() -> Iterator[Path]:
     for folder in ROOT.glob("[a-z]*/README.md"):
-        yield from (path for path in folder.parent.rglob("*") if path.suffix in (".py", ".lua", ".proto", ".md"))
+        yield from (
+            path
+            for path in folder.parent.rglob("*")
+            if path.suffix in (".py", ".lua", ".proto", ".md") and "node_modules" not in path.parts
+        )
     yield from ROOT.glob("tests/**/*.py")
     yield from ROOT.glob("docs/**/*.md")
 

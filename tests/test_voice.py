@@ -65,7 +65,7 @@ def files() -> Iterator[Path]:
     for name in CLEAN:
         path = ROOT / name
         for file in [path] if path.is_file() else path.rglob("*"):
-            if file.suffix in SUFFIXES and not file.stem.endswith("_pb2"):
+            if file.suffix in SUFFIXES and not file.stem.endswith("_pb2") and "node_modules" not in file.parts:
                 yield file
 
 

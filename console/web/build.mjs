@@ -1,0 +1,72 @@
+// Bundles src/ into dist/: index.html, assets with their hash in the name (each also as .gz and .br), and licences.txt.
+import { build } from "esbuild";
+import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const made = join(here, "dist.new");
+const dist = join(here, "dist");
+
+rmSync(made, { recursive: true, force: true });
+mkdirSync(made);
+const { metafile } = await build({
+  absWorkingDir: here,
+  entryPoints: ["src/main.tsx", "src/theme.ts", "src/app.css"],
+  outdir: "dist.new/assets",
+  entryNames: "[name]-[hash]",
+  chunkNames: "[name]-[hash]",
+  assetNames: "[name]-[hash]",
+  bundle: true,
+  splitting: true,
+  format: "esm",
+  target: "es2022",
+  minify: true,
+  metafile: true,
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  legalComments: "none",
+  loader: { ".svg": "file" },
+  logLevel: "warning",
+});
+
+const asset = (source) => {
+  const [file] = Object.entries(metafile.outputs).find(([, output]) => output.entryPoint === source);
+  return `assets/${basename(file)}`;
+};
+const page = readFileSync(join(here, "src/index.html"), "utf8")
+  .replace("{{theme}}", asset("src/theme.ts"))
+  .replace("{{style}}", asset("src/app.css"))
+  .replace("{{main}}", asset("src/main.tsx"));
+writeFileSync(join(made, "index.html"), page);
+writeFileSync(join(made, "icon.svg"), readFileSync(join(here, "src/icon.svg")));
+writeFileSync(join(made, "licences.txt"), licences(Object.keys(metafile.inputs)));
+
+for (const name of readdirSync(join(made, "assets"))) {
+  const bytes = readFileSync(join(made, "assets", name));
+  writeFileSync(join(made, "assets", `${name}.gz`), gzipSync(bytes, { level: 9 }));
+  const quality = { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY };
+  writeFileSync(join(made, "assets", `${name}.br`), brotliCompressSync(bytes, { params: quality }));
+}
+rmSync(dist, { recursive: true, force: true });
+renameSync(made, dist);
+
+/** The licence of each package that is in the bundle, as the package ships it. */
+function licences(inputs) {
+  const packages = new Set(
+    inputs.map((path) => path.match(/^node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]).filter((name) => name !== undefined),
+  );
+  const parts = [
+    "The console contains these packages.\n\n" +
+      "Charts: TradingView Lightweight Charts™, Copyright (c) TradingView, Inc. https://www.tradingview.com/\n",
+  ];
+  for (const name of [...packages].sort()) {
+    const folder = join(here, "node_modules", name);
+    const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+    const file = readdirSync(folder).find((each) => /^licen[cs]e/i.test(each));
+    const text = file === undefined ? "" : readFileSync(join(folder, file), "utf8").trim();
+    parts.push(`${name} ${version} (${license})\n\n${text}\n`);
+  }
+  return parts.join(`\n${"-".repeat(100)}\n\n`);
+}

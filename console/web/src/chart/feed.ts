@@ -1,0 +1,205 @@
+/** The bars of one chart: stored ones, older ones when asked for, live ones as they close, and the one that forms. */
+import { barOf, barsBetween, barsTopic, newestBars, storedTrades, ticksTopic, tradesOf } from "../data/bars";
+import { follow, type Message } from "../data/live";
+import { openTime, periodName } from "../data/times";
+import { Value } from "../data/value";
+import { type Bar, Candles, Forming, combine, type Trade } from "./candles";
+
+export interface FeedState {
+  phase: "loading" | "shown" | "empty" | "failed";
+  error?: string;
+  isLoadingOlder: boolean;
+  /** Nothing older is stored. */
+  isAtBeginning: boolean;
+}
+
+export interface FeedEvents {
+  /** Everything is drawn anew. */
+  reset: (bars: Bar[]) => void;
+  /** The newest bar, closed or forming. */
+  newest: (bar: Bar) => void;
+  trades?: (trades: Trade[]) => void;
+}
+
+const FIRST_BARS = 1500;
+const OLDER_BARS = 10_000;
+/** Published bars and trades are in the tables after a second or two. */
+const STORED_AFTER_MS = 2500;
+const SEAM_TRIES = 6;
+
+export class ChartFeed {
+  readonly state = new Value<FeedState>({ phase: "loading", isLoadingOlder: false, isAtBeginning: false });
+  readonly candles: Candles;
+  readonly #forming: Forming;
+  readonly #abort = new AbortController();
+  readonly #ends: (() => void)[] = [];
+  #frame = 0;
+  #firstTrade: Trade | undefined;
+
+  constructor(
+    readonly ticker: string,
+    readonly period: number,
+    private readonly on: FeedEvents,
+  ) {
+    this.candles = new Candles(period);
+    this.#forming = new Forming(period);
+  }
+
+  async start(): Promise<void> {
+    const { signal } = this.#abort;
+    this.#ends.push(
+      follow(barsTopic(this.ticker, this.period), (message) => this.#closed(message), () => void this.#mendSeam(1)),
+      follow(ticksTopic(this.ticker), (message) => this.#traded(tradesOf(message))),
+    );
+    try {
+      const bars = await newestBars(this.ticker, this.#periodName, FIRST_BARS, undefined, signal);
+      this.candles.merge(bars);
+      const isEmpty = this.candles.last === undefined;
+      this.#change({ phase: isEmpty ? "empty" : "shown", isAtBeginning: bars.length < FIRST_BARS });
+      this.#draw();
+    } catch (error) {
+      if (!signal.aborted) this.#change({ phase: "failed", error: (error as Error).message });
+    }
+  }
+
+  /** One more stretch before the first bar; the view calls this whenever it comes near. */
+  async older(): Promise<void> {
+    const { isLoadingOlder, isAtBeginning } = this.state.get();
+    const first = this.candles.first;
+    if (isLoadingOlder || isAtBeginning || first === undefined) return;
+    this.#change({ isLoadingOlder: true });
+    const { signal } = this.#abort;
+    try {
+      const bars = await newestBars(this.ticker, this.#periodName, OLDER_BARS, first.time, signal);
+      if (this.candles.merge(bars)) this.#draw();
+      this.#change({ isLoadingOlder: false, isAtBeginning: bars.length < OLDER_BARS });
+    } catch {
+      // Asked for again when the view moves.
+      if (!signal.aborted) this.#change({ isLoadingOlder: false });
+    }
+  }
+
+  /** Reads back to a time that is to be shown. */
+  async reach(time: number): Promise<void> {
+    while (!this.#abort.signal.aborted && !this.state.get().isAtBeginning) {
+      const before = this.candles.first?.time;
+      if (before === undefined || before <= time) return;
+      await this.older();
+      if (this.candles.first?.time === before) return;
+    }
+  }
+
+  /** Reads a range again, after a request stored it. */
+  async refresh(start: number, end: number): Promise<void> {
+    const bars = await barsBetween(this.ticker, this.#periodName, start, end, this.#abort.signal);
+    this.candles.merge(bars);
+    this.#change({ phase: this.candles.last ? "shown" : "empty", isAtBeginning: false });
+    this.#draw();
+  }
+
+  close(): void {
+    this.#abort.abort();
+    cancelAnimationFrame(this.#frame);
+    for (const end of this.#ends) end();
+  }
+
+  get #periodName(): string {
+    return periodName(this.period);
+  }
+
+  #closed(message: Message): void {
+    const bar = barOf(message);
+    if (bar.isForming) return;
+    const last = this.candles.last;
+    const leavesHole = last !== undefined && bar.time > last.time + this.period;
+    this.#forming.closed(bar.time);
+    const changed = this.candles.merge([bar]);
+    if (last === undefined) {
+      this.#change({ phase: "shown" });
+      this.#draw();
+    } else if (bar.time >= last.time && !leavesHole) {
+      this.on.newest(bar);
+      this.#showForming();
+    } else if (changed) {
+      this.#draw();
+    }
+    if (leavesHole) void this.#mendSeam(SEAM_TRIES);
+  }
+
+  /** Reads from the tables what lies between the stored bars and the first live one. */
+  async #mendSeam(tries: number): Promise<void> {
+    const { signal } = this.#abort;
+    if (this.state.get().phase === "loading") return;
+    for (let count = 0; count < tries && !signal.aborted; count += 1) {
+      const hole = this.candles.holes().pop();
+      const from = hole?.from ?? this.candles.last?.time;
+      try {
+        const bars =
+          from === undefined
+            ? await newestBars(this.ticker, this.#periodName, FIRST_BARS, undefined, signal)
+            : await barsBetween(this.ticker, this.#periodName, from, undefined, signal);
+        if (this.candles.merge(bars)) {
+          this.#change({ phase: "shown" });
+          this.#draw();
+        }
+      } catch {
+        if (signal.aborted) return;
+      }
+      if (this.candles.holes().pop()?.to !== hole?.to) return;
+      await new Promise((done) => setTimeout(done, STORED_AFTER_MS));
+    }
+  }
+
+  #traded(trades: Trade[]): void {
+    if (trades.length === 0) return;
+    this.on.trades?.(trades);
+    const closedUntil = (this.candles.last?.time ?? -Infinity) + this.period;
+    for (const trade of trades) this.#forming.take(trade, closedUntil);
+    if (this.#firstTrade === undefined) {
+      this.#firstTrade = trades[0]!;
+      setTimeout(() => void this.#readBeginning(trades[0]!), STORED_AFTER_MS);
+    }
+    // Many trades a second, one drawing a frame.
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#showForming();
+    });
+  }
+
+  #showForming(): void {
+    const bar = this.#forming.bar;
+    if (bar === undefined || this.state.get().phase === "loading") return;
+    if (this.state.get().phase === "empty") this.#change({ phase: "shown" });
+    if (bar.time > (this.candles.last?.time ?? -Infinity)) this.on.newest(bar);
+  }
+
+  /** The part of the forming bar from before this page was opened: minutes that have closed, and stored trades. */
+  async #readBeginning(first: Trade): Promise<void> {
+    const { signal } = this.#abort;
+    const start = openTime(first.time, this.period);
+    const firstId = Number(first.id);
+    try {
+      const minute = openTime(first.time, Math.min(60, this.period));
+      const minutes = minute > start ? await barsBetween(this.ticker, "1m", start, minute, signal) : [];
+      const trades = await storedTrades(this.ticker, minute, first.time + 0.001, signal);
+      const before = new Forming(this.period);
+      for (const trade of trades) if (!(Number(trade.id) >= firstId)) before.take(trade, -Infinity);
+      const bar = combine([...minutes, ...(before.bar ? [before.bar] : [])], this.period);
+      if (bar !== undefined && this.#forming.bar?.time === bar.time) {
+        this.#forming.precede(bar);
+        this.#showForming();
+      }
+    } catch {
+      // The bar then shows what came since; it is replaced whole when it closes.
+    }
+  }
+
+  #draw(): void {
+    this.on.reset(this.candles.bars);
+    this.#showForming();
+  }
+
+  #change(changes: Partial<FeedState>): void {
+    this.state.set({ ...this.state.get(), ...changes });
+  }
+}

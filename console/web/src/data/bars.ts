@@ -1,0 +1,86 @@
+/** Stored bars and trades, and the same from live topics. */
+import type { Bar, Trade } from "../chart/candles";
+import { get, send } from "./api";
+import type { Message } from "./live";
+import { iso, seconds } from "./times";
+
+type Row = Record<string, unknown>;
+
+export const barsTopic = (ticker: string, period: number): string => `OHLC:${ticker}:${period}`;
+export const ticksTopic = (ticker: string): string => `TICKS:${ticker}`;
+
+export function barOf(row: Row): Bar {
+  return {
+    time: seconds(String(row.open_time)),
+    open: Number(row.open),
+    high: Number(row.high),
+    low: Number(row.low),
+    close: Number(row.close),
+    volume: Number(row.volume),
+    source: String(row.source ?? ""),
+    revision: Number(row.revision ?? 0),
+    isForming: row.complete === false,
+  };
+}
+
+/** The newest `limit` bars before `end`, oldest first. */
+export async function newestBars(ticker: string, period: string, limit: number, end?: number, signal?: AbortSignal) {
+  const query = { ticker, period, limit, order: "last", end: end === undefined ? undefined : iso(end) };
+  return (await get<{ rows: Row[] }>("bars", query, signal)).rows.map(barOf);
+}
+
+export async function barsBetween(ticker: string, period: string, start: number, end?: number, signal?: AbortSignal) {
+  const all: Bar[] = [];
+  const limit = 10_000;
+  for (let from = start; ; ) {
+    const query = { ticker, period, limit, start: iso(from), end: end === undefined ? undefined : iso(end) };
+    const rows = (await get<{ rows: Row[] }>("bars", query, signal)).rows.map(barOf);
+    all.push(...rows);
+    if (rows.length < limit) return all;
+    from = rows[rows.length - 1]!.time + 1;
+  }
+}
+
+export async function storedTrades(ticker: string, start: number, end: number, signal?: AbortSignal): Promise<Trade[]> {
+  const query = { ticker, start: iso(start), end: iso(end), limit: 10_000 };
+  return (await get<{ rows: Row[] }>("ticks", query, signal)).rows.map(tradeOf);
+}
+
+function tradeOf(row: Row): Trade {
+  return {
+    time: seconds(String(row.ts ?? row.timestamp)),
+    price: Number(row.price),
+    size: Number(row.size),
+    side: String(row.side ?? "unknown").toLowerCase(),
+    id: String(row.trade_id ?? ""),
+  };
+}
+
+/** The trades of a message of a TICKS topic. */
+export function tradesOf(message: Message): Trade[] {
+  return ((message.ticks ?? []) as Row[]).map(tradeOf);
+}
+
+export interface RequestState {
+  request_id: string;
+  state: string;
+  done_candles: number;
+  expected_candles: number;
+  reason: string;
+  notification: { status: string; error_message: string; row_count: number } | null;
+}
+
+/** Asks the exchange for a range; follows the request to its end. Throws Problem where it ends in an error. */
+export async function fetchHistory(
+  request: { ticker: string; period: string; start: number; end: number },
+  progress: (state: RequestState) => void,
+): Promise<RequestState> {
+  const body = { ...request, start: iso(request.start), end: iso(request.end) };
+  const { request_id } = await send<{ request_id: string }>("POST", "history", body);
+  for (;;) {
+    const state = await get<RequestState>(`history/${encodeURIComponent(request_id)}`);
+    progress(state);
+    if (state.state !== "queued" && state.state !== "running") return state;
+    await new Promise((done) => setTimeout(done, 400));
+  }
+}

@@ -1,0 +1,184 @@
+/**
+ * Live topics over one stream of server-sent events for the whole page.
+ *
+ * It is read with fetch, not EventSource: a token can be sent, a silent connection is noticed, and a changed set of topics
+ * goes on from the same cursor. After each new connection followers are told, and read what they may have missed.
+ */
+import { address, headers, problemOf } from "./api";
+import { Value } from "./value";
+
+export interface Message {
+  topic: string;
+  sequence?: number;
+  [name: string]: unknown;
+}
+
+export type Connection = "idle" | "connecting" | "live" | "lost";
+
+interface Follower {
+  topic: string;
+  message: (message: Message, kind: string) => void;
+  resumed?: () => void;
+}
+
+/** The server says something, if only a comment, at least every 15 s. */
+const SILENCE_MS = 40_000;
+const PAUSES_MS = [250, 500, 1000, 2000, 4000, 8000];
+
+export const connection = new Value<Connection>("idle");
+/** Why the platform refuses the topics, when it does. */
+export const refusal = new Value("");
+
+const followers = new Set<Follower>();
+const lastSequence = new Map<string, number>();
+let cursor = "";
+let open: { topics: string; abort: AbortController } | undefined;
+let planned = false;
+
+/** Returns what ends it. */
+export function follow(
+  topic: string,
+  message: (message: Message, kind: string) => void,
+  resumed?: () => void,
+): () => void {
+  const follower: Follower = { topic, message, resumed };
+  followers.add(follower);
+  plan();
+  return () => {
+    followers.delete(follower);
+    plan();
+  };
+}
+
+/** Changes of one moment open one stream. */
+function plan(): void {
+  if (planned) return;
+  planned = true;
+  setTimeout(() => {
+    planned = false;
+    const topics = [...new Set([...followers].map((each) => each.topic))].sort();
+    const key = topics.join("\n");
+    if (key === (open?.topics ?? "")) return;
+    open?.abort.abort();
+    open = undefined;
+    for (const topic of [...lastSequence.keys()]) if (!topics.includes(topic)) lastSequence.delete(topic);
+    if (topics.length === 0) {
+      cursor = "";
+      connection.set("idle");
+      return;
+    }
+    open = { topics: key, abort: new AbortController() };
+    void keepOpen(topics, open.abort.signal);
+  }, 30);
+}
+
+async function keepOpen(topics: string[], signal: AbortSignal): Promise<void> {
+  let failures = 0;
+  while (!signal.aborted) {
+    if (connection.get() !== "lost") connection.set("connecting");
+    const attempt = new AbortController();
+    const stop = (): void => attempt.abort();
+    signal.addEventListener("abort", stop);
+    try {
+      await readOnce(topics, attempt, () => (failures = 0));
+    } catch {
+      // The reason does not matter: the next connection goes on from the cursor.
+    } finally {
+      signal.removeEventListener("abort", stop);
+    }
+    if (signal.aborted) return;
+    connection.set("lost");
+    const pause = PAUSES_MS[Math.min(failures, PAUSES_MS.length - 1)]!;
+    failures += 1;
+    await wait(pause * (0.75 + Math.random() / 2), signal);
+  }
+}
+
+async function readOnce(topics: string[], attempt: AbortController, opened: () => void): Promise<void> {
+  let silence = setTimeout(() => attempt.abort(), SILENCE_MS);
+  try {
+    const response = await fetch(address("stream", { topic: topics }), {
+      headers: headers({ Accept: "text/event-stream", ...(cursor && { "Last-Event-ID": cursor }) }),
+      cache: "no-store",
+      signal: attempt.signal,
+    });
+    if (!response.ok || response.body === null) {
+      const problem = await problemOf(response);
+      if (response.status >= 400 && response.status < 500) {
+        // A cursor from before a restart may be of no more use; followers read the tables instead.
+        cursor = "";
+        refusal.set(problem.message);
+      }
+      throw problem;
+    }
+    opened();
+    refusal.set("");
+    connection.set("live");
+    for (const each of [...followers]) each.resumed?.();
+    const parser = new EventParser(dispatch);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      clearTimeout(silence);
+      if (done) return;
+      silence = setTimeout(() => attempt.abort(), SILENCE_MS);
+      parser.take(value);
+    }
+  } finally {
+    clearTimeout(silence);
+  }
+}
+
+function dispatch(kind: string, data: string, id: string): void {
+  if (id) cursor = id;
+  const message = JSON.parse(data) as Message;
+  const { topic, sequence } = message;
+  if (topic === undefined) return;
+  if (sequence !== undefined) {
+    if (sequence <= (lastSequence.get(topic) ?? -1)) return;
+    lastSequence.set(topic, sequence);
+  }
+  for (const each of followers) if (each.topic === topic) each.message(message, kind);
+}
+
+/** The lines of a stream of events; https://html.spec.whatwg.org/multipage/server-sent-events.html */
+export class EventParser {
+  #rest = "";
+  #kind = "";
+  #data: string[] = [];
+  #id = "";
+
+  constructor(private readonly event: (kind: string, data: string, id: string) => void) {}
+
+  take(text: string): void {
+    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
+    this.#rest = lines.pop()!;
+    for (const line of lines) this.#line(line);
+  }
+
+  #line(line: string): void {
+    if (line === "") {
+      if (this.#data.length > 0) this.event(this.#kind || "message", this.#data.join("\n"), this.#id);
+      this.#kind = "";
+      this.#data = [];
+      return;
+    }
+    const colon = line.indexOf(":");
+    if (colon === 0) return;
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+    if (name === "data") this.#data.push(value);
+    else if (name === "event") this.#kind = value;
+    else if (name === "id") this.#id = value;
+  }
+}
+
+function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((done) => {
+    const timer = setTimeout(done, milliseconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      done();
+    });
+  });
+}

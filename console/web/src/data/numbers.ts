@@ -1,0 +1,40 @@
+/** How numbers are shown. */
+
+export function price(value: number): string {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  const digits = size >= 1000 ? 2 : size >= 1 ? 4 : Math.min(10, 5 - Math.floor(Math.log10(size || 1)));
+  return value.toLocaleString("en", { minimumFractionDigits: Math.min(2, digits), maximumFractionDigits: digits });
+}
+
+export function compact(value: number): string {
+  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 2 });
+}
+
+export const whole = (value: number): string => value.toLocaleString("en", { maximumFractionDigits: 0 });
+
+export function percent(value: number, digits = 2): string {
+  return `${value >= 0 ? "+" : "−"}${(Math.abs(value) * 100).toFixed(digits)} %`;
+}
+
+export function bytes(value: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value.toFixed(value < 10 && unit > 0 ? 1 : 0)} ${units[unit]}`;
+}
+
+/** The digits after the point that tell these prices apart. */
+export function precisionOf(values: number[]): number {
+  let digits = 0;
+  for (const value of values) {
+    const point = String(value).indexOf(".");
+    const text = value.toString();
+    if (text.includes("e-")) return 10;
+    if (point >= 0) digits = Math.max(digits, text.length - point - 1);
+  }
+  return Math.min(10, digits);
+}

@@ -1,0 +1,42 @@
+/** What is known to be wrong with stored data: trades that were missed, bars that were corrected. */
+import { get } from "./api";
+import { rowsOf, type SqlAnswer, literal, runSql } from "./sql";
+import { seconds } from "./times";
+
+export interface Gap {
+  from: number;
+  to: number;
+  missing: number | null;
+  isRepaired: boolean;
+  reason: string;
+}
+
+type Row = Record<string, unknown>;
+
+export async function tradeGaps(ticker: string): Promise<Gap[]> {
+  try {
+    const { rows } = await get<{ rows: Row[] }>("gaps", { ticker });
+    return rows.map((row) => ({
+      from: seconds(String(row.from_ts)),
+      to: seconds(String(row.to_ts)),
+      missing: row.missing === null || row.missing === undefined ? null : Number(row.missing),
+      isRepaired: row.repaired === true,
+      reason: String(row.reason ?? ""),
+    }));
+  } catch {
+    return [];
+  }
+}
+
+/** Open times of corrected bars, with their newest revision. */
+export async function revisedBars(ticker: string, period: number): Promise<Map<number, number>> {
+  const sql =
+    "SELECT open_time, max(revision) AS revision FROM ohlc_revisions" +
+    ` WHERE ticker = ${literal(ticker)} AND period_seconds = ${period} AND revision > 0 GROUP BY open_time`;
+  try {
+    const answer: SqlAnswer = await runSql(sql, 5000);
+    return new Map(rowsOf(answer).map((row) => [seconds(String(row.open_time)), Number(row.revision)]));
+  } catch {
+    return new Map();
+  }
+}

@@ -1,0 +1,244 @@
+/** The frame around every page: navigation, search, the state of the connection. */
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { setToken, tokenWanted } from "../data/api";
+import { connection, refusal } from "../data/live";
+import { problemsOf, reachable, status } from "../data/platform";
+import { useValue } from "../data/value";
+import { Icon, type IconName } from "./icons";
+import { shortcuts, useShortcuts } from "./keys";
+import { Palette } from "./palette";
+import { go, place } from "./router";
+import { switchTheme, theme } from "./theme";
+
+interface Page {
+  path: string;
+  name: string;
+  key: string;
+  icon: IconName;
+  load: () => Promise<{ default: ComponentType }>;
+}
+
+export const PAGES: Page[] = [
+  { path: "/chart", name: "Chart", key: "c", icon: "chart", load: () => import("../pages/chart") },
+  { path: "/markets", name: "Markets", key: "m", icon: "markets", load: () => import("../pages/markets") },
+];
+
+export function App() {
+  const { path } = useValue(place);
+  const page = PAGES.find((each) => each.path === path);
+  const [palette, setPalette] = useState(false);
+  const [help, setHelp] = useState(false);
+
+  useEffect(() => {
+    if (path === "/") go(`/markets${location.search}`, true);
+  }, [path]);
+  useEffect(() => {
+    if (page && page.path !== "/chart") document.title = `${page.name} · candlewright`;
+  }, [page]);
+  useShortcuts([
+    { keys: "Ctrl+K", text: "Find a market or a page", run: () => setPalette(true) },
+    { keys: "/", text: "Find a market or a page", run: () => setPalette(true) },
+    { keys: "?", text: "This help", run: () => setHelp((shown) => !shown) },
+    { keys: "t", text: "Light or dark", run: switchTheme },
+    ...PAGES.map((each) => ({ keys: `g ${each.key}`, text: each.name, run: () => go(each.path) })),
+  ]);
+
+  return (
+    <div class="frame">
+      <a class="skip" href="#main">
+        Skip to the page
+      </a>
+      <nav class="rail" aria-label="Pages">
+        {PAGES.map((each) => (
+          <a
+            key={each.path}
+            href={each.path}
+            aria-current={each.path === path ? "page" : undefined}
+            title={`${each.name} (g ${each.key})`}
+          >
+            <Icon name={each.icon} />
+            <span>{each.name}</span>
+          </a>
+        ))}
+      </nav>
+      <header class="bar">
+        <a class="brand" href="/markets" aria-label="candlewright">
+          <img src="/icon.svg" alt="" width="18" height="18" />
+          <b>candlewright</b>
+        </a>
+        <button class="find" type="button" onClick={() => setPalette(true)}>
+          <Icon name="search" />
+          <span>Find a market</span>
+          <kbd>Ctrl K</kbd>
+        </button>
+        <Health />
+        <ThemeButton />
+        <button class="quiet square" type="button" title="Keyboard (?)" onClick={() => setHelp(true)}>
+          <span aria-hidden="true">?</span>
+          <span class="unseen">Keyboard shortcuts</span>
+        </button>
+      </header>
+      <main id="main" tabIndex={-1}>
+        <Lost />
+        {page ? <Loaded key={page.path} page={page} /> : path !== "/" && <Nowhere path={path} />}
+      </main>
+      {palette && <Palette pages={PAGES} close={() => setPalette(false)} />}
+      {help && <Help close={() => setHelp(false)} />}
+      <Token />
+    </div>
+  );
+}
+
+const loaded = new Map<string, ComponentType>();
+
+function Loaded({ page }: { page: Page }) {
+  const [, redraw] = useState(0);
+  const [failed, setFailed] = useState(false);
+  const Content = loaded.get(page.path);
+  useEffect(() => {
+    if (loaded.has(page.path)) return;
+    page.load().then(
+      (module) => {
+        loaded.set(page.path, module.default);
+        redraw((count) => count + 1);
+      },
+      () => setFailed(true),
+    );
+  }, [page]);
+  if (failed) return <p class="notice bad">This page could not be loaded. Reload once the platform is back.</p>;
+  return Content ? <Content /> : <div class="waiting" aria-busy="true" />;
+}
+
+function Nowhere({ path }: { path: string }) {
+  return (
+    <div class="page">
+      <h1>Not found</h1>
+      <p>
+        There is no page {path}. <a href="/markets">Markets</a>
+      </p>
+    </div>
+  );
+}
+
+/** A dot that says in words and in colour how the connection is. */
+function Health() {
+  const stream = useValue(connection);
+  const answers = useValue(reachable);
+  const problems = problemsOf(useValue(status));
+  const lost = !answers || stream === "lost";
+  const kind = lost ? "bad" : problems.length > 0 ? "warn" : stream === "connecting" ? "wait" : "good";
+  const text = lost
+    ? "Connection lost"
+    : problems.length > 0
+      ? `${problems.length} ${problems.length === 1 ? "problem" : "problems"}`
+      : stream === "live"
+        ? "Live"
+        : stream === "connecting"
+          ? "Connecting"
+          : "Connected";
+  return (
+    <a class={`health ${kind}`} href="/system">
+      <i class="dot" />
+      <span role="status">{text}</span>
+    </a>
+  );
+}
+
+function Lost() {
+  const stream = useValue(connection);
+  const answers = useValue(reachable);
+  const reason = useValue(refusal);
+  if (answers && stream !== "lost") return null;
+  return (
+    <p class="notice bad slim" role="alert">
+      {reason || "The connection to the platform is lost. Trying again; what was missed is filled in."}
+    </p>
+  );
+}
+
+function ThemeButton() {
+  const dark = useValue(theme) === "dark";
+  return (
+    <button class="quiet square" type="button" title="Light or dark (t)" onClick={switchTheme}>
+      <Icon name={dark ? "sun" : "moon"} />
+      <span class="unseen">{dark ? "Light" : "Dark"} colours</span>
+    </button>
+  );
+}
+
+function Help({ close }: { close: () => void }) {
+  const seen = new Set<string>();
+  const list = shortcuts().filter(({ text }) => !seen.has(text) && seen.add(text));
+  return (
+    <Dialog title="Keyboard" close={close}>
+      <dl class="keys">
+        {list.map(({ keys, text }) => (
+          <div key={keys}>
+            <dt>
+              {keys.split(/[ +]/).map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{text}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="muted">
+        Charts by <a href="https://www.tradingview.com/">TradingView</a>. <a href="/licences.txt">Licences</a>
+      </p>
+    </Dialog>
+  );
+}
+
+function Token() {
+  const wanted = useValue(tokenWanted);
+  const [text, setText] = useState("");
+  if (!wanted) return null;
+  const enter = (event: Event): void => {
+    event.preventDefault();
+    setToken(text.trim());
+    location.reload();
+  };
+  return (
+    <Dialog title="Token" close={() => tokenWanted.set(false)}>
+      <form onSubmit={enter} class="stack">
+        <p>
+          This platform lets in only those with a token. An operator makes one with{" "}
+          <code>candlewright keys new NAME --role viewer</code>.
+        </p>
+        <label>
+          Token
+          <input type="password" autocomplete="off" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <button class="primary" type="submit" disabled={text.trim() === ""}>
+          Continue
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+export function Dialog(props: { title: string; close: () => void; children: preact.ComponentChildren }) {
+  const [element, setElement] = useState<HTMLDialogElement | null>(null);
+  useEffect(() => {
+    if (element && !element.open) element.showModal();
+  }, [element]);
+  return (
+    <dialog
+      ref={setElement}
+      aria-label={props.title}
+      onClose={props.close}
+      onClick={(event) => event.target === element && element?.close()}
+    >
+      <div class="dialog">
+        <h2>{props.title}</h2>
+        <button class="quiet square corner" type="button" onClick={() => element?.close()}>
+          <Icon name="close" />
+          <span class="unseen">Close</span>
+        </button>
+        {props.children}
+      </div>
+    </dialog>
+  );
+}

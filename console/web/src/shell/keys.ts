@@ -1,0 +1,49 @@
+/** Keyboard shortcuts. A page adds its own while it is shown; the help lists what is in force. */
+import { useEffect } from "preact/hooks";
+
+export interface Shortcut {
+  keys: string;
+  text: string;
+  run: () => void;
+}
+
+const active: Shortcut[][] = [];
+let pending = "";
+let pendingSince = 0;
+
+export const shortcuts = (): Shortcut[] => active.flat();
+
+export function useShortcuts(list: Shortcut[], inputs: unknown[] = []): void {
+  useEffect(() => {
+    active.push(list);
+    return () => {
+      active.splice(active.indexOf(list), 1);
+    };
+  }, inputs);
+}
+
+export function isTyping(target: EventTarget | null): boolean {
+  const element = target instanceof Element ? target : null;
+  return (
+    element?.closest("input, textarea, select, [contenteditable], .editor, dialog") != null ||
+    element?.shadowRoot != null
+  );
+}
+
+/** `g c` is a g and then a c; `Ctrl+K` works in fields too. */
+export function onKey(event: KeyboardEvent): void {
+  const chord = event.ctrlKey || event.metaKey;
+  if (event.altKey || (isTyping(event.target) && !chord)) return;
+  const key = chord ? `Ctrl+${event.key.toUpperCase()}` : event.key;
+  const sequence = performance.now() - pendingSince < 1200 && pending ? `${pending} ${key}` : key;
+  const all = shortcuts().reverse();
+  const found = all.find((each) => each.keys === sequence) ?? all.find((each) => each.keys === key);
+  pending = "";
+  if (found !== undefined) {
+    event.preventDefault();
+    found.run();
+  } else if (all.some((each) => each.keys.startsWith(`${key} `))) {
+    pending = key;
+    pendingSince = performance.now();
+  }
+}
