@@ -13,6 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 
 from candlewright.wire.grid import LATEST_NS, SECOND, count_opens
+from candlewright.wire.ranges import common
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.coverage import read_holes
@@ -111,14 +112,3 @@ def missing_ranges(opens: NDArray[np.int64], period_seconds: int) -> list[tuple[
     step = period_seconds * SECOND
     places = np.flatnonzero(np.diff(opens) > step)
     return list(zip((opens[places] + step).tolist(), opens[places + 1].tolist(), strict=True))
-
-
-def common(ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is in one of `ranges` and in one of `others`, in order and without overlap."""
-    found: list[tuple[int, int]] = []
-    for start, end in sorted((max(a, c), min(b, d)) for a, b in ranges for c, d in others if max(a, c) < min(b, d)):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found

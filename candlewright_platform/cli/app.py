@@ -115,6 +115,27 @@ def export(
     exporting.export(tickers, to, period or [], start, end, directory, output, data_dir, config)
 
 
+@app.command()
+def quality(
+    tickers: StoredTickers,
+    period: StoredPeriods = None,
+    start: Annotated[str | None, typer.Option("--start", help="First open time, ISO 8601 (default: all).")] = None,
+    end: Annotated[str | None, typer.Option("--end", help="End of the range, excluded (default: all).")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write one HTML page there as well.")] = None,
+    trades: Annotated[bool, typer.Option("--trades/--no-trades", help="Compare candles with stored trades.")] = True,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Examine stored candles: holes, gaps, jumps, revisions, and whether they equal the trades that were received.
+
+    Example: candlewright quality "BTC/*" --period 1m --html quality.html
+    """
+    from candlewright_platform.cli import quality
+
+    quality.quality(tickers, period or [], start, end, html, trades, output, data_dir, config)
+
+
 @config_app.command("show")
 def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """All settings in force, secrets hidden."""

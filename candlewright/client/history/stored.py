@@ -1,6 +1,5 @@
 """Rows that are stored, read without a request: what is there, and what of the range is not."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,11 +8,10 @@ from candlewright.client.records import Range
 from candlewright.client.times import format_nanoseconds
 from candlewright.wire.grid import SECOND, first_open_from
 from candlewright.wire.periods import format_period
+from candlewright.wire.ranges import Ranges, common, without
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +37,7 @@ class Stored(Candles):
     def of(cls, table: "pa.Table", wanted: Range, holes: Ranges = (), as_of: int | None = None) -> "Stored":
         """`table`: the first `wanted.limit` rows in order; `holes`: those that are known, in any order."""
         missing = _missing(table, wanted)
-        return cls(table, wanted, tuple(_common(missing, holes)), tuple(_without(missing, holes)), as_of)
+        return cls(table, wanted, tuple(common(missing, holes)), tuple(without(missing, holes)), as_of)
 
 
 def _missing(table: "pa.Table", wanted: Range) -> list[tuple[int, int]]:
@@ -55,34 +53,3 @@ def _missing(table: "pa.Table", wanted: Range) -> list[tuple[int, int]]:
     after = np.concatenate((opens, [end]))
     places = np.flatnonzero(before < after)
     return list(zip(before[places].tolist(), after[places].tolist(), strict=True))
-
-
-def _common(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
-    found = {(max(a, c), min(b, d)) for a, b in ranges for c, d in others if max(a, c) < min(b, d)}
-    return _joined(sorted(found))
-
-
-def _without(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
-    cuts = _joined(sorted(others))
-    found = []
-    for start, end in ranges:
-        for first, last in cuts:
-            if last <= start or first >= end:
-                continue
-            if start < first:
-                found.append((start, first))
-            start = max(start, last)
-        if start < end:
-            found.append((start, end))
-    return found
-
-
-def _joined(ranges: Ranges) -> list[tuple[int, int]]:
-    """Of ranges in order, those that overlap or touch as one."""
-    found: list[tuple[int, int]] = []
-    for start, end in ranges:
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
