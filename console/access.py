@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from console.problems import Problem
-from console.tokens import Role, Token
+from core.doors import Holder, Role
 from core.settings_console import ConsoleSettings
 
 __all__ = ["Asked", "Gate", "Rates", "Who"]
@@ -36,11 +36,15 @@ class Who:
     name: str
     role: Role
 
+    def may(self, needed: Role) -> bool:
+        """A viewer reads and tries things out; an operator also changes what the platform does."""
+        return self.role is Role.operator or needed is Role.viewer
+
 
 class Gate:
-    """`find`: the token that a text is."""
+    """`find`: whose a token is."""
 
-    def __init__(self, settings: ConsoleSettings, find: Callable[[str], Token | None]) -> None:
+    def __init__(self, settings: ConsoleSettings, find: Callable[[str], Holder | None]) -> None:
         self._settings = settings
         self._find = find
 
@@ -65,13 +69,13 @@ class Gate:
     def identify(self, asked: Asked) -> Who:
         """Raises Problem unless the call has a token, or needs none."""
         if asked.token:
-            token = self._find(asked.token)
-            if token is None:
+            holder = self._find(asked.token)
+            if holder is None:
                 raise _unauthorised("this token is not known, or was removed")
-            return Who(token.name, token.role)
+            return Who(holder.name, holder.role)
         if not self._settings.is_open:
             raise _unauthorised("a token is needed here: candlewright keys new NAME --role viewer")
-        return Who(asked.peer, Role.OPERATOR)
+        return Who(asked.peer, Role.operator)
 
     def _is_own(self, name: str) -> bool:
         if name in _LOOPBACK_NAMES or name in self._settings.hosts:

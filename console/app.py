@@ -21,10 +21,10 @@ from console.access import Asked, Gate, Rates, Who
 from console.openapi import PREFIX, document
 from console.operation import Answer, Call, Operation, checked_body, checked_query
 from console.problems import Problem, problem_of, response_of
-from console.routes import status
+from console.routes import history, market, status, triggers
 from console.services import Services
-from console.tokens import KnownTokens, TokenFolder
 from console.web import SECURITY_HEADERS, Web
+from core.doors import KeyFolder, KnownTokens
 from core.log import get_logger
 
 __all__ = ["OPERATIONS", "application"]
@@ -41,6 +41,9 @@ async def get_openapi(call: Call) -> Response:
 
 OPERATIONS: Sequence[Operation] = (
     *status.OPERATIONS,
+    *history.OPERATIONS,
+    *market.OPERATIONS,
+    *triggers.OPERATIONS,
     Operation(
         "GET",
         "/openapi.json",
@@ -69,7 +72,7 @@ def application(services: Services) -> ASGIApp:
     )
     api.router.default = _no_such_call
     api.router.redirect_slashes = False
-    gate = Gate(settings, KnownTokens(TokenFolder(services.settings.data_dir)).find)
+    gate = Gate(settings, KnownTokens(KeyFolder(services.settings.data_dir)).holder_of)
     public = frozenset(PREFIX + each.path for each in OPERATIONS if each.is_public)
     return _Guarded(_Places(api, _problems_of(Web())), gate, Rates(settings.requests_per_second), public)
 
@@ -82,7 +85,7 @@ def _route(operations: Sequence[Operation], services: Services) -> Route:
     async def endpoint(request: Request) -> Response:
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         who = cast(Who, request.scope.get(_WHO))
-        if not operation.is_public and not who.role.may(operation.role):
+        if not operation.is_public and not who.may(operation.role):
             raise Problem(403, "not_allowed", f"{who.name} is a {who.role}; this needs the role {operation.role}")
         query = checked_query(operation.query, request)
         body = await checked_body(operation.body, request, most_bytes)

@@ -15,3 +15,9 @@ SECONDS = metrics.Histogram(
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=metrics.REGISTRY,
 )
+STREAMS = metrics.Gauge("candlewright_console_streams", "Live connections.", registry=metrics.REGISTRY)
+SLOW = metrics.Counter(
+    "candlewright_console_slow_readers_total",
+    "Live connections ended since they were too slow.",
+    registry=metrics.REGISTRY,
+)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from console.access import Who
 from console.problems import Problem
-from console.tokens import Role
+from core.doors import Role
 
 if TYPE_CHECKING:
     from console.services import Services
@@ -72,7 +72,7 @@ class Operation:
     query: type[Query] | None = None
     body: type[Body] | None = None
     problems: Sequence[int] = ()
-    role: Role = Role.VIEWER
+    role: Role = Role.viewer
     is_public: bool = False
     tag: str = ""
 

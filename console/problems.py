@@ -50,7 +50,14 @@ _STATUS: Mapping[type[CandlewrightError], tuple[int, str]] = {
     ConfigurationError: (503, "configuration"),
 }
 #: What the platform says on the wire.
-_REFUSALS = {"NOT_KEPT": 410, "INVALID": 400, "UNKNOWN_REQUEST": 404, "UNKNOWN_TOPIC": 404, "BUSY": 503}
+_REFUSALS = {
+    "NOT_KEPT": 410,
+    "INVALID": 400,
+    "UNKNOWN_REQUEST": 404,
+    "UNKNOWN_VENUE": 404,
+    "UNKNOWN_TICKER": 404,
+    "BUSY": 503,
+}
 
 
 class Problem(Exception):
@@ -81,10 +88,14 @@ def problem_of(error: CandlewrightError) -> Problem:
     if isinstance(error, PlatformRefused):
         status = _REFUSALS.get(error.code, status)
         name = error.code.lower() or name
+        return Problem(status, name, error.text or str(error), headers=_retry(status))
     more = _of_sql(error) if isinstance(error, TriggerRejected) else {}
     detail = error.one_line if isinstance(error, InvalidTrigger) else str(error)
-    headers = {"Retry-After": str(_RETRY_SECONDS)} if status == 503 else {}
-    return Problem(status, name, detail, more, headers)
+    return Problem(status, name, detail, more, _retry(status))
+
+
+def _retry(status: int) -> dict[str, str]:
+    return {"Retry-After": str(_RETRY_SECONDS)} if status == 503 else {}
 
 
 def _of_sql(error: TriggerRejected) -> dict[str, Any]:

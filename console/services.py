@@ -2,17 +2,23 @@
 
 import asyncio
 import json
+import math
+import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from candlewright.client import AsyncClient, aconnect
+from candlewright.client import AsyncClient, Market, aconnect
+from console.stored import Tables
+from core.doors import KeyFolder, Role
 from core.http import SUPERVISOR_PORT_FILE
 from core.settings import Settings
 
 __all__ = ["Services"]
 
 _PAGE_SECONDS = 5.0
+#: The platform compares requests with their client's name: it stays the same over restarts.
+_NAME = "console"
 
 
 class Services:
@@ -20,13 +26,25 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.tables = Tables(settings)
         self._client: AsyncClient | None = None
+        self._markets: dict[str, tuple[float, Sequence[Market]]] = {}
 
     async def client(self) -> AsyncClient:
         """One for all calls: it runs any number at once, and finds the relay again by itself."""
         if self._client is None:
-            self._client = aconnect(settings=self.settings)
+            settings = self.settings
+            key = KeyFolder(settings.data_dir).own(_NAME, Role.client) if settings.security.curve else None
+            self._client = aconnect(settings=settings, client_id=_NAME, key=key)
         return await self._client
+
+    async def markets(self, venue: str, fresh_seconds: float) -> Sequence[Market]:
+        """Those of a venue, as they were at most so long ago. Raises InvalidRequest for an unknown venue."""
+        at, found = self._markets.get(venue, (-math.inf, ()))
+        if time.monotonic() - at > fresh_seconds:
+            found = tuple(await (await self.client()).markets(venue))
+            self._markets[venue] = time.monotonic(), found
+        return found
 
     async def supervisor(self) -> Mapping[str, Any] | None:
         """The status page of all parts; None where no supervisor runs here, as in containers."""

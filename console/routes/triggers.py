@@ -1,0 +1,364 @@
+"""Triggers: listed, checked, tried over what is stored, registered, removed, and their events."""
+
+import asyncio
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import orjson
+from pydantic import Field
+from starlette.responses import Response
+
+from candlewright.client import PlatformRefused, TriggerEvent, TriggerInfo
+from candlewright.client.triggers.events import topic_of
+from candlewright.extensions import extension
+from candlewright.wire.errors import TriggerRejected
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
+from candlewright.wire.ticker import Ticker
+from console.messages import event_json
+from console.openapi import PREFIX
+from console.operation import Answer, Body, Call, Operation, Query
+from console.problems import Problem
+from console.routes.shapes import Shape, TickerText
+from console.rows import plain
+from console.times import Instant, Moment, iso
+from console.trying import after
+from core.doors import Role
+
+__all__ = ["OPERATIONS"]
+
+SqlText = Annotated[str, Field(min_length=1, max_length=1 << 16, examples=["close > open * 1.02"])]
+Parameters = Annotated[
+    dict[str, str | int | float | bool], Field(description="Values for `:name`, and options as `period_seconds`.")
+]
+TriggerId = Annotated[str, Field(min_length=1, max_length=200)]
+#: Texts that run over stored data at a time: each takes a core.
+_TRIES = asyncio.Semaphore(2)
+_SHOWN_ROWS = 10_000
+_PAGE_EVENTS = 1_000
+
+
+class TriggerText(Body):
+    sql: SqlText
+    tickers: list[TickerText] = Field([], max_length=10_000, description="None = all that are active.")
+    parameters: Parameters = Field({})
+
+
+class NewTrigger(TriggerText):
+    """Without `trigger_id` the same trigger has the same id."""
+
+    trigger_id: TriggerId | None = None
+
+
+class Attempt(TriggerText):
+    """`tickers` names one ticker. Bars with the parameter `period_seconds`, else trades."""
+
+    ticker: TickerText | None = None
+    since: Moment | None = None
+    as_seen: bool = Field(False, description="Over bars as they were published, corrections included.")
+    limit: int = Field(1_000, ge=1, le=_SHOWN_ROWS, description="Rows in the answer.")
+
+
+class TriggerBody(Shape):
+    trigger_id: str
+    sql: str
+    tickers: list[str]
+    parameters: dict[str, str]
+    state: str = Field(description="active or suspended.")
+    reason: str = Field(description="Why it is suspended.")
+    is_starting: bool
+    registered_at: Instant
+    events: int
+    warnings: list[str] = Field([], description="Of the registration.")
+
+
+class TriggerList(Shape):
+    triggers: list[TriggerBody]
+
+
+class Column(Shape):
+    name: str
+    type: str
+
+
+class Checked(Shape):
+    """The text is good."""
+
+    columns: list[Column]
+    warnings: list[str]
+
+
+class AfterBars(Shape):
+    """How the close had changed, as a share, so many bars after the events."""
+
+    bars: int
+    count: int
+    mean: float | None
+    median: float | None
+    rose: float | None = Field(description="Share of the events after which the close was higher.")
+
+
+class Tried(Shape):
+    columns: list[Column]
+    rows: list[dict[str, Any]] = Field(description="The first `limit` rows that the trigger gives.")
+    total_rows: int
+    fired_at: list[Instant] = Field(description="Event time of each event.")
+    suppressed: int = Field(description="Events that cooldown_seconds keeps back.")
+    over: str = Field(description="What it ran over.")
+    input_rows: int
+    first: Instant | None
+    last: Instant | None
+    after: list[AfterBars] = Field(description="Empty for texts over trades.")
+
+
+class EventsQuery(Query):
+    from_sequence: int = Field(1, ge=1, le=(1 << 62), description="Inclusive.")
+    limit: int = Field(_PAGE_EVENTS, ge=1, le=_PAGE_EVENTS)
+
+
+class EventBody(Shape):
+    sequence: int
+    event_id: str
+    trigger_id: str
+    ticker: str
+    time: Instant
+    match_number: int | None
+    columns: list[str]
+    column_types: list[str]
+    rows: list[dict[str, Any]]
+
+
+class EventList(Shape):
+    """`next_sequence`: where to go on."""
+
+    events: list[EventBody]
+    next_sequence: int
+
+
+async def list_triggers(call: Call) -> Response:
+    client = await call.services.client()
+    return _json({"triggers": [_trigger(each) for each in await client.triggers.list()]})
+
+
+async def add_trigger(call: Call) -> Response:
+    body: NewTrigger = call.body
+    client = await call.services.client()
+    added = await client.triggers.add(
+        body.sql, tickers=body.tickers, parameters=body.parameters, trigger_id=body.trigger_id
+    )
+    try:
+        info = await added.info()
+    finally:
+        await added.close()
+    place = {"Location": f"{PREFIX}/triggers/{quote(added.id, safe='')}"}
+    return _json({**_trigger(info), "warnings": list(added.warnings)}, 201 if added.is_new else 200, place)
+
+
+async def get_trigger(call: Call) -> Response:
+    client = await call.services.client()
+    return _json(_trigger(await client.triggers.get(call.path["trigger_id"])))
+
+
+async def remove_trigger(call: Call) -> Response:
+    client = await call.services.client()
+    await client.triggers.remove(call.path["trigger_id"])
+    return Response(status_code=204)
+
+
+async def check_trigger(call: Call) -> Response:
+    body: TriggerText = call.body
+    tickers = [str(Ticker.parse(ticker)) for ticker in body.tickers]
+    return _json(await _checked(call, body, tickers))
+
+
+async def try_trigger(call: Call) -> Response:
+    body: Attempt = call.body
+    named = [body.ticker] if body.ticker is not None else body.tickers
+    if len(named) != 1:
+        raise Problem(400, "invalid_request", f"ticker: a text is tried over one ticker, not {len(named)}")
+    ticker = str(Ticker.parse(named[0]))
+    run = extension("try")
+    settings = call.services.settings
+    since = None if body.since is None else int(body.since)
+
+    def work(_: object) -> Any:
+        return run(settings, body.sql, _texts(body), ticker, since, None, _no_progress, as_seen=body.as_seen)
+
+    async with _TRIES:
+        found = await call.services.tables.read(_translated(work))
+    is_over_bars = found.what.startswith("bars")
+    return _json(
+        {
+            "columns": [{"name": each.name, "type": str(each.type)} for each in found.table.schema],
+            "rows": plain(found.table.slice(0, body.limit)),
+            "total_rows": found.table.num_rows,
+            "fired_at": [iso(time) for time in found.fired],
+            "suppressed": found.suppressed,
+            "over": found.what,
+            "input_rows": found.rows,
+            "first": iso(found.first) if found.rows else None,
+            "last": iso(found.last) if found.rows else None,
+            "after": after(found.candles, found.fired) if is_over_bars and found.candles else [],
+        }
+    )
+
+
+async def list_trigger_events(call: Call) -> Response:
+    query: EventsQuery = call.query
+    trigger_id = call.path["trigger_id"]
+    client = await call.services.client()
+    newest = await client.triggers.newest_number(trigger_id)
+    last = min(newest, query.from_sequence + query.limit - 1)
+    if last < query.from_sequence:
+        if not newest:
+            await client.triggers.get(trigger_id)
+        return _json({"events": [], "next_sequence": max(query.from_sequence, 1)})
+    try:
+        found = await client.replay(topic_of(trigger_id), query.from_sequence, last)
+    except PlatformRefused as error:
+        if error.code != "NOT_KEPT":
+            raise
+        text = f"{error.text} Older events are in lake.market.trigger_events."
+        raise Problem(410, "not_kept", text) from error
+    events = [TriggerEvent.from_message(each) for _, each in found if isinstance(each, CEPTriggerEvent)]
+    return _json({"events": [event_json(each) for each in events], "next_sequence": last + 1})
+
+
+# ---- inside
+async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[str, Any]:
+    from candlewright_cep.types import flink_name
+    from triggers.check import TriggerRules, check_trigger, compile_trigger
+
+    settings = call.services.settings
+    rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
+    parameters = _texts(body)
+    request = CEPTriggerRequest(trigger_id="check", sql_pattern=body.sql, tickers=tickers, parameters=parameters)
+
+    def work(_: object) -> dict[str, Any]:
+        found = check_trigger(request, rules)
+        query = compile_trigger(body.sql, parameters, rules).query
+        columns = [{"name": name, "type": flink_name(kind)} for name, kind in query.columns]
+        return {"columns": columns, "warnings": list(found.warnings)}
+
+    return await call.services.tables.read(_translated(work))
+
+
+def _translated(work: Any) -> Any:
+    """The trigger language has errors of its own."""
+    from candlewright_cep import SkipFailed
+    from candlewright_cep import TriggerRejected as Rejected
+
+    def run(tables: object) -> Any:
+        try:
+            return work(tables)
+        except Rejected as error:
+            raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
+        except SkipFailed as error:
+            raise TriggerRejected(str(error)) from error
+
+    return run
+
+
+def _texts(body: TriggerText) -> dict[str, str]:
+    from candlewright.client.triggers.parameters import parameter_texts
+
+    return parameter_texts(body.parameters)
+
+
+def _no_progress(done: int, of: int) -> None:
+    """The answer comes when it is done."""
+
+
+def _trigger(info: TriggerInfo) -> dict[str, Any]:
+    return {
+        "trigger_id": info.trigger_id,
+        "sql": info.sql,
+        "tickers": list(info.tickers),
+        "parameters": dict(info.parameters),
+        "state": info.state,
+        "reason": info.reason,
+        "is_starting": info.is_starting,
+        "registered_at": iso(info.registered_at),
+        "events": info.events,
+        "warnings": [],
+    }
+
+
+def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), status, headers, "application/json")
+
+
+_LOCATION = {"Location": "Where the trigger is."}
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/triggers",
+        list_triggers,
+        "Registered triggers",
+        {200: Answer("By id.", TriggerList)},
+        problems=(409, 503),
+        tag="triggers",
+    ),
+    Operation(
+        "POST",
+        "/triggers",
+        add_trigger,
+        "Register a trigger",
+        {
+            201: Answer("It is durable and active.", TriggerBody, headers=_LOCATION),
+            200: Answer("It was registered already.", TriggerBody, headers=_LOCATION),
+        },
+        body=NewTrigger,
+        problems=(409, 503),
+        role=Role.operator,
+        tag="triggers",
+    ),
+    Operation(
+        "POST",
+        "/triggers/check",
+        check_trigger,
+        "Check a text without registering it",
+        {200: Answer("It is good.", Checked)},
+        body=TriggerText,
+        problems=(503,),
+        tag="triggers",
+    ),
+    Operation(
+        "POST",
+        "/triggers/try",
+        try_trigger,
+        "Run a text over what is stored of a ticker",
+        {200: Answer("What it would have found.", Tried)},
+        body=Attempt,
+        problems=(409, 503),
+        tag="triggers",
+    ),
+    Operation(
+        "GET",
+        "/triggers/{trigger_id}",
+        get_trigger,
+        "One trigger",
+        {200: Answer("The trigger.", TriggerBody)},
+        problems=(404, 409, 503),
+        tag="triggers",
+    ),
+    Operation(
+        "DELETE",
+        "/triggers/{trigger_id}",
+        remove_trigger,
+        "Remove a trigger",
+        {204: Answer("It runs no more.")},
+        problems=(404, 409, 503),
+        role=Role.operator,
+        tag="triggers",
+    ),
+    Operation(
+        "GET",
+        "/triggers/{trigger_id}/events",
+        list_trigger_events,
+        "Events of a trigger, as far as they are kept on the bus",
+        {200: Answer("The events, in order.", EventList)},
+        query=EventsQuery,
+        problems=(404, 409, 410, 503),
+        tag="triggers",
+    ),
+)

@@ -1,0 +1,84 @@
+"""The tables for calls, and how their rows become an answer."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from candlewright.client import RowsUnavailable
+from candlewright.wire.errors import CandlewrightError
+from console.rows import MEDIA, Form, encoded
+from core.settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from iceberg.tables import TableDefinition
+
+__all__ = ["Tables", "row_answer"]
+
+T = TypeVar("T")
+
+
+class Tables:
+    """pyiceberg is loaded by the first call that reads rows."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._catalog: Catalog | None = None
+
+    async def read(self, work: Callable[["Tables"], T]) -> T:
+        """`work` in a thread. Raises RowsUnavailable where the tables cannot be read."""
+        return await run_in_threadpool(self._guarded, work)
+
+    def open(self, name: str) -> "Table | None":
+        """For `work`. None before there is such a table."""
+        from iceberg.catalog import open_catalog
+        from iceberg.views import open_table
+
+        if self._catalog is None:
+            self._catalog = open_catalog(self._settings)
+        return open_table(self._settings, self.definition(name), self._catalog)
+
+    @staticmethod
+    def definition(name: str) -> "TableDefinition":
+        from iceberg.views import definition_of
+
+        found = definition_of(name)
+        assert found is not None, name
+        return found
+
+    def _guarded(self, work: Callable[["Tables"], T]) -> T:
+        try:
+            return work(self)
+        except CandlewrightError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            # A file that was compacted away while it was read, or an object store that does not answer.
+            raise RowsUnavailable(f"the tables cannot be read: {error}") from error
+
+
+async def row_answer(
+    request: Request,
+    parts: Iterator[pa.Table],
+    form: Form,
+    version: str,
+    more: Callable[[], Mapping[str, Any]] = dict,
+) -> Response:
+    """Streamed once it has more than one part. `version`: the same for the same rows."""
+    etag = f'"{hashlib.sha256(f"{version} {form} {request.url.query}".encode()).hexdigest()[:24]}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    pieces = encoded(parts, form, more)
+    # What fails at once is a problem; what fails later cuts the connection, never the rows.
+    begun = await run_in_threadpool(lambda: [piece for _, piece in zip(range(3), pieces, strict=False)])
+    if len(begun) < 3:
+        return Response(b"".join(begun), headers=headers, media_type=MEDIA[form])
+    return StreamingResponse(chain(begun, pieces), headers=headers, media_type=MEDIA[form])

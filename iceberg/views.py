@@ -1,0 +1,84 @@
+"""Reads for answers over the network: parts of a bounded size, all of one state of the table."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table
+
+from core.settings import Settings
+from iceberg.catalog import open_catalog
+from iceberg.filters import equal
+from iceberg.read import scan_range
+from iceberg.tables import TABLES, TableDefinition
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_SECOND = 1_000_000_000
+#: Candles that one part may have.
+PART_ROWS = 50_000
+#: The first stretch that is looked at for the newest rows, and by how much the next one is longer.
+_STRETCH_PERIODS, _GROWTH = 1_000, 8
+
+
+def open_table(settings: Settings, definition: TableDefinition, catalog: "Catalog | None" = None) -> Table | None:
+    """None before the platform has made its tables."""
+    try:
+        return (catalog or open_catalog(settings)).load_table(definition.identifier)
+    except NoSuchTableError:
+        return None
+
+
+def version_of(table: Table) -> int:
+    """The same as long as no row changes; 0 for an empty table."""
+    snapshot = table.current_snapshot()
+    return snapshot.snapshot_id if snapshot is not None else 0
+
+
+def bars_in_parts(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> Iterator[pa.Table]:
+    """Candles of [start, end) in order, at most PART_ROWS at a time; at least one part, which may be empty."""
+    step = PART_ROWS * period_seconds * _SECOND
+    while True:
+        until = min(start_ns + step, end_ns)
+        yield scan_range(table, ticker, period_seconds, start_ns, until)
+        if until >= end_ns:
+            return
+        start_ns = until
+
+
+def newest_bars(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int) -> pa.Table:
+    """The last `limit` candles of [start, end), in order."""
+    periods = max(limit, _STRETCH_PERIODS)
+    while True:
+        first = max(start_ns, end_ns - periods * period_seconds * _SECOND)
+        found = scan_range(table, ticker, period_seconds, first, end_ns)
+        if found.num_rows >= limit or first <= start_ns:
+            return found.slice(max(0, found.num_rows - limit))
+        periods *= _GROWTH
+
+
+def rows_of(table: Table, definition: TableDefinition, ticker: str = "") -> pa.Table:
+    """All rows, or those of one ticker."""
+    wanted: BooleanExpression = equal("ticker", ticker) if ticker else AlwaysTrue()
+    found = table.scan(row_filter=wanted).to_arrow()
+    return found.select(definition.arrow_schema.names).cast(definition.arrow_schema)
+
+
+def series_of(table: Table) -> pa.Table:
+    """`ticker`, `period_seconds`, `first`, `last` (open times) and `rows` of everything in the table of candles."""
+    found = table.scan(selected_fields=("ticker", "period_seconds", "open_time")).to_arrow()
+    grouped = found.group_by(["ticker", "period_seconds"]).aggregate(
+        [("open_time", "min"), ("open_time", "max"), ("open_time", "count")]
+    )
+    named = grouped.select(
+        ["ticker", "period_seconds", "open_time_min", "open_time_max", "open_time_count"]
+    ).rename_columns(["ticker", "period_seconds", "first", "last", "rows"])
+    return named.take(pc.sort_indices(named, [("ticker", "ascending"), ("period_seconds", "ascending")]))
+
+
+def definition_of(name: str) -> TableDefinition | None:
+    return next((each for each in TABLES if each.name == name), None)
