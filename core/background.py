@@ -156,10 +156,15 @@ def awaited_task(work: Coroutine[Any, Any, Result], name: str | None = None) -> 
 
 def _note(name: str, error: BaseException) -> None:
     # Loaded only now: Kapacitor waits for the first answer of a function that uses this module.
+    from candlewright.wire.errors import RoleLost
     from core.log import get_logger
 
     _counter().labels(name).inc()
-    get_logger().error("background_failed", name=name, error=repr(error), exc_info=error)
+    if isinstance(error, RoleLost):
+        # Every thread of the part meets it, and none is at fault.
+        get_logger().warning("background_ended", name=name, error=str(error))
+    else:
+        get_logger().error("background_failed", name=name, error=repr(error), exc_info=error)
 
 
 @cache

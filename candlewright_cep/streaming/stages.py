@@ -232,10 +232,7 @@ class OverStage:
 
     def kept_of_a_ticker(self, most: int) -> int:
         """The rows that it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
-        if self._kept is None or self._kept.length <= most:
-            return 0
-        codes = self._kept.ticker.fill_null("").dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        return int(np.bincount(codes).max())
+        return _of_a_ticker(self._kept, most)
 
     def _over_kept(self, rows: Rows, functions: Sequence[WindowFunction]) -> Relation:
         old = self._kept.length if self._kept is not None else 0
@@ -280,6 +277,13 @@ class OverStage:
         self._states.restore(state.get("indicators", {}))
 
 
+def _of_a_ticker(kept: Rows | None, most: int) -> int:
+    if kept is None or kept.length <= most:
+        return 0
+    codes = kept.ticker.fill_null("").dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return int(np.bincount(codes).max())
+
+
 def _newest(times: Index, tickers: pa.Array) -> Index:
     """Per row the latest time of its ticker."""
     encoded = tickers.fill_null("").dictionary_encode()
@@ -320,6 +324,10 @@ class GroupStage:
     @property
     def partitions(self) -> int:
         return 0
+
+    def kept_of_a_ticker(self, most: int) -> int:
+        """As `OverStage` has it, of the rows of open windows."""
+        return _of_a_ticker(self._kept, most)
 
     def set_ticker_column(self, index: int | None) -> None:
         """Groups of one ticker need not wait for the others."""

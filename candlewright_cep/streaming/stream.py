@@ -24,7 +24,7 @@ from candlewright_cep.streaming.partitioning import ticker_codes
 from candlewright_cep.streaming.query import StreamInput, StreamQuery, stream_query
 from candlewright_cep.streaming.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import OverStage, RowStage, Stage, chained
+from candlewright_cep.streaming.stages import GroupStage, OverStage, RowStage, Stage, chained
 from candlewright_cep.types import Kind, to_arrow
 from candlewright_cep.vector import Index, Vector
 
@@ -204,8 +204,9 @@ class TriggerStream:
         return self._events(rows, context)
 
     def _check_kept(self) -> None:
-        """Rows that wait for slower tickers, or that a later frame of OVER can reach; patterns bound theirs by
-        themselves, and those of open windows are bounded by the work that they make."""
+        """Rows that wait for slower tickers, of open windows, or that a later frame of OVER can reach; patterns bound
+        theirs by themselves.
+        """
         most = self.query.compiled.limits.retained_rows
         waiting = self._waiting.held
         if waiting is not None and waiting.length > most:
@@ -214,6 +215,11 @@ class TriggerStream:
                 hint="name the tickers that trade, or set idle_seconds",
             )
         for stage in self.stages:
+            if isinstance(stage, GroupStage) and (found := stage.kept_of_a_ticker(most)) > most:
+                raise TriggerRejected(
+                    f"the open windows keep {found} rows of a ticker; {most} are allowed",
+                    hint="use shorter windows, or windows over bars",
+                )
             if isinstance(stage, OverStage) and (found := stage.kept_of_a_ticker(most)) > most:
                 raise TriggerRejected(
                     f"the frames of OVER keep {found} rows of a ticker; {most} are allowed",

@@ -42,6 +42,20 @@ class Batch:
     points: Sequence[Point]
     end: EndBatch
 
+    @classmethod
+    def of(cls, begin: BeginBatch, points: Sequence[Point], end: EndBatch) -> "Batch":
+        """A batch takes its name, tags and group from the end that is sent back; an end that lacks one has its begin's,
+        and both say by name what one of them says.
+        """
+        whole = EndBatch()
+        whole.CopyFrom(end)
+        whole.name = end.name or begin.name
+        whole.group = end.group or begin.group
+        if not end.tags:
+            whole.tags.update(begin.tags)
+        whole.byName = end.byName or begin.byName
+        return cls(begin, points, whole)
+
 
 class Function(Protocol):
     """One use of a function in one task; one thread calls it. `counts`: what happened, for the log."""

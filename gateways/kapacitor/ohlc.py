@@ -304,8 +304,7 @@ def batch_of(batch: Batch, points: Sequence[Point], name: str = "") -> list[Resp
     begin.begin.CopyFrom(batch.begin)
     begin.begin.size = len(points)
     end.end.CopyFrom(batch.end)
-    # Only the begin of a batch says it, and the daemon takes either.
-    end.end.byName = batch.end.byName or batch.begin.byName
+    begin.begin.byName = batch.end.byName
     if name:
         begin.begin.name = end.end.name = name
     return [begin, *(Response(point=point) for point in points), end]

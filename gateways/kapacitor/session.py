@@ -129,7 +129,7 @@ class Session:
             if begin is None:
                 raise Refused("a batch ended that never began")
             self._begin, self._points = None, []
-            return function.take_batch(Batch(begin, points, request.end))
+            return function.take_batch(Batch.of(begin, points, request.end))
         raise Refused("a request came with nothing in it that is known here")
 
     def _init(self, request: Request, response: Response) -> None:

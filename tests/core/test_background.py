@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from candlewright.wire.errors import RoleLost
 from core import background, metrics
 from core.background import EXIT_CODE, awaited_task, problems, start_task, start_thread, warnings
 from core.http import Status, StatusServer
@@ -48,6 +49,25 @@ def test_a_thread_that_fails_is_started_again_and_warned_about() -> None:
     assert _failures("again") == 2
     assert warnings() == ("again failed and was started again: _Locked: the catalog is locked",)
     assert problems() == ()
+
+
+def test_a_lost_role_ends_a_thread_with_one_line_and_other_failures_with_their_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def lose() -> None:
+        raise RoleLost("driver", 3, 4)
+
+    def fail() -> None:
+        raise _Locked("the catalog is locked")
+
+    for name, run in (("lost", lose), ("locked", fail)):
+        start_thread(name, run, on_failure=background.only_noted).join(10)
+    logged = capsys.readouterr().out
+    lost, locked = logged.split("background_failed")
+    assert len(lost.splitlines()) <= 2 and "Traceback" not in lost
+    assert "another process has taken over the role driver: epoch 3 ended with epoch 4" in lost
+    assert "Traceback" in locked and "_Locked" in locked
+    assert _failures("lost") == _failures("locked") == 1
 
 
 def test_a_thread_that_is_to_stop_is_not_started_again() -> None:

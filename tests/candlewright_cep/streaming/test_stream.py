@@ -339,6 +339,17 @@ def test_frames_of_too_many_partitions_end_the_trigger() -> None:
             running.push(("T", second, second))
 
 
+def test_rows_of_open_windows_are_bounded_and_closed_windows_make_room() -> None:
+    sql = "SELECT ticker, MAX(price) AS high FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '{}' SECOND)"
+    running = Running(sql.format(50), Limits(retained_rows=60))
+    for second in range(300):
+        running.push(("T", second, second), ("U", second, second))
+    running = Running(sql.format(86_400), Limits(retained_rows=60))
+    with pytest.raises(TriggerRejected, match="the open windows keep 61 rows of a ticker; 60 are allowed"):
+        for second in range(300):
+            running.push(("T", second, second))
+
+
 def test_rows_that_wait_for_a_silent_ticker_are_bounded() -> None:
     running = Running("SELECT price, LAG(price) OVER (ORDER BY ts) AS before FROM ticks", Limits(retained_rows=50))
     running.push(("U", 0, 0))

@@ -149,7 +149,7 @@ def test_state_of_another_text_is_not_taken() -> None:
 def test_batch_is_a_table_that_has_ended() -> None:
     function = _matcher("SELECT AVG(price) AS mean FROM ticks GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)", is_batch=True)
     tags = {"symbol": "BTC"}
-    batch = Batch(
+    batch = Batch.of(
         BeginBatch(name="trades", group="symbol=BTC", tags=tags),
         [_tick(2, 3.0), _tick(1, 1.0)],
         EndBatch(name="trades", group="symbol=BTC", tags=tags, tmax=60 * SECOND),

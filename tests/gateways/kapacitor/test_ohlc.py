@@ -206,7 +206,7 @@ def test_batch_gives_the_bars_of_its_points_and_marks_the_one_that_its_end_cuts(
     begin = BeginBatch(name="trades", group="symbol=BTC", tags={"symbol": "BTC"}, byName=True)
     end = EndBatch(name="trades", group="symbol=BTC", tags={"symbol": "BTC"}, tmax=90 * SECOND)
     points = [_trade(61 * SECOND, 4.0), _trade(3, 1.0), _trade(2, 2.0)]
-    responses = function.take_batch(Batch(begin, points, end))
+    responses = function.take_batch(Batch.of(begin, points, end))
     assert [response.WhichOneof("message") for response in responses] == ["begin", "point", "point", "end"]
     assert responses[0].begin.size == 2
     assert responses[0].begin.byName
@@ -216,7 +216,20 @@ def test_batch_gives_the_bars_of_its_points_and_marks_the_one_that_its_end_cuts(
         (0, 2.0, 1),
         (60 * SECOND, 4.0, 1),
     ]
-    assert function.take_batch(Batch(begin, [], end)) == []
+    assert function.take_batch(Batch.of(begin, [], end)) == []
+
+
+def test_an_end_without_name_and_tags_takes_those_of_its_begin_and_keeps_its_own() -> None:
+    function = _minutes()
+    begin = BeginBatch(name="trades", group="trades\nsymbol=BTC", tags={"symbol": "BTC"}, byName=True)
+    points = [_trade(61 * SECOND, 4.0)]
+    back = function.take_batch(Batch.of(begin, points, EndBatch(tmax=120 * SECOND)))
+    first, *_, last = back
+    assert (last.end.name, last.end.group, dict(last.end.tags)) == (begin.name, begin.group, {"symbol": "BTC"})
+    assert (first.begin.byName, last.end.byName, last.end.tmax) == (True, True, 120 * SECOND)
+    other = EndBatch(name="ticks", group="symbol=ETH", tags={"symbol": "ETH"}, tmax=120 * SECOND)
+    last = function.take_batch(Batch.of(begin, points, other))[-1]
+    assert (last.end.name, last.end.group, dict(last.end.tags)) == ("ticks", "symbol=ETH", {"symbol": "ETH"})
 
 
 @pytest.mark.parametrize(
@@ -234,7 +247,7 @@ def test_the_bar_that_the_start_of_a_batch_cuts_is_marked(window: int | None, fi
     begin = BeginBatch(name="trades", group="symbol=BTC", tags={"symbol": "BTC"})
     end = EndBatch(name="trades", group="symbol=BTC", tags={"symbol": "BTC"}, tmax=210 * SECOND)
     points = [_trade(time * SECOND, 4.0) for time in (first, 121, 181)]
-    bars = _bars(function.take_batch(Batch(begin, points, end))[1:-1])
+    bars = _bars(function.take_batch(Batch.of(begin, points, end))[1:-1])
     assert [(bar.time // SECOND, bar.fieldsInt["partial"]) for bar in bars] == list(
         zip((60, 120, 180), partial, strict=True)
     )
