@@ -31,6 +31,8 @@ class Status:
     warnings: tuple[str, ...] = ()
     #: Another process has this part's role: this one is well, and waits to take over.
     is_standby: bool = False
+    #: A service that does not answer, which no new start of this part would mend; empty if all are there.
+    waits_for: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -38,6 +40,7 @@ class Status:
             "version": VERSION,
             "ready": self.is_ready,
             "standby": self.is_standby,
+            "waits_for": self.waits_for,
             "healthy": not self.problems,
             "problems": list(self.problems),
             "warnings": list(self.warnings),

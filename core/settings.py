@@ -123,6 +123,8 @@ class SparkSettings(SparkAddress):
     packages: tuple[str, ...] = ()
     driver_memory: str = "1g"
     trigger_milliseconds: int = Field(0, ge=0)
+    #: Of a cluster; 0 = all that it has.
+    max_cores: int = Field(0, ge=0)
 
 
 class IcebergSettings(Group):

@@ -29,6 +29,7 @@ from candlewright.wire.errors import (
 from core.background import start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
+from core.reach import away
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan, worker_bus
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
@@ -38,7 +39,7 @@ from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.history.state import OutcomeRecord
-from flink_replacement_spark.history.writer import HistoryWriter
+from flink_replacement_spark.history.writer import Health, HistoryWriter
 from flink_replacement_spark.live.query import LIVE_QUERY, start_live_query
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
@@ -52,6 +53,7 @@ from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event
 from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
 from flink_replacement_spark.triggers.source import TriggerSource
+from flink_replacement_spark.vitals import Reading, Vitals
 from iceberg import COVERAGE, OHLC, create_tables, is_shared, load_table, open_catalog, scan_range, settle_origin
 
 log = get_logger()
@@ -63,6 +65,7 @@ EPOCH_NAME = "candlewright.driver-epoch"
 #: Outcomes in one micro-batch at most.
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
+_LOOK_SECONDS = 2.0
 #: A writer that waits longer for its turn at a table is shown.
 _LONG_WAIT_SECONDS = 5.0
 _RESTART_SECONDS = 5.0
@@ -75,6 +78,11 @@ _READ = (bus_topics.HISTORY_OUTCOMES, *_BY_TICKER, bus_topics.TRIGGER_CONTROLS)
 class DriverBroke(CandlewrightError):
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"a thread of the driver has ended: {error!r}")
+
+
+class ExecutorsLost(CandlewrightError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the executors have been gone for {seconds:.0f} s: this application begins anew")
 
 
 class Driver:
@@ -99,6 +107,8 @@ class Driver:
         self._is_warm = False
         self._bus_problem = ""
         self._lost = ""
+        self._vitals = Vitals()
+        self._away = ""
         self._lives = Lives()
         self._ends: dict[str, dict[int, int]] = {}
         self._had_plan = False
@@ -143,11 +153,8 @@ class Driver:
             session.dataSource.register(source)
         # A standby has done this when it takes over.
         session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
-        catalog = open_catalog(settings)
-        create_tables(catalog)
-        if settings.origin is not None and is_shared(settings):
-            settle_origin(catalog, settings.origin)
-        warm_up(catalog)
+        if (catalog := self._open_tables()) is None:
+            return
         if (term := self._keeper.wait(self._stopping, on_standby)) is not None:
             took_at = time.monotonic()
             url = term.address(settings.bus.url)
@@ -160,6 +167,28 @@ class Driver:
                 start_seconds=round(time.monotonic() - started, 2),
                 serve_seconds=round(time.monotonic() - took_at, 2),
             )
+
+    def _open_tables(self) -> Catalog | None:
+        """Waits for a catalog or store that does not answer; None when `stop` was called meanwhile."""
+        settings = self._settings
+        while not self._stopping.is_set():
+            try:
+                catalog = open_catalog(settings)
+                create_tables(catalog)
+                if settings.origin is not None and is_shared(settings):
+                    settle_origin(catalog, settings.origin)
+                warm_up(catalog)
+            except Exception as error:
+                # Each library has errors of its own for a server that is away; any other error is not waited for.
+                self._away = "; ".join(away(settings))
+                if not self._away:
+                    raise
+                log.warning("waits", what=self._away, error=str(error))
+                self._stopping.wait(_LOOK_SECONDS)
+            else:
+                self._away = ""
+                return catalog
+        return None
 
     def _serve(self, session: SparkSession, catalog: Catalog) -> None:
         settings = self._settings
@@ -231,6 +260,7 @@ class Driver:
             )
         )
         self._start_thread("bus-check", self._check_bus)
+        self._start_thread("vitals", self._look)
         self._follow("triggers", FOLLOWED_EVENTS, event_table(catalog, self.locks).store, self._events_published)
         self._follow("deliveries", FOLLOWED_DELIVERIES, delivery_table(catalog, self.locks).store)
         self._follow("bars", FOLLOWED_BARS, BarTable(catalog, merger, self.locks).store)
@@ -250,8 +280,8 @@ class Driver:
     def run(self) -> None:
         """Watch the queries and start them again when they end; returns after `stop`.
 
-        Raises Py4JError when the JVM is gone, BusError when the bus has lost records, and DriverBroke when one of its
-        threads has ended: only a new process can help then.
+        Raises Py4JError when the JVM is gone, BusError when the bus has lost records, ExecutorsLost, and DriverBroke
+        when one of its threads has ended: only a new process can help then.
         """
         while not self._stopping.wait(0.25):
             if self._lost:
@@ -260,6 +290,8 @@ class Driver:
                 raise self._failure
             if self._failure is not None:
                 raise DriverBroke(self._failure)
+            if self._vitals.must_begin_anew(now := time.monotonic()):
+                raise ExecutorsLost(self._vitals.lost_executors_seconds(now))
             for query in self.queries:
                 query.check()
 
@@ -330,24 +362,68 @@ class Driver:
                 # A store that was emptied does not even have the topic.
                 self._lost = f"the bus has lost records: {error}"
 
+    def _look(self) -> None:
+        """At what users get of the queries, the executors and the services outside."""
+        while not self._stopping.wait(_LOOK_SECONDS):
+            try:
+                self._observe(time.monotonic())
+            except BusUnavailable:
+                # `_check_bus` says so.
+                pass
+            except RoleLost as error:
+                self._failure = error
+            self._away = "; ".join(away(self._settings)) if self._troubles() else ""
+
+    def _observe(self, at: float) -> None:
+        assert self._bus is not None and self._writer is not None
+        if not self._settings.spark.master.startswith("local"):
+            scheduler = self.session.sparkContext._jsc.sc()
+            # The driver is one of them.
+            self._vitals.observe_executors(scheduler.getExecutorMemoryStatus().size() - 1, at)
+        ends = {
+            topic: [state.end for state in self._bus.state(topic)]
+            for topic in (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.OHLC)
+        }
+        self._vitals.observe_bars(ends[bus_topics.TICKS], ends[bus_topics.OHLC], at)
+        healths: tuple[Health | LiveHealth | TriggerHealth, ...] = (self._writer.health, self._live, self._triggers)
+        for query, health, topic, reader in zip(
+            self.queries,
+            healths,
+            (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS),
+            (bus_topics.READER_HISTORY_WRITER, bus_topics.READER_BAR_MAKER, bus_topics.READER_TRIGGERS),
+            strict=True,
+        ):
+            held = self._bus.holds(topic, reader)
+            # Without a trigger, no batch is made, and holds alone move.
+            marker = (health.batches, tuple(sorted(held.items())))
+            stepped_at = at - max(0.0, time.time() - health.last_batch_at)
+            self._vitals.observe_query(query.name, Reading(marker, stepped_at, ends[topic], held, query.is_idle), at)
+
+    def _troubles(self) -> tuple[str, ...]:
+        now = time.monotonic()
+        found = [query.problem for query in self.queries] + [follower.problem for follower in self._tables.values()]
+        if self._writer is not None:
+            found.append(self._writer.health.problem)
+        if self._prover is not None:
+            found.append(self._prover.problem)
+        return tuple(filter(None, [*found, *self._vitals.problems(now)]))
+
     # ---- status
     def status(self) -> Status:
-        problems = [query.problem for query in self.queries] + [self._bus_problem]
-        warnings: list[str] = []
+        now = time.monotonic()
+        problems = [*self._troubles(), self._bus_problem]
+        warnings = list(self._vitals.warnings(now))
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind, "role": self._keeper.status()}
         if self._keeper.is_standby:
             return Status(PART, False, (), details, is_standby=True)
         if self._writer is not None:
-            problems.append(self._writer.health.problem)
             details["history"] = vars(self._writer.health)
         details["live"] = vars(self._live)
         details["triggers"] = dict(vars(self._triggers))
         followers = dict(self._tables)
-        problems += [follower.problem for follower in followers.values()]
         warnings += [follower.warning for follower in followers.values()]
         details["tables"] = {name: follower.status() for name, follower in followers.items()}
-        if self._prover is not None:
-            problems.append(self._prover.problem)
+        details |= self._vitals.to_json(now)
         warnings += [turn.describe() for turn in self.locks.waiting(_LONG_WAIT_SECONDS)]
         if self._maintenance is not None:
             details["maintenance"] = {
@@ -360,8 +436,18 @@ class Driver:
         held_up = self.locks.held_by_maintenance(_LONG_WAIT_SECONDS)
         warnings += [f"maintenance holds table {table}" for table in sorted({turn.table for turn in held_up})]
         is_running = bool(self.queries) and all(query.is_running for query in self.queries)
-        is_ready = self._is_warm and is_running and not held_up and is_listening(self._settings)
-        return Status(PART, is_ready, tuple(filter(None, problems)), details, tuple(filter(None, warnings)))
+        is_well = self._vitals.is_well(now) and not held_up and not self._away
+        is_ready = self._is_warm and is_running and is_well and is_listening(self._settings)
+        if self._away:
+            problems.append(f"waits for {self._away}")
+        return Status(
+            PART,
+            is_ready,
+            tuple(filter(None, problems)),
+            details,
+            tuple(filter(None, warnings)),
+            waits_for=self._away,
+        )
 
 
 def prepare_topics(bus: Log) -> None:

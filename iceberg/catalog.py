@@ -8,6 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import RESTError
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import ConfigurationError
@@ -71,9 +73,16 @@ def open_catalog(settings: Settings) -> Catalog:
     if settings.iceberg.catalog == "sqlite":
         catalog_file(settings).parent.mkdir(parents=True, exist_ok=True)
     try:
-        return load_catalog(SPARK_CATALOG, **catalog_properties(settings))
+        catalog = load_catalog(SPARK_CATALOG, **catalog_properties(settings))
+        if settings.iceberg.catalog == "rest":
+            # The server deletes old metadata files itself: each would be deleted twice.
+            catalog._delete_old_metadata = _left_to_the_server  # type: ignore[method-assign]
+        return catalog
     except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
         raise ConfigurationError(f"the {settings.iceberg.catalog} catalog cannot be opened: {error}") from error
+
+
+def _left_to_the_server(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None: ...
 
 
 def _required_uri(settings: Settings) -> str:

@@ -338,6 +338,7 @@ class IngestorServer:
             "slots_offered": self._state.offered(),
             "running_jobs": {job_id: job.ticker for job_id, job in self._state.running.items()},
             "last_frame_seconds_ago": {ticker: round(age, 1) for ticker, age in self._realtime.ages().items()},
+            "trades_per_second": {ticker: round(rate, 1) for ticker, rate in self._realtime.rates(now).items()},
             "venues": {venue: len(client.markets) for venue, client in self._clients.items()},
             "rate_limited_seconds": {
                 venue: round(seconds, 1) for venue, seconds in self._state.blocked_venues(now).items()

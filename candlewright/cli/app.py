@@ -173,11 +173,15 @@ def sql(
 
 
 @app.command()
-def status(output: OutputOption = Output.table, config: Config = None) -> None:
-    """How the parts of the running platform are. Exit code 1 when one is not well."""
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
+    output: OutputOption = Output.table,
+    config: Config = None,
+) -> None:
+    """How the running platform is: live tickers, queries, parts, roles. Exit code 1 when a part is not well."""
     from candlewright.cli import status as platform_status
 
-    platform_status.status(output, config)
+    platform_status.status(output, config, watch)
 
 
 @trigger_app.callback()

@@ -1,18 +1,28 @@
-"""`candlewright status`."""
+"""`candlewright status`: what people run the platform for, then its parts."""
 
+import contextlib
 import json
+import sys
+import time
 import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from candlewright.cli.loading import settings_for
-from candlewright.cli.output import Output, print_rows, print_table, say
+from candlewright.cli.output import Output, json_line, print_table, say
 from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
 
 _STATUS_TIMEOUT_SECONDS = 5.0
+_WATCH_SECONDS = 2.0
+#: Live tickers that a table shows: the slowest ones, which may need a look.
+SHOWN_TICKERS = 10
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+Row = Mapping[str, Any]
 
 
 def fetch_status(settings: ClientConfig) -> dict[str, Any]:
@@ -39,32 +49,203 @@ def running_elsewhere(settings: ClientConfig) -> str:
     return f"the running platform keeps its data in {found}: add --data-dir {found}" if is_another else ""
 
 
-def status(output: Output, config: Path | None) -> None:
-    page = fetch_status(settings_for(config))
-    rows = [
+def status(output: Output, config: Path | None, watch: bool = False) -> None:
+    settings = settings_for(config)
+    if not watch:
+        page = fetch_status(settings)
+        show(page, output)
+        if not _is_well(page):
+            raise typer.Exit(1)
+        return
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            _show_again(settings, output)
+            time.sleep(_WATCH_SECONDS)
+
+
+def show(page: Row, output: Output) -> None:
+    if output is Output.json:
+        for row in (*part_rows(page), *role_rows(page), *ticker_rows(page), *query_rows(page), *work_rows(page)):
+            print(json_line(row))
+        return
+    for print_section in (_print_tickers, _print_queries, _print_parts, _print_roles, _print_work):
+        print_section(page)
+    for warning in page.get("warnings", []):
+        say(f"warning: {warning}")
+    for problem in page.get("problems", []):
+        say(f"problem: {problem}")
+    if not _is_well(page):
+        say("the platform is not well" if page.get("ready") else "the platform is not ready")
+
+
+# ---- rows, as --output json has them
+
+
+def part_rows(page: Row) -> list[Row]:
+    return [
         {
             "part": name,
-            "state": next((state for state in ("ready", "standby") if part.get(state)), part.get("phase")),
+            "state": _state(part),
             "pid": part.get("pid"),
             "restarts": part.get("restarts"),
+            "memory_bytes": part.get("memory_bytes"),
             "problems": part.get("problems", []),
             "warnings": part.get("warnings", []),
             "status": part.get("status", {}),
         }
         for name, part in page.get("parts", {}).items()
     ]
-    roles = [{"role": name, **state} for name, state in page.get("roles", {}).items()]
-    print_rows(rows, output, ["part", "state", "pid", "restarts", "problems"], "no parts")
-    if roles:
-        print_rows(roles, output, ["role", "holder", "epoch", "standbys"], "")
-    if output is Output.table:
-        ages = {t: age for row in rows for t, age in row["status"].get("last_frame_seconds_ago", {}).items()}
-        if ages:
-            print_table(("live ticker", "last frame"), [(ticker, f"{ages[ticker]} s ago") for ticker in sorted(ages)])
-        for warning in page.get("warnings", []):
-            say(f"warning: {warning}")
+
+
+def role_rows(page: Row) -> list[Row]:
+    return [{"role": name, **state} for name, state in page.get("roles", {}).items()]
+
+
+def ticker_rows(page: Row) -> list[Row]:
+    """The one that has been silent for longest comes first."""
+    found: dict[str, Row] = {}
+    for part in _statuses(page):
+        rates = part.get("trades_per_second", {})
+        for ticker, age in part.get("last_frame_seconds_ago", {}).items():
+            if ticker not in found or age < found[ticker]["age_seconds"]:
+                found[ticker] = {"ticker": ticker, "age_seconds": age, "trades_per_second": rates.get(ticker)}
+    return sorted(found.values(), key=lambda row: (-row["age_seconds"], row["ticker"]))
+
+
+def query_rows(page: Row) -> list[Row]:
+    return [{"query": name, **query} for part in _statuses(page) for name, query in part.get("queries", {}).items()]
+
+
+def work_rows(page: Row) -> list[Row]:
+    """One row: requests, triggers, disk. None where nobody says anything of them."""
+    row: dict[str, Any] = {}
+    for part in _statuses(page):
+        if part.get("part") == "broker" and "requests" in part:
+            row |= {"requests": part["requests"], "jobs": part.get("jobs"), "queued": part.get("queued")}
+        if part.get("part") == "relay":
+            row |= {"triggers": part["triggers"]} if "triggers" in part else {}
+        if part.get("executors") is not None:
+            row["executors"] = part["executors"]
+    if page.get("disk"):
+        row["disk"] = page["disk"]
+    return [row] if row else []
+
+
+# ---- tables
+
+
+def _print_tickers(page: Row) -> None:
+    rows = ticker_rows(page)
+    if not rows:
+        return
+    shown = rows[:SHOWN_TICKERS]
+    print_table(
+        ("live ticker", "last trade", "trades/s"),
+        [(row["ticker"], _age(row["age_seconds"]), _rate(row["trades_per_second"])) for row in shown],
+    )
+    if len(rows) > len(shown):
+        total = sum(row["trades_per_second"] or 0.0 for row in rows)
+        print(f"{len(rows)} live tickers, {total:,.0f} trades/s: the {len(shown)} that were silent longest are shown")
+
+
+def _print_queries(page: Row) -> None:
+    rows = query_rows(page)
+    if rows:
+        print_table(
+            ("query", "records behind", "last step"),
+            [(row["query"], f"{row['lag']:,}", _age(row["last_step_seconds_ago"])) for row in rows],
+        )
+
+
+def _print_parts(page: Row) -> None:
+    rows = part_rows(page)
+    if not rows:
+        say("no parts")
+        return
+    print_table(
+        ("part", "state", "memory", "restarts", "pid"),
+        [
+            (row["part"], row["state"], _size(row["memory_bytes"]), str(row["restarts"]), str(row["pid"] or ""))
+            for row in rows
+        ],
+    )
+
+
+def _print_roles(page: Row) -> None:
+    rows = role_rows(page)
+    if rows:
+        print_table(
+            ("role", "holder", "epoch", "standbys"),
+            [
+                (row["role"], row["holder"] or "nobody", str(row["epoch"]), ", ".join(row["standbys"]) or "none")
+                for row in rows
+            ],
+        )
+
+
+def _print_work(page: Row) -> None:
+    for row in work_rows(page):
+        for line in _work_lines(row):
+            print(line)
+
+
+def _work_lines(row: Row) -> Iterator[str]:
+    if "requests" in row:
+        yield f"requests: {row['requests']:,} open, {row['jobs']:,} jobs at work, {row['queued']:,} pieces queued"
+    if triggers := row.get("triggers"):
+        suspended = triggers.get("suspended", 0)
+        hint = ": see `candlewright trigger list`" if suspended else ""
+        counts = f"{triggers.get('active', 0):,} active, {triggers.get('starting', 0):,} starting"
+        yield f"triggers: {counts}, {suspended:,} suspended{hint}"
+    if "executors" in row:
+        yield f"Spark executors: {row['executors']:,}"
+    if disk := row.get("disk"):
+        yield f"disk: {_size(disk['free_bytes'])} free of {_size(disk['total_bytes'])}"
+
+
+def _show_again(settings: ClientConfig, output: Output) -> None:
+    """The page is fetched before the screen is cleared, so that it does not flicker."""
+    page, said = None, ""
+    try:
+        page = fetch_status(settings)
+    except CandlewrightError as error:
+        said = str(error)
+    if output is Output.table and sys.stdout.isatty():
+        sys.stdout.write(_CLEAR)
+    if page is None:
+        say(said)
+    else:
+        show(page, output)
+    sys.stdout.flush()
+
+
+def _is_well(page: Row) -> bool:
     is_standby = any(part.get("standby") for part in page.get("parts", {}).values())
-    if not page.get("healthy") or not (page.get("ready") or is_standby):
-        if output is Output.table:
-            say("the platform is not well" if page.get("ready") else "the platform is not ready")
-        raise typer.Exit(1)
+    return bool(page.get("healthy") and (page.get("ready") or is_standby))
+
+
+def _statuses(page: Row) -> list[Row]:
+    return [part.get("status", {}) for part in page.get("parts", {}).values()]
+
+
+def _state(part: Row) -> str:
+    if part.get("waits_for"):
+        return "waiting"
+    return next((state for state in ("ready", "standby") if part.get(state)), str(part.get("phase")))
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.1f} s ago"
+
+
+def _rate(per_second: float | None) -> str:
+    return "" if per_second is None else f"{per_second:,.1f}"
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return ""
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MiB"

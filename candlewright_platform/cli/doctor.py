@@ -18,6 +18,7 @@ from candlewright.version import VERSION
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from candlewright_platform.cli.doors import doors_of
 from candlewright_platform.cli.loading import settings_for
+from candlewright_platform.cli.services import try_services
 from candlewright_platform.supervisor import ports
 from candlewright_platform.supervisor.parts import STAGES
 from core.doors import KeyFolder, Role
@@ -45,6 +46,10 @@ class Finding:
 def run(output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
     found = [finding for check in CHECKS for finding in check(settings)]
+    found += [
+        Finding(trial.what, Verdict.OK if trial.is_good else Verdict.MISSING, trial.text)
+        for trial in try_services(settings, config)
+    ]
     print_rows([asdict(finding) for finding in found], output, ["what", "verdict", "text"], "")
     if any(finding.verdict is Verdict.MISSING for finding in found):
         raise typer.Exit(1)

@@ -22,6 +22,8 @@ class Answer:
     details: Mapping[str, Any] = field(default_factory=dict)
     #: Well, and waiting to take over from another process that has its role.
     is_standby: bool = False
+    #: A service outside that it cannot do without, and that does not answer.
+    waits_for: str = ""
 
 
 _NONE = Answer(answered=False)
@@ -59,7 +61,14 @@ class StatusPage:
         if not isinstance(page, dict):
             return _NONE
         problems = tuple(str(problem) for problem in page.get("problems", ()))
-        return Answer(True, bool(page.get("ready")), problems, page, is_standby=bool(page.get("standby")))
+        return Answer(
+            True,
+            bool(page.get("ready")),
+            problems,
+            page,
+            is_standby=bool(page.get("standby")),
+            waits_for=str(page.get("waits_for") or ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -20,6 +21,7 @@ from candlewright_platform.supervisor.state import (
     AllStandBy,
     BecameReady,
     BecameStandby,
+    BeganToWait,
     Begun,
     Command,
     Event,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from bus.roles import RoleState
 
 PROBE_SECONDS, STARTING_PROBE_SECONDS = 1.0, 0.1
+MEASURE_SECONDS = 5.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -96,6 +99,8 @@ class Supervisor:
         self._announce = announce
         self._read_roles = read_roles
         self._roles: dict[str, Any] = {}
+        self._memory: dict[str, int] = {}
+        self._disk: dict[str, int] = {}
         self._state = Supervision([spec.plan for spec in specs])
         self._running: dict[str, Running] = {}
         self._logs: dict[str, PartLog] = {}
@@ -114,12 +119,14 @@ class Supervisor:
         )
         self._tell(f"status page on http://127.0.0.1:{page.port}/status")
         followed = start_task(self._follow_roles, "roles", restarts_after=PROBE_SECONDS)
+        measured = start_task(self._follow_resources, "resources", restarts_after=MEASURE_SECONDS)
         try:
             self._handle(Begun(time.monotonic()))
             while not self._is_finished:
                 self._handle(await self._next_event())
         finally:
             followed.cancel()
+            measured.cancel()
             processes.kill_marked(self._run_id)
             for log in self._logs.values():
                 log.close()
@@ -145,6 +152,20 @@ class Supervisor:
                 roles = await asyncio.to_thread(self._read_roles)
                 self._roles = {name: state.to_json() for name, state in sorted(roles.items())}
             await asyncio.sleep(PROBE_SECONDS)
+
+    async def _follow_resources(self) -> None:
+        while True:
+            leaders = {name: running.process.pid for name, running in self._running.items()}
+            self._memory = await asyncio.to_thread(self._measure, leaders)
+            self._disk = await asyncio.to_thread(_disk_of, self._data_dir)
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    def _measure(self, leaders: Mapping[str, int]) -> dict[str, int]:
+        """Memory by part, in bytes."""
+        return {name: processes.resident_bytes(self._pids(name, leader)) for name, leader in leaders.items()}
+
+    def _pids(self, name: str, leader: int) -> set[int]:
+        return {*processes.marked(self._mark(name)), *processes.session_of(leader)}
 
     def _handle(self, event: Event) -> None:
         for command in self._state.handle(event):
@@ -172,6 +193,8 @@ class Supervisor:
                 self._call_when_ready(part)
                 took = time.monotonic() - self._state.parts[part].started_at
                 self._tell(f"{part} is ready ({took:.1f} s)")
+            case BeganToWait(part, what):
+                self._tell(f"{part} waits for {what}")
             case BecameStandby(part):
                 self._tell(f"{part} is a standby: another process has its role")
             case AllReady():
@@ -220,7 +243,13 @@ class Supervisor:
                 self._running[spec.name].details = answer.details
             self._events.put_nowait(
                 Probed(
-                    spec.name, answer.answered, answer.is_ready, answer.problems, time.monotonic(), answer.is_standby
+                    spec.name,
+                    answer.answered,
+                    answer.is_ready,
+                    answer.problems,
+                    time.monotonic(),
+                    answer.is_standby,
+                    answer.waits_for,
                 )
             )
             part = self._state.parts[spec.name]
@@ -257,7 +286,7 @@ class Supervisor:
             "supervisor",
             is_ready=self._state.is_ready,
             problems=() if is_starting and not problems else tuple(problems),
-            details={"data_dir": str(self._data_dir), "parts": parts, "roles": self._roles},
+            details={"data_dir": str(self._data_dir), "parts": parts, "roles": self._roles, "disk": self._disk},
             warnings=tuple(f"{name}: {text}" for name, part in parts.items() for text in part["warnings"]),
         )
 
@@ -266,10 +295,12 @@ class Supervisor:
         return {
             "pid": running.process.pid if running else None,
             "phase": part.phase.value,
+            "waits_for": part.waits_for,
             "ready": part.is_ready,
             "standby": part.is_standby,
             "healthy": part.is_alive and not part.problems,
             "restarts": part.restarts,
+            "memory_bytes": self._memory.get(name) if running else None,
             "problems": list(part.problems),
             "warnings": list(running.details.get("warnings", ())) if running else [],
             "status": dict(running.details) if running else {},
@@ -282,10 +313,19 @@ class Supervisor:
         ports = {name: port for name, spec in self._specs.items() if (port := spec.probe.port()) is not None}
         for name, part in self._page.details["parts"].items():
             leader = part["pid"]
-            pids = {*processes.marked(self._mark(name)), *(processes.session_of(leader) if leader else ())}
+            pids = self._pids(name, leader) if leader else set[int]()
             metrics.RESIDENT.labels(name).set(processes.resident_bytes(pids))
             metrics.OPEN_FILES.labels(name).set(processes.open_files(pids))
         return metrics.merge({"supervisor": render().decode(), **metrics.fetch(ports)})
+
+
+def _disk_of(folder: Path) -> dict[str, int]:
+    """Of the file system that `folder` is on, in bytes."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return {}
+    return {"free_bytes": usage.free, "total_bytes": usage.total}
 
 
 class _Output:

@@ -10,8 +10,10 @@ MAX_BACKOFF_SECONDS = 10.0
 QUIET_SECONDS = 60.0
 #: No answer from the status page for this long: the process hangs and is replaced.
 DEAD_SECONDS = 30.0
-#: A status page that reports a problem for this long: a fresh process may do better.
+#: A status page that reports a problem for this long: a fresh process may do better. If it did not, the next one gets
+#: twice as long, up to the second bound.
 SICK_SECONDS = 180.0
+MAX_SICK_SECONDS = 3_600.0
 #: How long a part may take to stop that has never been ready.
 UNREADY_STOP_SECONDS = 3.0
 #: Parts of a lower stage must be ready before those of this stage and later ones start.
@@ -57,6 +59,8 @@ class Probed:
     problems: tuple[str, ...]
     at: float
     is_standby: bool = False
+    #: A service that the part cannot do without, and that does not answer.
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,14 @@ class BecameStandby:
 
 
 @dataclass(frozen=True, slots=True)
+class BeganToWait:
+    """The part is well, and waits for a service: a new start would not help."""
+
+    part: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllReady:
     """Every part is ready for the first time."""
 
@@ -123,7 +135,9 @@ class Finish:
     pass
 
 
-Command = Start | Terminate | Kill | Restarting | BecameReady | BecameStandby | AllReady | AllStandBy | Finish
+Command = (
+    Start | Terminate | Kill | Restarting | BecameReady | BecameStandby | BeganToWait | AllReady | AllStandBy | Finish
+)
 
 
 class Phase(StrEnum):
@@ -147,7 +161,10 @@ class Part:
     #: Ready or a standby, at any time.
     was_ready: bool = False
     problems: tuple[str, ...] = ()
+    waits_for: str = ""
     failures: int = 0
+    #: Kills for a problem, since it was well for a while.
+    sick_kills: int = 0
     restarts: int = 0
     kill_at: float | None = None
 
@@ -213,12 +230,12 @@ class Supervision:
     def _started(self, part: Part, at: float) -> None:
         part.phase, part.start_at, part.kill_at = Phase.STARTING, None, None
         part.started_at = part.answered_at = part.well_at = at
-        part.has_answered, part.is_ready, part.is_standby, part.problems = False, False, False, ()
+        part.has_answered, part.is_ready, part.is_standby, part.problems, part.waits_for = False, False, False, (), ""
 
     def _exited(self, part: Part, code: int, at: float) -> list[Command]:
         ran_quietly = part.is_alive and at - part.started_at >= QUIET_SECONDS
         part.phase, part.is_ready, part.is_standby, part.kill_at = Phase.STOPPED, False, False, None
-        part.problems = (f"exited with code {code}",)
+        part.problems, part.waits_for = (f"exited with code {code}",), ""
         if self.is_stopping:
             return self._stop_next(at)
         part.failures = 0 if ran_quietly else part.failures
@@ -237,6 +254,14 @@ class Supervision:
             part.problems = event.problems
             if not event.problems:
                 part.well_at = event.at
+            if part.is_ready and event.is_ready and event.at - part.started_at >= SICK_SECONDS:
+                part.sick_kills = 0
+            if event.waits_for:
+                # The time that it waits is not the time that it is sick.
+                part.well_at = event.at
+                if not part.waits_for:
+                    commands.append(BeganToWait(part.plan.name, event.waits_for))
+            part.waits_for = event.waits_for
             if event.is_ready and not part.is_ready:
                 commands.append(BecameReady(part.plan.name))
             if event.is_standby and not part.is_standby:
@@ -260,8 +285,9 @@ class Supervision:
         patience = DEAD_SECONDS if part.has_answered else part.plan.start_seconds
         if at - part.answered_at >= patience:
             reason = f"its status page has not answered for {patience:g} s"
-        elif part.has_answered and part.was_ready and at - part.well_at >= SICK_SECONDS:
-            reason = f"it has reported a problem for {SICK_SECONDS:g} s: {'; '.join(part.problems)}"
+        elif part.has_answered and part.was_ready and at - part.well_at >= (sick := _sick_seconds(part)):
+            part.sick_kills += 1
+            reason = f"it has reported a problem for {sick:g} s: {'; '.join(part.problems)}"
         else:
             return []
         # Asked again, should the kill itself get lost.
@@ -313,3 +339,7 @@ class Supervision:
                 part.kill_at = at + patience
                 commands.append(Terminate(part.plan.name))
         return commands
+
+
+def _sick_seconds(part: Part) -> float:
+    return float(min(SICK_SECONDS * 2 ** min(part.sick_kills, 16), MAX_SICK_SECONDS))

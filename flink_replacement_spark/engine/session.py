@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.spark_connect import TOKEN
 from core.settings import Settings
+from flink_replacement_spark import shipping
 from flink_replacement_spark.engine.class_archive import java_options
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.engine.java import java_home
@@ -29,6 +30,13 @@ JAVA_OPTIONS = (
     "-Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
+#: Executors say what the driver says, and no more; those of a standalone worker keep a few files of it.
+_CLUSTER = {
+    "spark.executor.syncLogLevel.enabled": "true",
+    "spark.executor.logs.rolling.strategy": "size",
+    "spark.executor.logs.rolling.maxSize": str(16 << 20),
+    "spark.executor.logs.rolling.maxRetainedFiles": "4",
+}
 #: The pool of the writing queries; Spark Connect's queries share the default one.
 STREAMS_POOL = "streams"
 
@@ -39,7 +47,7 @@ def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSe
     The JVM inherits `lock`, which must be held. Raises ConfigurationError for settings that cannot work.
     """
     conf = spark_conf(settings)
-    python = worker_python(settings.data_dir / "run", settings.spark.master)
+    python = worker_python(settings.data_dir / "run", settings.spark.master, settings.spark.conf)
     java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     # The JVM and the context keep what they find; another session of this process may need another Python.
     with _environment(JAVA_HOME=str(java_home(os.environ)), PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python):
@@ -108,6 +116,9 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
+        conf |= _CLUSTER | shipping.conf_of(shipping.code_archive(settings.data_dir / "run"))
+        if settings.spark.max_cores:
+            conf["spark.cores.max"] = str(settings.spark.max_cores)
     if checkpoint_of(settings, "").startswith("file:"):
         # The default starts programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
         # micro-batch; this one writes a file beside it and renames it as well.

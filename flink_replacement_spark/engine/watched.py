@@ -56,6 +56,11 @@ class WatchedQuery:
     def is_running(self) -> bool:
         return self.query is not None and not self.problem
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has found nothing more to read. Raises Py4JError when the JVM is gone."""
+        return self.query is not None and not self.query.status["isDataAvailable"]
+
     def start(self) -> None:
         try:
             self._batches_at_start = self._batches()

@@ -8,6 +8,7 @@ modules; Spark has a setting for that for some of them only.
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,13 +31,15 @@ exec {python} "$@"
 """
 
 
-def worker_python(run_dir: Path, master: str) -> str:
+def worker_python(run_dir: Path, master: str, conf: Mapping[str, str] | None = None) -> str:
     """A path for PYSPARK_PYTHON; the script there is written to `run_dir`.
 
-    The interpreter itself where other machines start Python as well, where PySpark comes from archives alone, or where
-    `run_dir` allows no scripts.
+    Where other machines start Python as well, it is `spark.pyspark.python` of `conf`, by default this interpreter's
+    path; this interpreter also where PySpark comes from archives alone, or where `run_dir` allows no scripts.
     """
-    if not master.startswith("local") or not all(map(_is_installed, ("pyspark", "py4j"))):
+    if not master.startswith("local"):
+        return (conf or {}).get("spark.pyspark.python", sys.executable)
+    if not all(map(_is_installed, ("pyspark", "py4j"))):
         return sys.executable
     run_dir.mkdir(parents=True, exist_ok=True)
     script = run_dir / "python"

@@ -20,6 +20,7 @@ from ingestor.realtime.handover import TAIL_SECONDS, Tail, Tails
 from ingestor.realtime.lanes import Lane, LanePublisher
 from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.owed import OwedGap, OwedGaps
+from ingestor.realtime.rate import Rate
 from ingestor.realtime.rest_trades import LAG_PAUSES, Anchor, Found, RestTrades, rest_trades_of
 from ingestor.realtime.sampling import BarSampler
 from ingestor.realtime.seeds import Seeds
@@ -99,6 +100,7 @@ class TickJob:
         self._sampler = BarSampler(client, job.symbol, around.sample)
         self._doubt = Doubt(client, around.max_ahead_ns)
         self._is_doubting = False
+        self.rate = Rate(time.monotonic())
 
     async def run(self) -> None:
         market = await self._client.market(self._job.symbol, self._progress)
@@ -188,6 +190,7 @@ class TickJob:
         self._doubt.follow(lambda: self._carry_out(self._stream.closed(at)))
 
     def trades_came(self, trades: Sequence[Trade], at: float) -> None:
+        self.rate.add(len(trades), at)
         if self._doubt.add(trades):
             self._take(trades, at)
         elif not self._is_doubting:

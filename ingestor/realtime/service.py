@@ -25,14 +25,25 @@ class RealtimeService:
         self._url_of = url_of
         self._feeds: dict[str, Feed] = {}
         self._around: Surroundings | None = None
+        self._jobs: dict[str, TickJob] = {}
 
     async def run(self, client: VenueClient, job: Job, progress: Progress) -> None:
         """Until cancelled. Raises NotOffered for a venue that is not streamed, LeaseLost, ExchangeError, BusError."""
-        await TickJob(self._surroundings(), client, self._feed(client), job, progress).run()
+        running = self._jobs[job.ticker] = TickJob(self._surroundings(), client, self._feed(client), job, progress)
+        try:
+            await running.run()
+        finally:
+            # Another job may have the ticker by now.
+            if self._jobs.get(job.ticker) is running:
+                del self._jobs[job.ticker]
 
     def ages(self) -> dict[str, float]:
         """By live ticker the seconds since its last frame of trades."""
         return {ticker: age for feed in list(self._feeds.values()) for ticker, age in feed.ages().items()}
+
+    def rates(self, at: float) -> dict[str, float]:
+        """By live ticker its trades a second, lately."""
+        return {ticker: job.rate.per_second(at) for ticker, job in list(self._jobs.items())}
 
     def _surroundings(self) -> Surroundings:
         if self._around is None:

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from bus.redis_bus import RedisBus
 from candlewright.cli import output as cli_output
 from candlewright.cli import requests as request_commands
+from candlewright.cli import status as platform_status
 from candlewright.cli.app import app
-from candlewright.cli.output import FileOutput, fitting, print_arrow, print_table
+from candlewright.cli.output import FileOutput, Output, fitting, print_arrow, print_table
 from candlewright.client.history.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
 from candlewright.version import VERSION
@@ -295,6 +296,64 @@ def test_status_of_an_unready_platform_is_exit_code_1(run: Run, page: dict[str, 
     result = run("status")
     assert result.exit_code == 1
     assert "not ready" in result.stderr
+
+
+def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    ingestor = {
+        "part": "ingestor",
+        "last_frame_seconds_ago": {"BTC/USDT.BINANCE": 0.4, "ETH/USDT.BINANCE": 190.0},
+        "trades_per_second": {"BTC/USDT.BINANCE": 1234.5, "ETH/USDT.BINANCE": 0.0},
+    }
+    driver = {
+        "part": "flink_replacement_spark",
+        "executors": 2,
+        "queries": {"live": {"lag": 12_345, "last_step_seconds_ago": 0.3, "waits_seconds": 0.0}},
+    }
+    broker = {"part": "broker", "requests": 3, "jobs": 2, "queued": 0}
+    relay = {"part": "relay", "triggers": {"active": 9, "starting": 0, "suspended": 1}}
+    parts = {
+        each["part"]: {"ready": True, "restarts": 0, "pid": 123_456, "memory_bytes": 400 << 20, "status": each}
+        for each in (broker, relay, driver, ingestor)
+    }
+    parts["flink_replacement_spark"] |= {"ready": False, "waits_for": "the catalog http://c:8181: refused"}
+    roles = {"driver": {"holder": "machine-a:12345:abcd", "epoch": 3, "standbys": ["machine-b:12345:ef01"]}}
+    page = {
+        "parts": parts,
+        "roles": roles,
+        "disk": {"free_bytes": 5 << 30, "total_bytes": 20 << 30},
+        "problems": ["flink_replacement_spark: waits for the catalog"],
+    }
+    platform_status.show(page, Output.table)
+    text, told = capsys.readouterr()
+    for shown in (
+        "1,234.5",
+        "3 min ago",
+        "12,345",
+        "0.3 s ago",
+        "400 MiB",
+        "waiting",
+        "machine-b:12345:ef01",
+        "1 suspended",
+    ):
+        assert shown in text
+    assert "5.0 GiB free of 20.0 GiB" in text and "3 open" in text and "Spark executors: 2" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "problem: flink_replacement_spark: waits for the catalog" in told and "not ready" in told
+    platform_status.show(page, Output.json)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"role": "driver", **roles["driver"]} in rows
+    assert {"ticker": "ETH/USDT.BINANCE", "age_seconds": 190.0, "trades_per_second": 0.0} in rows
+    assert next(row for row in rows if "query" in row)["lag"] == 12_345
+    assert next(row for row in rows if row.get("part") == "flink_replacement_spark")["state"] == "waiting"
+
+
+def test_many_live_tickers_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    ages = {f"T{number}/USDT.BINANCE": float(number) for number in range(50)}
+    part = {"status": {"last_frame_seconds_ago": ages, "trades_per_second": dict.fromkeys(ages, 2.0)}}
+    platform_status.show({"parts": {"ingestor-1": part}}, Output.table)
+    text = capsys.readouterr().out
+    assert "T49/" in text and "T40/" in text and "T39/" not in text
+    assert "50 live tickers, 100 trades/s" in text
 
 
 def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from candlewright_platform.supervisor.state import (
     AllStandBy,
     BecameReady,
     BecameStandby,
+    BeganToWait,
     Begun,
     Command,
     Exited,
@@ -34,6 +35,10 @@ PLANS = (PartPlan("redis", 0), PartPlan("broker", 2), PartPlan("spark", 2, stop_
 
 def ready(part: str, at: float, is_ready: bool = True, problems: tuple[str, ...] = ()) -> Probed:
     return Probed(part, answered=True, is_ready=is_ready, problems=problems, at=at)
+
+
+def waiting(part: str, at: float) -> Probed:
+    return Probed(part, True, False, ("the catalog does not answer",), at, waits_for="the catalog")
 
 
 def silent(part: str, at: float) -> Probed:
@@ -251,3 +256,41 @@ def test_a_standby_is_announced_as_one_and_as_ready_once_it_has_taken_over() -> 
     assert not supervision.is_ready
     assert supervision.handle(standby("broker", 2.0 + 2 * SICK_SECONDS)) == []
     assert supervision.handle(ready("broker", 2.0 + 2 * SICK_SECONDS)) == [BecameReady("broker"), AllReady()]
+
+
+def test_a_part_that_waits_for_a_service_is_not_started_again() -> None:
+    supervision = running()
+    assert supervision.handle(waiting("spark", 2.0)) == [BeganToWait("spark", "the catalog")]
+    for hour in range(1, 5):
+        assert supervision.handle(waiting("spark", 3_600.0 * hour)) == []
+    # Its time as a sick part begins when the service is back.
+    back = 4 * 3_600.0
+    assert supervision.handle(ready("spark", back + SICK_SECONDS - 1, False, ("it hangs",))) == []
+    (kill,) = supervision.handle(ready("spark", back + SICK_SECONDS, False, ("it hangs",)))
+    assert isinstance(kill, Kill)
+
+
+def test_a_part_that_never_was_ready_may_wait_as_well() -> None:
+    supervision = Supervision(PLANS)
+    supervision.handle(Begun(0.0))
+    supervision.handle(Started("spark", 0.0))
+    supervision.handle(waiting("spark", 1.0))
+    assert supervision.handle(waiting("spark", 10 * PLANS[2].start_seconds)) == []
+
+
+def test_what_a_new_start_did_not_mend_is_left_longer_each_time() -> None:
+    supervision, at, kills = running(), 1.0, []
+    for _ in range(3):
+        since = at
+        while not isinstance(next(iter(supervision.handle(ready("spark", at, False, ("sick",)))), None), Kill):
+            at += 10.0
+        kills.append(at - since)
+        supervision.handle(Exited("spark", -9, at))
+        supervision.handle(Started("spark", at))
+        supervision.handle(ready("spark", at, True))
+    assert kills == [SICK_SECONDS, 2 * SICK_SECONDS, 4 * SICK_SECONDS]
+    supervision.handle(ready("spark", at + SICK_SECONDS))
+    at += SICK_SECONDS
+    assert supervision.handle(ready("spark", at + SICK_SECONDS - 1, False, ("sick",))) == []
+    (kill,) = supervision.handle(ready("spark", at + SICK_SECONDS, False, ("sick",)))
+    assert isinstance(kill, Kill)

@@ -1,0 +1,97 @@
+"""What `doctor` tries of the services outside: a table made and dropped, a task on each executor."""
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from candlewright.settings import PREFIX
+from candlewright.version import VERSION
+from candlewright.wire.errors import CandlewrightError
+from core.reach import away
+from core.settings import Settings
+
+#: A cluster that has no free core gives no executor: then this is the end of it.
+_CLUSTER_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    what: str
+    is_good: bool
+    text: str
+
+
+def try_services(settings: Settings, config: Path | None = None) -> Iterator[Trial]:
+    """Nothing for the embedded catalog and a local Spark. Each trial cleans up."""
+    missing = list(away(settings))
+    for sentence in missing:
+        yield Trial("service", False, f"does not answer: {sentence}")
+    if missing:
+        return
+    if settings.iceberg.catalog != "sqlite" or settings.iceberg.warehouse:
+        yield _try_table(settings)
+    if not settings.spark.master.startswith("local"):
+        yield _try_cluster(settings, config)
+
+
+def _try_table(settings: Settings) -> Trial:
+    import pyarrow as pa
+
+    from iceberg import NAMESPACE, open_catalog
+
+    name = f"{NAMESPACE}.doctor_{secrets.token_hex(4)}"
+    row = pa.table({"n": pa.array([1], pa.int64())})
+    try:
+        catalog = open_catalog(settings)
+        catalog.create_namespace_if_not_exists(NAMESPACE)
+        table = catalog.create_table(name, row.schema)
+        try:
+            table.append(row)
+            found = catalog.load_table(name).scan().to_arrow().num_rows
+        finally:
+            with contextlib.suppress(Exception):
+                catalog.purge_table(name)
+    except Exception as error:
+        # Catalogs and stores raise what their libraries have: each of it is the finding.
+        return Trial("tables", False, f"a table cannot be made, written and read: {_first_line(error)}")
+    if found != 1:
+        return Trial("tables", False, f"a table with one row was written, and {found} rows read")
+    return Trial(
+        "tables", True, f"a table was made, written, read and dropped in the {settings.iceberg.catalog} catalog"
+    )
+
+
+def _try_cluster(settings: Settings, config: Path | None) -> Trial:
+    environment = {**os.environ, f"{PREFIX}DATA_DIR": str(settings.data_dir)}
+    if config is not None:
+        environment[f"{PREFIX}CONFIG"] = str(config.absolute())
+    command = [sys.executable, "-m", "flink_replacement_spark.probe"]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_CLUSTER_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        text = f"no executor ran a task within {_CLUSTER_SECONDS:.0f} s: are there workers with free cores and memory?"
+        return Trial("cluster", False, text)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line]
+        return Trial(
+            "cluster", False, f"tasks fail: {(lines or done.stderr.splitlines() or ['no reason given'])[-1].strip()}"
+        )
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    others = {row["version"] for row in rows} - {VERSION}
+    if others:
+        return Trial("cluster", False, f"executors import version {', '.join(others)} of the product, not {VERSION}")
+    hosts = len({row["host"] for row in rows})
+    return Trial("cluster", True, f"{len(rows)} executors on {hosts} hosts ran tasks with the product's code")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if not isinstance(error, CandlewrightError) else text

@@ -1,0 +1,87 @@
+"""Whether the services that the platform needs answer: catalog, object store, Spark master. Each look is short."""
+
+import contextlib
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from core.settings import Settings
+from core.table_files import warehouse_of
+
+SECONDS = 3.0
+_PORTS = {"postgresql": 5432, "mysql": 3306, "https": 443, "http": 80}
+
+
+def away(settings: Settings) -> Iterator[str]:
+    """A sentence for each service of these settings that does not answer. What a new start of a part cannot mend."""
+    for what, look in (
+        (f"the catalog {_shown(settings.iceberg.uri)}", _catalog),
+        (f"the object store {_shown(_endpoint(settings))}", _store),
+        (f"the Spark master {settings.spark.master}", _master),
+    ):
+        if reason := look(settings):
+            yield f"{what}: {reason}"
+
+
+def _catalog(settings: Settings) -> str:
+    if settings.iceberg.catalog == "rest" and settings.iceberg.uri:
+        return _http(f"{settings.iceberg.uri.rstrip('/')}/v1/config")
+    if settings.iceberg.catalog == "jdbc" and settings.iceberg.uri:
+        return _tcp(settings.iceberg.uri.removeprefix("jdbc:"))
+    return ""
+
+
+def _store(settings: Settings) -> str:
+    """Amazon's own store has no `s3.endpoint`, and is not asked."""
+    endpoint = _endpoint(settings)
+    return _tcp(endpoint) if endpoint else ""
+
+
+def _endpoint(settings: Settings) -> str:
+    is_used = warehouse_of(settings).startswith(("s3://", "s3a://"))
+    return settings.iceberg.properties.get("s3.endpoint", "") if is_used else ""
+
+
+def _master(settings: Settings) -> str:
+    """One of several masters suffices."""
+    master = settings.spark.master
+    if not master.startswith("spark://"):
+        return ""
+    reasons = [_tcp(f"spark://{address}") for address in master.removeprefix("spark://").split(",")]
+    return reasons[0] if all(reasons) else ""
+
+
+def _http(url: str) -> str:
+    """Any answer but an error of the server itself will do: who asks may need to log in."""
+    try:
+        urllib.request.urlopen(url, timeout=SECONDS).close()
+    except urllib.error.HTTPError as error:
+        return f"it answers {error.code}" if error.code >= 500 else ""
+    except (OSError, ValueError) as error:
+        return _reason(error)
+    return ""
+
+
+def _tcp(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.hostname is None:
+        return ""
+    try:
+        port = parts.port or _PORTS.get(parts.scheme.partition("+")[0], 80)
+        with contextlib.closing(socket.create_connection((parts.hostname, port), SECONDS)):
+            return ""
+    except (OSError, ValueError) as error:
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason) or type(error).__name__
+
+
+def _shown(url: str) -> str:
+    """Without a password."""
+    parts = urlsplit(url.removeprefix("jdbc:"))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else url

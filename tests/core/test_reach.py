@@ -1,0 +1,85 @@
+"""Which services do not answer."""
+
+import socket
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from core.reach import away
+from core.settings import Settings
+
+
+class Catalog(BaseHTTPRequestHandler):
+    code = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.code if self.path == "/v1/config" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def catalog() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Catalog)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def closed() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+def found(where: Path, **groups: Any) -> list[str]:
+    return list(away(Settings.model_validate({"data_dir": where, **groups})))
+
+
+def test_the_embedded_defaults_need_no_service(tmp_path: Path) -> None:
+    assert found(tmp_path) == []
+
+
+def test_a_catalog_that_answers_is_there_and_one_that_breaks_is_not(
+    tmp_path: Path, catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"iceberg": {"catalog": "rest", "uri": catalog}}
+    assert found(tmp_path, **settings) == []
+    monkeypatch.setattr(Catalog, "code", 401)
+    assert found(tmp_path, **settings) == []
+    monkeypatch.setattr(Catalog, "code", 500)
+    assert found(tmp_path, **settings) == [f"the catalog {catalog}: it answers 500"]
+
+
+def test_each_service_that_is_away_is_named_without_its_password(tmp_path: Path, closed: int) -> None:
+    properties = {"s3.endpoint": f"http://127.0.0.1:{closed}"}
+    names = found(
+        tmp_path,
+        iceberg={
+            "catalog": "jdbc",
+            "uri": f"postgresql+psycopg2://me:secret@127.0.0.1:{closed}/db",
+            "warehouse": "s3://lake/",
+            "properties": properties,
+        },
+        spark={"master": f"spark://127.0.0.1:{closed}"},
+    )
+    assert [name.split(":")[0].rsplit(" ", 1)[0] for name in names] == [
+        "the catalog",
+        "the object store",
+        "the Spark master",
+    ]
+    assert "secret" not in "".join(names) and all("refused" in name for name in names)
+
+
+def test_one_of_several_masters_suffices(tmp_path: Path, catalog: str, closed: int) -> None:
+    there = catalog.removeprefix("http://")
+    assert found(tmp_path, spark={"master": f"spark://127.0.0.1:{closed},{there}"}) == []
