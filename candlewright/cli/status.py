@@ -117,7 +117,7 @@ def query_rows(page: Row) -> list[Row]:
 
 
 def work_rows(page: Row) -> list[Row]:
-    """One row: requests, triggers, disk. None where nobody says anything of them."""
+    """One row: requests, triggers, disk. Nothing if no part reports them."""
     row: dict[str, Any] = {}
     for part in _statuses(page):
         if part.get("part") == "broker" and "requests" in part:
