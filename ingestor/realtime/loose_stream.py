@@ -104,7 +104,7 @@ class LooseStream:
         before = self.counts.trades
         commands = self._release(within)
         self.counts.repaired += self.counts.trades - before
-        # The stream goes on after its newest trade, whatever came late.
+        # The stream continues after its newest trade, whatever came late.
         self._last = last
         if answer.proven:
             commands.append(replace(lost, is_repaired=True, reason="asked for again"))

@@ -17,7 +17,7 @@ MAX_OWED = 100
 
 @dataclass(slots=True)
 class OwedGap:
-    """What one repair that nobody answered gave up."""
+    """What one unanswered repair gave up."""
 
     repair: Repair
     lost: tuple[Lost, ...]
