@@ -67,7 +67,9 @@ AGGREGATE_EXAMPLES = {
     "LAST_VALUE": "LAST_VALUE(price)", "MAX": "MAX(price)", "MAX_BY": "MAX_BY(ts, price)", "MIN": "MIN(price)",
     "MIN_BY": "MIN_BY(size, price)", "REGR_INTERCEPT": "REGR_INTERCEPT(price, size)", "REGR_SLOPE": "REGR_SLOPE(price, size)",
     "STDDEV_POP": "STDDEV_POP(price)", "STDDEV_SAMP": "STDDEV_SAMP(price)", "STRING_AGG": "STRING_AGG(side, ',')", "SUM": "SUM(size)",
-    "SUM_DISTINCT": "SUM(DISTINCT price)", "VAR_POP": "VAR_POP(price)", "VAR_SAMP": "VAR_SAMP(price)", "VWAP": "VWAP(price, size)",
+    "SUM_DISTINCT": "SUM(DISTINCT price)", "MEDIAN": "MEDIAN(price)", "MODE": "MODE(price)",
+    "PERCENTILE_CONT": "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price)",
+    "PERCENTILE_DISC": "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY price)", "VAR_POP": "VAR_POP(price)", "VAR_SAMP": "VAR_SAMP(price)", "VWAP": "VWAP(price, size)",
 }  # fmt: skip
 _BY_TIME = "OVER (PARTITION BY ticker ORDER BY ts)"
 _BY_PRICE = "OVER (PARTITION BY ticker ORDER BY price)"
@@ -108,7 +110,10 @@ def over(expression: str) -> list[Any]:
 
 def indicator(declared: Indicator) -> str:
     """A call with the shortest periods."""
-    numbers = [f"{number.least if number.is_whole else 2:g}" for number in declared.numbers]
+    numbers = [
+        f"{number.least + (number.name == 'slow' and number.least > 1) if number.is_whole else 2:g}"
+        for number in declared.numbers
+    ]
     inputs = [INDICATOR_INPUTS[name] for name in declared.inputs]
     return f"{declared.name}({', '.join([*inputs, *numbers])}) {_BY_TIME}"
 

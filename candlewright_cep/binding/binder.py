@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.signatures import Mismatch, fits
 from candlewright_cep.functions.text import like_expression, named_group, read, replacement_form
@@ -116,6 +117,17 @@ def lookup(fields: Sequence[Field], name: Identifier, qualifier: Identifier | No
             return shown[0]
         raise name.at.reject(f"the column '{name.text[:60]}' is ambiguous", "put the table's alias before it")
     return candidates[0] if candidates else None
+
+
+def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> None:
+    """Raises TriggerRejected for a percentile that is not a constant from 0 to 1."""
+    if AGGREGATES[name].takes_part:
+        part = arguments[-1]
+        if not isinstance(part, Constant) or part.value is None or not 0 <= part.value <= 1:
+            raise node.arguments[-1].at.reject(
+                f"{name} takes a number from 0 to 1 as a literal or a parameter",
+                f"write {name}(0.9) WITHIN GROUP (ORDER BY x)",
+            )
 
 
 class Binder:

@@ -106,6 +106,7 @@ class WindowFunction:
     type: SqlType
     offset: int = 1
     numbers: tuple[float, ...] = ()
+    ignores_nulls: bool = False
 
 
 #: Columns from this number on are slots (see `streaming.slots`): they hold one value for all rows of a partition.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
+from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
 from candlewright_cep.binding.expressions import (
     Aggregation,
     Column,
@@ -133,6 +133,10 @@ class PatternBinder(Binder):
             )
         if node.mode == "DISTINCT":
             raise node.at.reject("DISTINCT in an aggregate is not possible over a row pattern")
+        if node.mode == "IGNORE NULLS":
+            raise node.at.reject(
+                "IGNORE NULLS is not possible over a row pattern", "give the variable a condition IS NOT NULL"
+            )
         if node.mode:
             self._check_mode(node.mode, node.at)
             if node.name not in ("FIRST", "LAST") and aggregate is None:
@@ -257,4 +261,5 @@ class PatternBinder(Binder):
             shown = ", ".join(str(argument.type) for argument in arguments)
             raise node.at.reject(f"{node.name} has no form for ({shown})") from None
         converted = tuple(self.converted(a, target, node.at) for a, target in zip(arguments, wanted, strict=True))
+        check_part(node, function, converted)
         return Aggregation(function, inside.labels[0] if inside.labels else None, running, converted, kind)

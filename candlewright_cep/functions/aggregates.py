@@ -14,23 +14,30 @@ import pyarrow.compute as pc
 
 from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import moments
+from candlewright_cep.functions import moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list
 
+CONTINUOUS, DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quantile(is_continuous=False)
 _SHORT = 48
 _MAX_ARRAY_ITEMS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """`running(arguments, firsts)`: see `running`."""
+    """`running(arguments, firsts)`: see `running`. `reduced(arguments, firsts, sizes)`: one value a segment, where
+    there is a shorter way to it. `grows`: it keeps every value that it has seen. `takes_part`: its last argument is a
+    constant from 0 to 1.
+    """
 
     name: str
     signature: Signature
     running: Callable[[Sequence[Vector], Index, SqlType], Vector]
+    reduced: Callable[[Sequence[Vector], Index, Index, SqlType], Vector] | None = None
+    grows: bool = False
+    takes_part: bool = False
 
 
 def accumulate(step: np.ufunc, values: Array, firsts: Index) -> Array:
@@ -300,6 +307,10 @@ def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
     return Vector(kind, made.cast(kind.arrow), sizes > 0)
 
 
+def _whole_arrays(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
+    return arrays(arguments[0], firsts, firsts + sizes, kind)
+
+
 def _array_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or types[0].kind in (Kind.OPAQUE, Kind.NULL):
         raise Mismatch
@@ -316,6 +327,12 @@ def _any_two(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 2 or Kind.OPAQUE in (types[0].kind, types[1].kind):
         raise Mismatch
     return list(types), types[0]
+
+
+def _any_and_part(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2 or types[0].kind is Kind.OPAQUE or not fits(types[1], DOUBLE):
+        raise Mismatch
+    return [types[0], DOUBLE], types[0]
 
 
 def _count_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -347,15 +364,28 @@ def _table() -> dict[str, AggregateFunction]:
         AggregateFunction("STDDEV_SAMP", number, _moments(sample=True, root=True)),
         AggregateFunction("FIRST_VALUE", _any, _first_value),
         AggregateFunction("LAST_VALUE", _any, _last_value),
-        AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct),
-        AggregateFunction("SUM_DISTINCT", _number, _of_distinct(_sum)),
-        AggregateFunction("AVG_DISTINCT", _average, _of_distinct(_avg)),
+        AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct, grows=True),
+        AggregateFunction("SUM_DISTINCT", _number, _of_distinct(_sum), grows=True),
+        AggregateFunction("AVG_DISTINCT", _average, _of_distinct(_avg), grows=True),
+        AggregateFunction("MEDIAN", number, CONTINUOUS.running, CONTINUOUS.reduced, grows=True),
+        AggregateFunction(
+            "PERCENTILE_CONT",
+            fixed(DOUBLE, DOUBLE, DOUBLE),
+            CONTINUOUS.running,
+            CONTINUOUS.reduced,
+            grows=True,
+            takes_part=True,
+        ),
+        AggregateFunction(
+            "PERCENTILE_DISC", _any_and_part, DISCRETE.running, DISCRETE.reduced, grows=True, takes_part=True
+        ),
+        AggregateFunction("MODE", _any, quantiles.running_mode, quantiles.most_frequent, grows=True),
         *(
             AggregateFunction(name, fixed(DOUBLE, DOUBLE, DOUBLE), _of_pairs(result))
             for name, result in moments.RESULTS.items()
         ),
-        AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array),
-        AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined),
+        AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array, _whole_arrays, grows=True),
+        AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined, _joined_whole, grows=True),
     ]
     return {entry.name: entry for entry in entries}
 
@@ -363,8 +393,11 @@ def _table() -> dict[str, AggregateFunction]:
 AGGREGATES = _table()
 #: Those that are computed value by value, or by sorting all values.
 _FOLDED = frozenset(
-    ["VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP", "STRING_AGG", "COUNT_DISTINCT", "SUM_DISTINCT", "AVG_DISTINCT"]
-) | frozenset(moments.RESULTS)
+    [
+        *("VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP", *moments.RESULTS),
+        *(name for name, aggregate in AGGREGATES.items() if aggregate.grows and name != "ARRAY_AGG"),
+    ]
+)
 COUNTS = ("COUNT", "COUNT_IF", "COUNT_DISTINCT")
 AGGREGATE_ALIASES = {
     "STDDEV": "STDDEV_SAMP",
@@ -404,10 +437,9 @@ def reduced(
 
     The segments lie one after another without gaps and cover all `length` positions.
     """
-    if function == "ARRAY_AGG":
-        return arrays(arguments[0], firsts, firsts + sizes, kind)
-    if function == "STRING_AGG":
-        return _joined_whole(arguments, firsts, sizes, kind)
+    shorter = AGGREGATES[function].reduced
+    if shorter is not None:
+        return shorter(arguments, firsts, sizes, kind)
     filled = sizes > 0
     over = running(function, arguments, firsts[filled], length, kind)
     last = np.where(filled, firsts + sizes - 1, -1)

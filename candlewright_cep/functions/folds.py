@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from candlewright_cep.functions import moments
+from candlewright_cep.functions import moments, quantiles
 from candlewright_cep.limits import MADE_TEXT
 
 State = tuple[Any, ...]
@@ -146,7 +146,12 @@ def _first(state: State) -> Any:
     return state[0]
 
 
+_CONTINUOUS, _DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quantile(is_continuous=False)
 FOLDS: dict[str, Fold] = {
+    "MEDIAN": Fold(((), 0.5), _CONTINUOUS.step, _CONTINUOUS.result),
+    "PERCENTILE_CONT": Fold(((), 0.5), _CONTINUOUS.step, _CONTINUOUS.result),
+    "PERCENTILE_DISC": Fold(((), 0.5), _DISCRETE.step, _DISCRETE.result),
+    "MODE": Fold(((),), quantiles.count_value, quantiles.most_counted),
     # Of an array a condition can only ask whether it is NULL.
     "ARRAY_AGG": Fold((None,), lambda state, _value: (True,), _first),
     "COUNT_DISTINCT": Fold((frozenset(),), _distinct, lambda state: len(state[0])),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from candlewright_cep import work
-from candlewright_cep.functions.aggregates import empty_value
+from candlewright_cep.functions.aggregates import CONTINUOUS, DISCRETE, empty_value
 from candlewright_cep.functions.exact import Moments, RangeSums, moments
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
@@ -26,8 +26,8 @@ def framed(function: str, arguments: Sequence[Vector], low: Index, high: Index, 
     if function == "COUNT" and not arguments:
         return Vector(kind, high - low, None)
     kernel = _KERNELS.get(function)
-    if function == "COUNT_DISTINCT" and is_ascending(low) and is_ascending(high):
-        kernel = _count_distinct
+    if function in _MOVING and is_ascending(low) and is_ascending(high):
+        kernel = _MOVING[function]
     if kernel is None:
         return None
     if not len(low):
@@ -248,6 +248,13 @@ def _any_value(arguments: Sequence[Vector], low: Index, high: Index, _kind: SqlT
     return argument.take(np.where(first < high, first, -1))
 
 
+#: Of frames that move on.
+_MOVING: dict[str, Kernel] = {
+    "COUNT_DISTINCT": _count_distinct,
+    "MEDIAN": CONTINUOUS.framed,
+    "PERCENTILE_CONT": CONTINUOUS.framed,
+    "PERCENTILE_DISC": DISCRETE.framed,
+}
 _KERNELS: dict[str, Kernel] = {
     "COUNT": _count,
     "COUNT_IF": _count_if,

@@ -207,6 +207,8 @@ def _compute(
         return INDICATORS[function.name].over(arguments, function.numbers, whole(bounds.starts, bounds.ends))
     if function.name in RANKING:
         return _ranking(function, window, values, bounds, rows, first, end)
+    if function.ignores_nulls:
+        return _known(function, arguments, rows, (first, end), (low, high))
     if function.name in ("LAG", "LEAD"):
         target = rows - function.offset if function.name == "LAG" else rows + function.offset
         outside = (target < first) | (target >= end)
@@ -216,6 +218,35 @@ def _compute(
         target = {"FIRST_VALUE": low, "LAST_VALUE": high - 1}.get(function.name, low + function.offset - 1)
         return arguments[0].take(np.where((target >= low) & (target < high), target, -1))
     return _aggregate(function, arguments, bounds, window, low, high, length, at)
+
+
+def _known(
+    function: WindowFunction,
+    arguments: list[Vector],
+    rows: Index,
+    partition: tuple[Index, Index],
+    frame: tuple[Index, Index],
+) -> Vector:
+    """LAG, LEAD, FIRST_VALUE ... over the rows whose value is not NULL."""
+    present = arguments[0].mask
+    positions = np.append(np.flatnonzero(present), -1)
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(present)])
+    first, end = partition if function.name in ("LAG", "LEAD") else frame
+    offset = function.offset
+    match function.name:
+        case "LAG" if offset:
+            wanted = before[rows] - offset
+        case "LEAD" if offset:
+            wanted = before[rows + 1] + offset - 1
+        case "LAG" | "LEAD":
+            return arguments[0]
+        case "LAST_VALUE":
+            wanted = before[end] - 1
+        case _:
+            wanted = before[first] + offset - 1
+    outside = (wanted < before[first]) | (wanted >= before[end])
+    found = arguments[0].take(np.where(outside, -1, positions[np.where(outside, -1, wanted)]))
+    return choose(outside, arguments[1], found) if len(arguments) > 1 else found
 
 
 def _ranking(

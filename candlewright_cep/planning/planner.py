@@ -23,7 +23,7 @@ from candlewright_cep.planning.plans import (
     Sort,
     Union,
 )
-from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate
+from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
 from candlewright_cep.planning.windows import WindowTable, check_intervals, window_fields
 from candlewright_cep.syntax.tree import (
     CallNode,
@@ -184,6 +184,7 @@ class Planner:
         grouped = (
             bool(node.group_by) or node.having is not None
             or any(has_aggregate(item.expression) for item in node.items)
+            or (node.qualify is not None and has_aggregate(node.qualify))
         )  # fmt: skip
         if grouped:
             return self._grouped(node, source, windows, order_by)
@@ -245,6 +246,7 @@ class Planner:
             if len(fields) > self.limits.columns:
                 raise item.expression.at.reject(f"the select list has more than {self.limits.columns} columns")
         keys = [self._sort_key(item, binder, expressions, fields) for item in order_by]
+        qualify = self._qualify(node, binder)
         plan, base = source, len(source.fields)
         if isinstance(binder, GroupBinder):
             group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
@@ -257,6 +259,8 @@ class Planner:
         def placed(expression: Expression) -> Expression:
             return rewrite(expression, lambda part: _placed(part, places))
 
+        if qualify is not None:
+            plan = Filter(plan, placed(qualify))
         width = len(expressions)
         extra = [placed(key.expression) for key in keys if not isinstance(key.expression, Constant)]
         shown = [placed(expression) for expression in expressions]
@@ -279,6 +283,20 @@ class Planner:
             ]
             result = Sort(result, tuple(sort), order_by[0].at)
         return Narrowed(result, width) if len(shown) > width else result
+
+    def _qualify(self, node: SelectNode, binder: SelectBinder) -> Expression | None:
+        """The condition over window functions, which may name results of the select list."""
+        if node.qualify is None:
+            return None
+        named = {item.alias.text.lower(): item.expression for item in node.items if item.alias is not None}
+        of_input = {field.name.lower() for field in binder.fields}
+        results = {name: part for name, part in named.items() if name not in of_input}
+        found = binder.condition(with_results(node.qualify, results), "QUALIFY")
+        if not binder.uses:
+            raise node.qualify.at.reject(
+                "QUALIFY needs a window function", "filter rows with WHERE, groups with HAVING"
+            )
+        return found
 
     def _item(self, item: SelectItem, position: int, binder: SelectBinder) -> list[tuple[str, Expression]]:
         node = item.expression

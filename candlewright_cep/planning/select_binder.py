@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
+from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
 from candlewright_cep.binding.expressions import Aggregation, Column, Constant, Expression, WindowFunction, walk
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
@@ -61,6 +61,15 @@ def has_aggregate(node: Node) -> bool:
             inside += [*windows.partition_by, *(item.expression for item in windows.order_by)]
         return any(has_aggregate(argument) for argument in inside)
     return False
+
+
+def with_results(node: Node, results: Mapping[str, Node]) -> Node:
+    """The expression with the names of results replaced by what they stand for."""
+    if isinstance(node, NameNode) and len(node.parts) == 1:
+        return results.get(node.parts[0].text.lower(), node)
+    if isinstance(node, CallNode):
+        return replace(node, arguments=tuple(with_results(part, results) for part in node.arguments))
+    return node
 
 
 class SelectBinder(Binder):
@@ -215,6 +224,8 @@ class SelectBinder(Binder):
         if node.name in INDICATORS:
             return bind_indicator(self, node)
         name = aggregate_name(node.name) or node.name
+        if node.mode == "IGNORE NULLS" and name in VALUES:
+            return replace(self._function(replace(node, mode="")), ignores_nulls=True)
         if node.mode and (name in RANKING or name in VALUES or name not in AGGREGATES):
             raise node.at.reject(f"{node.mode} is not possible with {node.name}")
         if node.filter is not None and name in VALUES:
@@ -348,6 +359,7 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
         shown = ", ".join(str(argument.type) for argument in arguments)
         raise node.at.reject(f"{node.name} has no form for ({shown})") from None
     converted = tuple(binder.converted(part, target, node.at) for part, target in zip(arguments, wanted, strict=True))
+    check_part(node, name, converted)
     return Aggregation(name, None, True, converted, kind)
 
 

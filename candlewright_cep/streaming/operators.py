@@ -12,10 +12,19 @@ from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.left_behind import rising_columns
 from candlewright_cep.streaming.match_stream import Context, MatchStream
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
-from candlewright_cep.streaming.query import StreamQuery, known_at_start
+from candlewright_cep.streaming.query import StreamQuery, known_at_start, over_whole_windows
 from candlewright_cep.streaming.release import Clock, Rows
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import STATELESS, GroupStage, JoinStage, OverStage, RowStage, Stage, UnionStage
+from candlewright_cep.streaming.stages import (
+    STATELESS,
+    GroupStage,
+    JoinStage,
+    OverStage,
+    RowStage,
+    Stage,
+    UnionStage,
+    WholeStage,
+)
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import nulls
 
@@ -71,6 +80,7 @@ class _Chain:
         self._slots = slots
         self._by_start = _by_start_of_window(query.nodes)
         self._by_end = _by_end_of_match(query.nodes)
+        self._whole = over_whole_windows(query.nodes)
         self._found: list[Stage] = []
         self._waiting: list[Plan] = []
         self._window: WindowTable | None = None
@@ -96,6 +106,8 @@ class _Chain:
             self._flush()
             if isinstance(node, WindowTable):
                 self._window = node
+            elif isinstance(node, Over) and place in self._whole:
+                self._found.append(WholeStage(node))
             elif isinstance(node, Over):
                 is_on_input = not any(isinstance(stage, GroupStage | MatchStage) for stage in self._found)
                 self._found.append(OverStage(node, is_on_input))
@@ -128,7 +140,7 @@ class _Chain:
             self._flush()
             self._found.append(OrderStage(self._matches, is_joint, self._by_end.get(place)))
             self._matches = None
-        if place in self._by_start and self._groups is not None:
+        if place in self._by_start and place not in self._whole and self._groups is not None:
             self._flush()
             column = self._by_start[place]
             groups = self._groups

@@ -188,11 +188,33 @@ def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
     return known_at_start(inner_plan.inner, source)
 
 
+def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
+    """The places of OVER whose partitions lie in one window of time each (not a session, which ends for each of its
+    keys by itself). The groups of such a window come together, once it has ended, so the partitions are whole.
+    """
+    fixing: set[int] = set()
+    found: set[int] = set()
+    for place, node in enumerate(nodes):
+        if isinstance(node, Project | Group):
+            parts = node.expressions if isinstance(node, Project) else node.keys
+            fixing = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in fixing}
+        elif isinstance(node, WindowTable):
+            width = len(node.fields)
+            whole = {"TUMBLE": (3, 2, 1), "HOP": (3, 2, 1), "CUMULATE": (2, 1)}.get(node.function, ())
+            fixing = {width - back for back in whole}
+        elif isinstance(node, Match):
+            fixing = set()
+        elif isinstance(node, Over) and fixing & set(node.window.partition):
+            found.add(place)
+    return frozenset(found)
+
+
 def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
     """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
     known = known_at_start(nodes[0], source)
     merge = isinstance(nodes[0], Join)
-    for node in nodes[1:]:
+    whole = over_whole_windows(nodes)
+    for place, node in enumerate(nodes[1:], 1):
         if isinstance(nodes[0], Union) and not isinstance(node, STATELESS):
             raise nodes[0].at.reject(
                 "behind UNION ALL a stream can only filter and compute",
@@ -200,6 +222,8 @@ def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
             )
         if isinstance(node, Project):
             known = known.behind(node.expressions)
+        elif isinstance(node, Over) and place in whole:
+            merge = merge or not known.tickers & set(node.window.partition)
         elif isinstance(node, Over):
             order = node.window.order
             first = order[0].expression if order else None

@@ -9,7 +9,8 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.folds import FOLDS, Fold
+from candlewright_cep.functions.aggregates import AGGREGATES
+from candlewright_cep.functions.folds import FOLDS, Fold, State
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.over import RANKING, Over, Window, peers
 from candlewright_cep.planning.relation import arranged
@@ -21,19 +22,35 @@ _MAX_PARTITIONS = 200_000
 _FEW = 1_000
 _PAST_NS = 2 * UNITS["DAY"]
 _MAX_DELAY = 10_000
-# These would keep every value that they have seen.
-_GROWING = ("COUNT_DISTINCT", "SUM_DISTINCT", "AVG_DISTINCT", "ARRAY_AGG", "STRING_AGG", "NTH_VALUE")
+_MAX_LAG = 10_000
+#: These take no frame.
+_OF_THE_ROW = ("ROW_NUMBER", "LAG")
 
 
 def _folded(function: WindowFunction) -> Fold:
     if function.name == "ROW_NUMBER" or not function.arguments:
         return FOLDS["COUNT ROWS"]
+    if function.name == "LAG":
+        return _known_before(function.offset)
+    if function.ignores_nulls:
+        return FOLDS[function.name]
     # Unlike the aggregates of these names the window functions do not pass over NULL.
     if function.name == "FIRST_VALUE":
         return Fold((False, None), lambda state, value: state if state[0] else (True, value), lambda state: state[1])
     if function.name == "LAST_VALUE":
         return Fold((None,), lambda _state, value: (value,), lambda state: state[0])
     return FOLDS[function.name]
+
+
+def _known_before(offset: int) -> Fold:
+    """LAG that passes over NULL: the state holds the result and the last values that were not."""
+
+    def step(state: State, value: Any, default: Any = None) -> State:
+        known = state[1]
+        result = known[-offset] if len(known) >= offset else default
+        return result, known if value is None else [*known, value][-offset:]
+
+    return Fold((None, []), step, lambda state: state[0])
 
 
 def running_functions(node: Over) -> tuple[int, ...]:
@@ -47,8 +64,12 @@ def running_functions(node: Over) -> tuple[int, ...]:
     for place, function in enumerate(node.functions):
         if function.name == "ROW_NUMBER":
             found.append(place)
+        elif function.name == "LAG" and function.ignores_nulls and function.offset:
+            if function.offset > _MAX_LAG:
+                raise node.at.reject(f"LAG with IGNORE NULLS on a stream goes back at most {_MAX_LAG} values")
+            found.append(place)
         elif is_unbounded and function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD"):
-            if function.name in _GROWING:
+            if function.name == "NTH_VALUE" or (function.name in AGGREGATES and AGGREGATES[function.name].grows):
                 raise node.at.reject(
                     f"{function.name} without a bound would keep every value of a stream",
                     "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
@@ -76,7 +97,7 @@ class RunningTotals:
         self._folds = [_folded(function) for function in functions]
         upper = window.frame.upper
         delay = int(upper.amount) if upper.kind == "PRECEDING" else 0
-        self._delays = [0 if function.name == "ROW_NUMBER" else delay for function in functions]
+        self._delays = [0 if function.name in _OF_THE_ROW else delay for function in functions]
         self._states: dict[str, list[Any]] = {}
         self._let_go_at = _FEW
 
@@ -101,7 +122,7 @@ class RunningTotals:
             for key, start, end in zip(keys, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
                 self._advance(index, self._states[key], given, found, start, end)
             column = from_list(function.type, found)
-            at = numbers if function.name == "ROW_NUMBER" else ends
+            at = numbers if function.name in _OF_THE_ROW else ends
             back: Index = np.empty_like(order)
             back[order] = at
             columns.append(column.take(back))

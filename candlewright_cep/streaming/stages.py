@@ -284,6 +284,17 @@ def _of_a_ticker(kept: Rows | None, most: int) -> int:
     return int(np.bincount(codes).max())
 
 
+@dataclass(slots=True)
+class WholeStage(Stateless):
+    """OVER whose partitions come whole, in one feed: any function and any frame, as over a finished table."""
+
+    node: Over
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        given = _Given(self.node.inner.fields, rows.relation)
+        return rows.replaced(replace(self.node, inner=given).run({}))
+
+
 def _newest(times: Index, tickers: pa.Array) -> Index:
     """Per row the latest time of its ticker."""
     encoded = tickers.fill_null("").dictionary_encode()

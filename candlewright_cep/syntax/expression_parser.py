@@ -31,6 +31,10 @@ _NO_SUBQUERY = (
 )
 
 
+#: Functions with WITHIN GROUP, and how many arguments they have besides.
+_ORDERED = {"PERCENTILE_CONT": 1, "PERCENTILE_DISC": 1, "MODE": 0}
+
+
 class ExpressionReader(TypeReader):
     """Precedence, lowest first: OR, AND, NOT, predicates, + - ||, * / %, sign, ::."""
 
@@ -397,24 +401,47 @@ class ExpressionReader(TypeReader):
                 arguments.append(self._argument())
         if self.is_word("ORDER", "BY"):
             raise self.token.reject("ORDER BY in an aggregate is not supported")
+        mode = "DISTINCT" if distinct else self._null_treatment()
         self.expect(")", after=f"the arguments of {token.text}")
         if self.is_word("WITHIN", "GROUP"):
-            raise self.token.reject("WITHIN GROUP is not supported")
+            arguments = self._within_group(token, arguments)
         condition = None
         if self.is_word("FILTER") and self.is_symbol("(", ahead=1):
             self.index += 2
             self.expect_words("WHERE", after="FILTER (")
             condition = self.expression()
             self.expect(")", after="the condition of FILTER")
-        mode = "DISTINCT" if distinct else ""
+        mode = mode or self._null_treatment()
         call = CallNode(token.text.upper(), tuple(arguments), token.at, mode=mode, filter=condition)
-        for words in (("IGNORE", "NULLS"), ("RESPECT", "NULLS")):
-            if self.is_word(*words):
-                raise self.token.reject(" ".join(words) + " is not supported")
         if self.accept_words("OVER"):
             window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")
             return OverNode(call, window, token.at)
         return call
+
+    def _null_treatment(self) -> str:
+        if self.accept_words("IGNORE", "NULLS"):
+            return "IGNORE NULLS"
+        self.accept_words("RESPECT", "NULLS")
+        return ""
+
+    def _within_group(self, function: Token, arguments: list[Node]) -> list[Node]:
+        """The ordered value, then the percentile; of values in descending order the percentile from above."""
+        name = function.text.upper()
+        if name not in _ORDERED or len(arguments) != _ORDERED[name]:
+            raise self.token.reject(
+                f"WITHIN GROUP does not belong to {function.text[:40]}", "write PERCENTILE_CONT(0.9) WITHIN GROUP (...)"
+            )
+        self.index += 2
+        self.expect("(", after="WITHIN GROUP")
+        self.expect_words("ORDER", "BY", after="WITHIN GROUP (")
+        item = self.sort_item()
+        self.expect(")", after="the order of WITHIN GROUP")
+        if not item.descending or name == "MODE":
+            return [item.expression, *arguments]
+        if name == "PERCENTILE_DISC":
+            raise item.at.reject("PERCENTILE_DISC takes an ascending order", "PERCENTILE_CONT takes both")
+        rest = CallNode("-", (LiteralNode(1.0, DOUBLE, item.at), arguments[0]), item.at, is_operator=True)
+        return [item.expression, rest]
 
     def _argument(self) -> Node:
         at = self.at

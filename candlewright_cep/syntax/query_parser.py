@@ -145,14 +145,15 @@ class QueryReader(PatternReader):
             self.expect_words("BY", after="GROUP")
             group_by = self._group_by()
         having = self.expression() if self.accept_words("HAVING") else None
+        qualify = self.expression() if self.accept_words("QUALIFY") else None
         windows: list[tuple[Identifier, WindowNode]] = []
         if self.accept_words("WINDOW"):
             windows.append(self._named_window())
             while self.accept(","):
                 windows.append(self._named_window())
-        if self.is_word("QUALIFY"):
-            raise self.token.reject("QUALIFY is not supported", "filter in an outer SELECT")
-        return SelectNode(tuple(items), source, where, group_by, having, tuple(windows), distinct, at)
+        if qualify is None and self.accept_words("QUALIFY"):
+            qualify = self.expression()
+        return SelectNode(tuple(items), source, where, group_by, having, tuple(windows), distinct, at, qualify)
 
     def _group_by(self) -> tuple[Node, ...]:
         for word in ("ROLLUP", "CUBE", "GROUPING"):

@@ -284,6 +284,7 @@ class SelectNode:
     windows: tuple[tuple[Identifier, WindowNode], ...]
     distinct: bool
     at: Position
+    qualify: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)

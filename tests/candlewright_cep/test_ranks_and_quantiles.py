@@ -1,0 +1,229 @@
+# ruff: noqa: E501  (texts of SQL)
+"""Top-N, ranks, percentiles and IGNORE NULLS: DuckDB's answers, and the same on a stream."""
+
+import random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
+
+pytestmark = pytest.mark.timeout(60)
+
+_SECOND = 10**9
+TICKERS = "ABCD"
+
+
+def _trades(seed: int, rows: int = 240) -> pa.Table:
+    """Distinct times, few prices, NULLs among them."""
+    chance = random.Random(seed)
+    times = sorted(chance.sample(range(1, 600_000), rows))
+    prices = [None if chance.random() < 0.2 else chance.randrange(1, 12) / 2 for _ in times]
+    return pa.table(
+        {
+            "ticker": pa.array([chance.choice(TICKERS[: 1 + row * 4 // rows]) for row in range(rows)]),
+            "ts": pa.array([time * 10**6 for time in times]).cast(pa.timestamp("ns", "UTC")),
+            "price": pa.array(prices, pa.float64()),
+            "size": [float(chance.randrange(1, 20)) for _ in times],
+            "side": pa.array([chance.choice(["buy", "sell", None]) for _ in times], pa.string()),
+        }
+    )
+
+
+def _ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(
+        [{key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()} for row in rows],
+        key=repr,
+    )
+
+
+def _duckdb(sql: str, table: pa.Table) -> list[dict[str, Any]]:
+    naive = table.set_column(1, "ts", table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")))
+    with duckdb.connect() as connection:
+        connection.register("ticks", naive)
+        found = connection.execute(sql).to_arrow_table()
+    times = [name for name in found.column_names if pa.types.is_timestamp(found.schema.field(name).type)]
+    for name in times:
+        wide = found.column(name).cast(pa.timestamp("ns")).cast(pa.timestamp("ns", "UTC"))
+        found = found.set_column(found.column_names.index(name), name, wide)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
+def _streamed(sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None) -> list[dict[str, Any]]:
+    """Restarted after every batch. With an order of arrival rows are held until none can be late."""
+    query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
+    stream = TriggerStream(query)
+    buffer = ReleaseBuffer("ts", "ticker", 0 if order is None else 60 * _SECOND)
+    buffer.advance(dict.fromkeys(TICKERS, -1))
+    arriving = table if order is None else table.take(pa.array(order))
+    found: list[dict[str, Any]] = []
+    for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
+        found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
+        state = stream.snapshot()
+        stream = TriggerStream(query)
+        stream.restore(state)
+    assert buffer.late_rows == 0
+    return found + stream.feed(buffer.close(set(TICKERS)), buffer.clock).table.to_pylist()
+
+
+def _assert_streams(sql: str, table: pa.Table, seed: int) -> None:
+    expected = _ordered(evaluate(sql, table).to_pylist())
+    chance = random.Random(seed)
+    cuts = sorted(chance.sample(range(table.num_rows), chance.choice([2, 30])))
+    assert _ordered(_streamed(sql, table, cuts)) == expected
+    order = sorted(range(table.num_rows), key=lambda row: row + chance.uniform(0, 5))
+    assert _ordered(_streamed(sql, table, cuts, order)) == expected
+
+
+# -- over finished tables, beside DuckDB ----------------------------------------------------------------------------
+
+BY_TIME = "OVER (PARTITION BY ticker ORDER BY ts"
+SAME = [
+    "SELECT ticker, ts, price, size FROM ticks QUALIFY ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY size DESC, ts) <= 3",
+    "SELECT ticker, ts, RANK() OVER w AS r FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY size) QUALIFY r <= 2",
+    "SELECT ticker, SUM(size) AS total, RANK() OVER (ORDER BY SUM(size) DESC) AS r FROM ticks GROUP BY ticker QUALIFY r < 3",
+    "SELECT * FROM (SELECT ticker, ts, NTILE(7) OVER (PARTITION BY ticker ORDER BY ts) AS n FROM ticks) WHERE n = 2",
+    "SELECT ticker, MEDIAN(price) AS m, PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price) AS p, PERCENTILE_DISC(0.3) "
+    "WITHIN GROUP (ORDER BY size) AS d, PERCENTILE_CONT(0.2) WITHIN GROUP (ORDER BY price DESC) AS q, "
+    "PERCENTILE_DISC(0) WITHIN GROUP (ORDER BY size) AS least, COUNT(DISTINCT price) AS n FROM ticks GROUP BY ticker",
+    "SELECT side, MEDIAN(price) FILTER (WHERE size > 10) AS m FROM ticks GROUP BY side",
+    f"SELECT ticker, ts, MEDIAN(price) {BY_TIME} ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS m FROM ticks",
+    f"SELECT ticker, ts, MEDIAN(price) {BY_TIME}) AS m FROM ticks",
+    f"SELECT ticker, ts, MEDIAN(price) {BY_TIME} ROWS BETWEEN 3 PRECEDING AND 4 FOLLOWING) AS m FROM ticks",
+    f"SELECT ticker, ts, LAG(price IGNORE NULLS) {BY_TIME}) AS a, LAG(price, 3 IGNORE NULLS) {BY_TIME}) AS b, "
+    f"LEAD(price, 2 IGNORE NULLS) {BY_TIME}) AS c, LAG(price, 2, -1.0 IGNORE NULLS) {BY_TIME}) AS d, "
+    f"FIRST_VALUE(price IGNORE NULLS) {BY_TIME} ROWS 2 PRECEDING) AS e, LAST_VALUE(price IGNORE NULLS) {BY_TIME}) AS f, "
+    f"NTH_VALUE(price, 2 IGNORE NULLS) {BY_TIME} ROWS 4 PRECEDING) AS g, LAST_VALUE(side RESPECT NULLS) {BY_TIME}) AS h "
+    "FROM ticks",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", SAME)
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_those_of_duckdb(sql: str, seed: int) -> None:
+    table = _trades(seed)
+    assert _ordered(evaluate(sql, table).to_pylist()) == _ordered(_duckdb(sql, table))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_moving_percentiles_are_those_of_each_frame(seed: int) -> None:
+    table = _trades(seed, 80)
+    over = "OVER (PARTITION BY ticker ORDER BY ts ROWS 9 PRECEDING)"
+    sql = (
+        f"SELECT ts, PERCENTILE_CONT(0.8) WITHIN GROUP (ORDER BY price) {over} AS c, "
+        f"PERCENTILE_DISC(0.8) WITHIN GROUP (ORDER BY price) {over} AS d, MODE(size) {over} AS m FROM ticks"
+    )
+    by_ticker: dict[str, list[dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        by_ticker.setdefault(row["ticker"], []).append(row)
+    expected = []
+    for rows in by_ticker.values():
+        for place, row in enumerate(rows):
+            frame = rows[max(place - 9, 0) : place + 1]
+            values = sorted(part["price"] for part in frame if part["price"] is not None)
+            sizes = [part["size"] for part in frame]
+            low = 0.8 * (len(values) - 1)
+            cont = None if not values else values[int(low)] + (values[min(int(low) + 1, len(values) - 1)] - values[int(low)]) * (low % 1)  # fmt: skip
+            disc = next((v for n, v in enumerate(values, 1) if n / len(values) >= 0.8 - 1e-12), None)
+            most = max(dict.fromkeys(sizes), key=sizes.count)
+            expected.append({"ts": row["ts"], "c": cont, "d": disc, "m": most})
+    assert _ordered(evaluate(sql, table).to_pylist()) == _ordered(expected)
+
+
+def test_mode_takes_the_first_of_equally_frequent_values() -> None:
+    table = pa.table({"g": [1, 1, 1, 1, 2, 3], "v": ["b", "a", "a", "b", None, "c"]})
+    found = evaluate("SELECT g, MODE(v) AS m, MODE() WITHIN GROUP (ORDER BY v) AS n FROM ticks GROUP BY g", table)
+    assert found.to_pylist() == [
+        {"g": 1, "m": "b", "n": "b"},
+        {"g": 2, "m": None, "n": None},
+        {"g": 3, "m": "c", "n": "c"},
+    ]
+
+
+def test_percentiles_over_no_rows_are_null() -> None:
+    table = _trades(1).slice(0, 0)
+    sql = (
+        "SELECT MEDIAN(price) AS m, MODE(side) AS o, PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY side) AS d FROM ticks"
+    )
+    assert evaluate(sql, table).to_pylist() == [{"m": None, "o": None, "d": None}]
+
+
+# -- on a stream ----------------------------------------------------------------------------------------------------
+
+MOVES = (
+    "SELECT ticker, window_start, window_end, LAST_VALUE(price) - FIRST_VALUE(price) AS move, MEDIAN(size) AS m, "
+    "MODE(side) AS o, PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY size) AS p FROM TABLE({}) "
+    "GROUP BY ticker, window_start, window_end"
+)
+TUMBLE = MOVES.format("TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)")
+HOP = MOVES.format("HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '30' SECOND, INTERVAL '90' SECOND)")
+CUMULATE = MOVES.format("CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '3' MINUTE)")
+STREAMED = [
+    f"SELECT * FROM ({TUMBLE}) QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY move DESC, ticker) <= 2",
+    f"SELECT * FROM (SELECT *, RANK() OVER (PARTITION BY window_end ORDER BY move) AS r FROM ({HOP})) WHERE r <= 2",
+    f"SELECT *, NTILE(2) OVER w AS n, LEAD(move) OVER w AS next, PERCENT_RANK() OVER w AS r, "
+    f"MAX(move) OVER (PARTITION BY window_end) AS most FROM ({CUMULATE}) "
+    "WINDOW w AS (PARTITION BY window_end ORDER BY move, ticker)",
+    "SELECT ticker, TUMBLE_START(ts, INTERVAL '1' MINUTE) AS begin_ts, SUM(size) AS total FROM ticks "
+    "GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE) "
+    "QUALIFY DENSE_RANK() OVER (PARTITION BY TUMBLE_START(ts, INTERVAL '1' MINUTE) ORDER BY SUM(size) DESC) = 1",
+    # The ticker that moved most in three minutes one after another.
+    f"SELECT * FROM (SELECT ticker, window_start, move FROM ({TUMBLE}) QUALIFY ROW_NUMBER() OVER (PARTITION BY "
+    "window_start ORDER BY move DESC, ticker) = 1) MATCH_RECOGNIZE (ORDER BY window_start MEASURES FIRST(ticker) AS "
+    "first, LAST(ticker) AS last PATTERN (X Y) DEFINE Y AS Y.ticker <> X.ticker) AS m",
+    f"SELECT ticker, ts, MEDIAN(price) {BY_TIME} ROWS 4 PRECEDING) AS m, MODE(size) {BY_TIME} ROWS 7 PRECEDING) AS o, "
+    f"LAG(price, 2 IGNORE NULLS) {BY_TIME}) AS a, LAG(side IGNORE NULLS) {BY_TIME}) AS b, LAG(price, 1, 0.5 IGNORE NULLS) "
+    f"{BY_TIME}) AS c, LAST_VALUE(price IGNORE NULLS) {BY_TIME}) AS d, FIRST_VALUE(side IGNORE NULLS) {BY_TIME}) AS e, "
+    f"NTH_VALUE(side, 2 IGNORE NULLS) {BY_TIME} ROWS 5 PRECEDING) AS f, LAST_VALUE(price) {BY_TIME}) AS g FROM ticks",
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MEDIAN(A.price) AS m, MODE(size) AS o, "
+    "PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY A.size) AS p ALL ROWS PER MATCH PATTERN (A+ B) "
+    "DEFINE A AS price <= 4 OR MEDIAN(A.size) > 12, B AS price > MEDIAN(A.price) + 1) AS m",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", STREAMED)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
+    table = _trades(seed)
+    assert evaluate(sql, table).num_rows > 1
+    _assert_streams(sql, table, seed)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT ticker FROM ticks QUALIFY price > 3", "QUALIFY needs a window function"),
+        ("SELECT PERCENTILE_CONT(1.5) WITHIN GROUP (ORDER BY price) FROM ticks", "takes a number from 0 to 1"),
+        ("SELECT PERCENTILE_CONT(price) WITHIN GROUP (ORDER BY price) FROM ticks", "takes a number from 0 to 1"),
+        ("SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY ticker) FROM ticks", "has no form for"),
+        ("SELECT SUM(0.5) WITHIN GROUP (ORDER BY price) FROM ticks", "WITHIN GROUP does not belong to SUM"),
+        ("SELECT PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY price DESC) FROM ticks", "takes an ascending order"),
+        ("SELECT SUM(price) IGNORE NULLS OVER (ORDER BY ts) FROM ticks", "IGNORE NULLS is not possible with SUM"),
+        ("SELECT ROW_NUMBER() IGNORE NULLS OVER (ORDER BY ts) FROM ticks", "IGNORE NULLS is not possible with ROW_NUMBER"),
+    ],
+)  # fmt: skip
+def test_what_is_not_possible_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(TriggerRejected, match=message):
+        evaluate(sql, _trades(1))
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT ts FROM ticks QUALIFY RANK() OVER (PARTITION BY ticker ORDER BY ts) < 3", "RANK would keep every row"),
+        (f"SELECT MEDIAN(price) {BY_TIME}) AS m FROM ticks", "MEDIAN without a bound would keep every value"),
+        (f"SELECT LAG(price, 10001) IGNORE NULLS {BY_TIME}) AS m FROM ticks", "goes back at most 10000 values"),
+        (
+            "SELECT ticker, RANK() OVER (PARTITION BY window_start ORDER BY n) AS r FROM (SELECT ticker, window_start, "
+            "window_end, COUNT(*) AS n FROM TABLE(SESSION(TABLE ticks PARTITION BY ticker, DESCRIPTOR(ts), "
+            "INTERVAL '1' MINUTE)) GROUP BY ticker, window_start, window_end)",
+            "ORDER BY the event time",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_stream_cannot_bound_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(TriggerRejected, match=message):
+        compile_stream(sql, {"ticks": StreamInput(_trades(1).schema, ("ts",))})
