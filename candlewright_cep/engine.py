@@ -74,7 +74,7 @@ def compile_query(
     inputs = {name: fields_of(schema) for name, schema in schemas.items()}
     planner = Planner(inputs, parameters or {}, limits, default_table if answers_to_any else "")
     try:
-        tree = parse(sql, limits)
+        tree = parse(sql, limits, parameters)
         plan = planner.query(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None

@@ -28,18 +28,20 @@ OPERATORS = {
     "=": "1 = 1.0", "<>": "1 <> 2", "<": "1 < 2", "<=": "2 <= 2", ">": "1 > 2", ">=": "2 >= 2",
     "IS DISTINCT": "1 IS DISTINCT FROM NULL", "AND": "TRUE AND FALSE", "OR": "TRUE OR NULL", "NOT": "NOT TRUE",
     "IS NULL": "NULL IS NULL", "IS TRUE": "(1 > 2) IS TRUE", "IN": "side IN ('buy', 'sell')", "BETWEEN": "price BETWEEN 90 AND 110",
-    "CASE": "CASE WHEN price >= 100 THEN 'high' ELSE 'low' END", "LIKE": "ticker LIKE 'BTC/%'",
+    "AT TIME ZONE": "ts AT TIME ZONE 'America/New_York'", "CASE": "CASE WHEN price >= 100 THEN 'high' ELSE 'low' END", "LIKE": "ticker LIKE 'BTC/%'",
 }  # fmt: skip
 SCALARS = {
-    "ABS": "ABS(-2.5)", "ACOS": "ACOS(1.0)", "ASCII": "ASCII('A')", "ASIN": "ASIN(0.0)", "ATAN": "ATAN(1.0)",
-    "ATAN2": "ATAN2(1.0, 1.0)", "CBRT": "CBRT(27.0)", "CEIL": "CEIL(1.2)", "CEILING": "CEILING(1.2)",
+    "ABS": "ABS(-2.5)", "ACOS": "ACOS(1.0)", "ARRAY_JOIN": "ARRAY_JOIN(prices, ', ')",
+    "ASCII": "ASCII('A')", "ASIN": "ASIN(0.0)", "ATAN": "ATAN(1.0)",
+    "ATAN2": "ATAN2(1.0, 1.0)", "CARDINALITY": "CARDINALITY(prices)", "CBRT": "CBRT(27.0)", "CEIL": "CEIL(1.2)", "CEILING": "CEILING(1.2)",
     "CHAR_LENGTH": "CHAR_LENGTH(side)", "CHR": "CHR(65)", "COALESCE": "COALESCE(NULL, 1)", "CONCAT": "CONCAT('a', 'b')",
     "CONCAT_WS": "CONCAT_WS('-', 'a', 'b')", "CONTAINS": "CONTAINS(ticker, 'USDT')", "COS": "COS(0.0)", "COSH": "COSH(0.0)",
     "DATE_ADD": "DATE_ADD('minute', 5, ts)", "DATE_CEIL": "DATE_CEIL('minute', ts)",
     "DATE_DIFF": "DATE_DIFF('minute', TIMESTAMP '2024-01-01 12:00:00', TIMESTAMP '2024-01-01 12:34:56')",
     "DATE_FORMAT": "DATE_FORMAT(ts, 'yyyy-MM-dd')", "DATE_TRUNC": "DATE_TRUNC('hour', ts)", "DAY": "DAY(ts)",
     "DAY_OF_MONTH": "DAY_OF_MONTH(ts)", "DAY_OF_WEEK": "DAY_OF_WEEK(ts)", "DAY_OF_YEAR": "DAY_OF_YEAR(ts)",
-    "DEGREES": "DEGREES(3.141592653589793)", "DOW": "DOW(ts)", "DOY": "DOY(ts)", "ENDS_WITH": "ENDS_WITH(ticker, 'BINANCE')",
+    "DEGREES": "DEGREES(3.141592653589793)", "DOW": "DOW(ts)", "DOY": "DOY(ts)", "ELEMENT_AT": "ELEMENT_AT(prices, -1)",
+    "ENDS_WITH": "ENDS_WITH(ticker, 'BINANCE')",
     "EXP": "EXP(0.0)", "EXTRACT": "EXTRACT(HOUR FROM ts)", "FLOOR": "FLOOR(1.8)", "FROM_UNIXTIME": "FROM_UNIXTIME(1704067200)",
     "GREATEST": "GREATEST(1, 3, 2)", "HOUR": "HOUR(ts)", "IF": "IF(price > 90, 'high', 'low')", "IFNULL": "IFNULL(NULL, 0)",
     "INITCAP": "INITCAP('stop hunt')", "ISODOW": "ISODOW(ts)", "ISOYEAR": "ISOYEAR(ts)", "IS_FINITE": "IS_FINITE(price)",
@@ -97,6 +99,8 @@ Each example is run when this page is made; the results are the engine's own. Th
 
 
 def scalar(expression: str) -> Any:
+    if "prices" in expression:
+        return aggregate(expression.replace("prices", "ARRAY_AGG(price)"))
     return evaluate(f"SELECT {expression} AS result FROM ticks", TRADES).column("result")[0].as_py()
 
 
@@ -172,7 +176,7 @@ def markdown() -> str:
         "Results are those of the first trade.",
         table(("operator", "example", "result"), rows(OPERATORS, scalar)),
         "## Functions of one row",
-        "Results are those of the first trade. `CAST(x AS type)` and `TRY_CAST` convert; a value without a counterpart gives NULL.",
+        "Results are those of the first trade; `prices` stands for `ARRAY_AGG(price)` over all five. `CAST(x AS type)` and `TRY_CAST` convert; a value without a counterpart gives NULL.",
         table(head, rows(SCALARS, scalar)),
         "## Aggregates",
         f"With GROUP BY, in OVER, and in MEASURES and DEFINE. {aliases}.",

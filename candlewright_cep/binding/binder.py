@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions import zones
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.signatures import Mismatch, fits
@@ -253,6 +254,8 @@ class Binder:
             return self._with_form(node, name)
         if name == "REGEXP_REPLACE":
             return self._with_replacement(node, name)
+        if name == zones.NAME:
+            return self._in_zone(node)
         if name == "IS NULL" and len(node.arguments) != 1:
             raise node.at.reject("IS NULL takes one value")
         return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
@@ -295,6 +298,17 @@ class Binder:
             return node
         found = RowValues(_no_column, 1).value(node)
         return Constant(found.to_list()[0], node.type)
+
+    def _in_zone(self, node: CallNode) -> Expression:
+        zone = self.bind(node.arguments[1])
+        name = zone.text if isinstance(zone, Constant) else None
+        if name is None:
+            raise node.arguments[1].at.reject("a time zone must be a text written in the trigger or a parameter")
+        known = next((known for known in zones.zone_names() if known.lower() == name.lower()), None)
+        if known is None:
+            hint = closest(name, zones.zone_names()) or "write 'America/New_York'"
+            raise node.arguments[1].at.reject(f"unknown time zone '{name[:60]}'", hint)
+        return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, known)
 
     def _with_unit(self, node: CallNode, name: str) -> Expression:
         if not node.arguments:

@@ -17,6 +17,7 @@ from candlewright_cep.binding.expressions import (
 )
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
+from candlewright_cep.functions.arrays import NAMES as ARRAYS
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
@@ -161,6 +162,8 @@ class PatternBinder(Binder):
             return self._indicator(node)
         if aggregate is not None:
             return self._aggregation(node, aggregate)
+        if self.in_define and node.name in ARRAYS:
+            raise node.at.reject("arrays are not possible in DEFINE", "compare aggregates, FIRST and LAST")
         return self.scalar(node)
 
     def _classifier(self, node: CallNode) -> Expression:

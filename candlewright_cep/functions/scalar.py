@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from candlewright_cep.functions import arrays as functions_arrays
 from candlewright_cep.functions import text as functions_text
 from candlewright_cep.functions import time as functions_time
+from candlewright_cep.functions import zones
 from candlewright_cep.functions.signatures import (
     Mismatch,
     Signature,
@@ -526,6 +528,8 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction("WIDTH_BUCKET", fixed(BIGINT, DOUBLE, DOUBLE, DOUBLE, BIGINT), _width_bucket),
         *(ScalarFunction(*entry) for entry in functions_text.ENTRIES),
         *(ScalarFunction(*entry) for entry in functions_time.ENTRIES),
+        *(ScalarFunction(*entry) for entry in functions_arrays.ENTRIES),
+        *(ScalarFunction(*entry) for entry in zones.ENTRIES),
     ]
     return {entry.name: entry for entry in entries}
 

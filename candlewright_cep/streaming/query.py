@@ -189,8 +189,8 @@ def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
 
 
 def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
-    """The places of OVER whose partitions lie in one window of time each (not a session, which ends for each of its
-    keys by itself). The groups of such a window come together, once it has ended, so the partitions are whole.
+    """The places of OVER with partitions that are each within one window of time (not a session, which ends for each of
+    its keys separately). The groups of such a window come together, once it has ended, so the partitions are whole.
     """
     fixing: set[int] = set()
     found: set[int] = set()

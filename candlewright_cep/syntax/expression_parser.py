@@ -167,9 +167,18 @@ class ExpressionReader(TypeReader):
             with self.nested():
                 return self._signed()
         found = self._primary()
-        while self.accept("::"):
-            found = self.as_type(CallNode("CAST", (found,), at, is_operator=True))
-        return found
+        links = 0
+        while True:
+            if self.accept("::"):
+                found = self.as_type(CallNode("CAST", (found,), at, is_operator=True))
+            elif self.accept("["):
+                found = CallNode("ELEMENT_AT", (found, self.expression()), at)
+                self.expect("]", after="the place in the array")
+            elif self.accept_words("AT", "TIME", "ZONE"):
+                found = CallNode("AT TIME ZONE", (found, self._primary()), at, is_operator=True)
+            else:
+                return found
+            links = self._count_link(links, at)
 
     # -- primaries ------------------------------------------------------------------------------------------------
 

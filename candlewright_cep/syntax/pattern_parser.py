@@ -25,6 +25,9 @@ from candlewright_cep.syntax.tree import (
 ONE, ALL_SHOW, ALL_OMIT, ALL_UNMATCHED, ONE_TIMEOUT = "ONE", "ALL SHOW", "ALL OMIT", "ALL UNMATCHED", "ONE TIMEOUT"
 
 
+_NUMBERS = (TokenKind.NUMBER, TokenKind.PARAMETER)
+
+
 class PatternReader(ExpressionReader):
     def recognize(self, at: Position) -> RecognizeNode:
         """What stands between the parentheses of MATCH_RECOGNIZE, with both of them."""
@@ -237,7 +240,7 @@ class PatternReader(ExpressionReader):
                 return bounds
         if not self.accept("{"):
             return None
-        lower = self._count() if self.token.kind is TokenKind.NUMBER else None
+        lower = self._count() if self.token.kind in _NUMBERS else None
         if self.accept("}"):
             if lower is None:
                 raise at.reject("the quantifier {} has no number")
@@ -245,7 +248,7 @@ class PatternReader(ExpressionReader):
                 raise at.reject("the upper bound of a quantifier must be at least 1")
             return lower, lower
         self.expect(",", after="the lower bound")
-        upper = self._count() if self.token.kind is TokenKind.NUMBER else None
+        upper = self._count() if self.token.kind in _NUMBERS else None
         self.expect("}", after="the upper bound")
         if upper == 0:
             raise at.reject("the upper bound of a quantifier must be at least 1")
@@ -255,8 +258,13 @@ class PatternReader(ExpressionReader):
 
     def _count(self) -> int:
         token = self.advance()
-        if not token.text.isdigit():
-            raise token.reject(f"expected a whole number, found {token.shown}")
-        if len(token.text) > 9 or int(token.text) > self.limits.repetitions:
+        text = token.text
+        if token.kind is TokenKind.PARAMETER:
+            if text not in self.parameters:
+                raise token.reject(f"no value for the parameter :{text}")
+            text = self.parameters[text]
+        if not (text.isascii() and text.isdigit()):
+            raise token.reject(f"expected a whole number, found '{text[:40]}'")
+        if len(text) > 9 or int(text) > self.limits.repetitions:
             raise token.reject(f"a quantifier may ask for at most {self.limits.repetitions} repetitions")
-        return int(token.text)
+        return int(text)

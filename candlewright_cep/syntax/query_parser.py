@@ -1,5 +1,7 @@
 """Queries: WITH, SELECT, FROM, joins, window tables, UNION; and the entry `parse`."""
 
+from collections.abc import Mapping
+
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.pattern_parser import PatternReader
 from candlewright_cep.syntax.tokens import TokenKind
@@ -376,9 +378,9 @@ def _query(found: SelectNode | UnionNode | QueryNode) -> QueryNode:
     return found if isinstance(found, QueryNode) else QueryNode(found, at=found.at)
 
 
-def parse(text: str, limits: Limits) -> QueryNode | Node:
+def parse(text: str, limits: Limits, parameters: Mapping[str, str] | None = None) -> QueryNode | Node:
     """The tree of a trigger's text: a query, or the expression of a bare condition. Raises TriggerRejected."""
-    reader = QueryReader(text, limits)
+    reader = QueryReader(text, limits, parameters)
     if reader.token.kind is TokenKind.END:
         raise reader.token.reject("the text is empty", "a trigger is a condition or a SELECT statement")
     try:

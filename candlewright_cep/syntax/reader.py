@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from candlewright_cep.errors import TriggerRejected
@@ -35,10 +35,12 @@ sys.setrecursionlimit(max(sys.getrecursionlimit(), 5_000))
 
 
 class Reader:
-    """A cursor over the tokens of one text; `depth` bounds recursion."""
+    """A cursor over the tokens of one text; `depth` bounds recursion. `parameters`: values for quantifiers, which are
+    part of the pattern's form; all others are bound later."""
 
-    def __init__(self, text: str, limits: Limits) -> None:
+    def __init__(self, text: str, limits: Limits, parameters: Mapping[str, str] | None = None) -> None:
         self.text = text
+        self.parameters = parameters or {}
         self.limits = limits
         self.tokens = tokenize(text, limits)
         self.index = 0
