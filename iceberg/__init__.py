@@ -12,7 +12,7 @@ from iceberg.append import (
 from iceberg.catalog import NAMESPACE, SPARK_CATALOG, is_object_store, is_shared, open_catalog, spark_catalog_conf
 from iceberg.compaction import Piece, discard, plan_pieces, rewrite
 from iceberg.origin import settle_origin
-from iceberg.proof import Claims, CoverageFiles, Proven, claims_of, proven_parts, scan_stored
+from iceberg.proof import Claims, CoverageFiles, Proven, Stored, claims_of, proven_parts, scan_stored
 from iceberg.read import (
     has_files_in,
     read_gaps,
@@ -71,6 +71,7 @@ __all__ = [
     "Proven",
     "Relocated",
     "RowDifference",
+    "Stored",
     "TableDefinition",
     "append",
     "append_or_find",

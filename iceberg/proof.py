@@ -2,7 +2,10 @@
 
 An open time is proven where finished requests covered it, and the table still says what they found: a row where one of
 them got a candle, no row where all of them found a hole. A row that was deleted since is therefore not proven, nor is
-anything of a request that ended badly or stopped at a limit.
+a hole of a request that ended badly or stopped at a limit.
+
+The exchange's own candles had closed when they were stored, whatever became of their request. So a long run of them
+without a gap proves itself: of a request that failed, only what it did not get is fetched.
 """
 
 from collections import OrderedDict
@@ -27,6 +30,9 @@ MAX_OPENS = 8_000_000
 #: Parts, and holes in them, of one answer; what follows is not proven.
 MAX_PARTS = 1_000
 MAX_HOLES = 20_000
+#: Stored candles of the exchange without a gap, of which no request that ended well says anything: fewer are fetched
+#: again, since a call brings about as many and a short part left out saves none.
+LONG_RUN = 2_000
 _MICRO = 1_000
 _FINISHED = ("OK", "NOT_FOUND")
 #: Columns of `market.coverage` that `claims_of` reads.
@@ -34,7 +40,20 @@ _CLAIMED = ("ticker", "period_seconds", "start", "end", "expected", "got", "hole
 
 Range = tuple[int, int]
 Array = np.ndarray[Any, np.dtype[Any]]
-Stored = Callable[[int, int], Array]
+
+
+class Stored(NamedTuple):
+    """Ascending open times (ns) of stored candles, and which of them are the exchange's own."""
+
+    opens: Array
+    is_own: "np.ndarray[Any, np.dtype[np.bool_]]"
+
+    def between(self, start: int, end: int) -> "Stored":
+        low, high = np.searchsorted(self.opens, (start, end))
+        return Stored(self.opens[low:high], self.is_own[low:high])
+
+
+Look = Callable[[int, int], Stored]
 
 
 class Proven(NamedTuple):
@@ -121,18 +140,19 @@ def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:
     return Claims(start[is_whole], end[is_whole], hole_start[kept], hole_end[kept], is_settled[kept])
 
 
-def scan_stored(table: Table, ticker: str, period_seconds: int, start: int, end: int) -> Array:
-    """Ascending open times (ns) of the stored candles that a fetch can have brought: whole ones, and not bars that the
-    platform made of live trades where the exchange has none of its own.
+def scan_stored(table: Table, ticker: str, period_seconds: int, start: int, end: int) -> Stored:
+    """The stored candles that a fetch can have brought: whole ones, and not bars that the platform made of live trades
+    where the exchange has none of its own.
     """
     columns = ("open_time", "source", "complete")
     rows = table.scan(row_filter=range_filter(ticker, period_seconds, start, end), selected_fields=columns).to_arrow()
     fetched = rows.filter(pc.and_(rows["complete"], pc.not_equal(rows["source"], "ticks")))
-    return np.unique(_nanoseconds(fetched["open_time"]))
+    opens, first = np.unique(_nanoseconds(fetched["open_time"]), return_index=True)
+    return Stored(opens, pc.equal(fetched["source"], "exchange").to_numpy(zero_copy_only=False)[first])
 
 
 def proven_parts(
-    claims: Claims, period_seconds: int, ranges: Sequence[Range], stored: Stored, limit: int | None = None
+    claims: Claims, period_seconds: int, ranges: Sequence[Range], stored: Look, limit: int | None = None
 ) -> list[Proven]:
     """The proven parts of ascending `ranges`. `stored`: what `scan_stored` finds in a range of this series.
 
@@ -161,14 +181,18 @@ def proven_parts(
     return found
 
 
-def _parts(
-    claims: Claims, period_seconds: int, start: int, end: int, stored: Stored, limit: int | None
-) -> list[Proven]:
+def _runs(flags: Array) -> list[tuple[int, int]]:
+    """Where they are true, as half-open ranges of places."""
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(low, high) for low, high in borders.reshape(-1, 2).tolist()]
+
+
+def _parts(claims: Claims, period_seconds: int, start: int, end: int, stored: Look, limit: int | None) -> list[Proven]:
     period = period_seconds * grid.SECOND
     first = grid.first_open_from(start, period_seconds)
     opens = grid.count_opens(start, end, period_seconds)
     is_near = (claims.start < end) & (claims.end > start)
-    if not opens or not is_near.any():
+    if not opens or not (is_near.any() or opens >= LONG_RUN):
         return []
 
     def cover(starts: Array, ends: Array) -> Array:
@@ -181,11 +205,16 @@ def _parts(
     settled = cover(claims.hole_start[claims.is_settled], claims.hole_end[claims.is_settled])
     candles = cover(claims.start, claims.end) - holes
     is_stored = np.zeros(opens, dtype=bool)
-    is_stored[(stored(start, end) - first) // period] = True
+    is_own = np.zeros(opens, dtype=bool)
+    known = stored(start, end)
+    places = (known.opens - first) // period
+    is_stored[places], is_own[places] = True, known.is_own
     is_proven = np.where(is_stored, candles > 0, (candles == 0) & (settled > 0))
-    borders = np.flatnonzero(np.diff(np.concatenate([[False], is_proven, [False]]).astype(np.int8)))
+    for low, high in _runs(is_proven | is_own):
+        if high - low >= LONG_RUN:
+            is_proven[low:high] = True
     parts = []
-    for low, high in borders.reshape(-1, 2).tolist():
+    for low, high in _runs(is_proven):
         if limit is not None and low > 0:
             break
         part_start = start if low == 0 else first + low * period

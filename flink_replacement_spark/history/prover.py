@@ -9,9 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
-import numpy as np
 from google.protobuf.message import DecodeError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -24,7 +22,18 @@ from candlewright.wire import grid
 from candlewright.wire.errors import BusFull, OffsetOutOfRange, RecordsLost
 from core import metrics
 from core.log import get_logger
-from iceberg import COVERAGE, OHLC, Claims, CoverageFiles, Proven, claims_of, load_table, proven_parts, scan_stored
+from iceberg import (
+    COVERAGE,
+    OHLC,
+    Claims,
+    CoverageFiles,
+    Proven,
+    Stored,
+    claims_of,
+    load_table,
+    proven_parts,
+    scan_stored,
+)
 from protobuf import records_pb2 as records
 from venues import sound
 
@@ -54,7 +63,6 @@ _SECONDS = metrics.Histogram(
     "candlewright_spark_proof_seconds", "Time to answer the questions of one round.", registry=metrics.REGISTRY
 )
 Series = tuple[str, int]
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Prover:
@@ -165,7 +173,7 @@ class _Rows:
     def __init__(self, table: Table, ticker: str, period_seconds: int) -> None:
         self._scan = partial(scan_stored, table, ticker, period_seconds)
         self._most = MAX_AHEAD * period_seconds * grid.SECOND
-        self._ahead: tuple[int, int, Array] | None = None
+        self._ahead: tuple[int, int, Stored] | None = None
 
     def read_ahead(self, questions: Sequence[records.ProofQuestion]) -> None:
         """Where many questions are about a short time, what is stored of it is read once."""
@@ -174,11 +182,10 @@ class _Rows:
         if end - start <= self._most:
             self._ahead = start, end, self._scan(start, end)
 
-    def __call__(self, start: int, end: int) -> Array:
+    def __call__(self, start: int, end: int) -> Stored:
         if self._ahead is None or not self._ahead[0] <= start < end <= self._ahead[1]:
             return self._scan(start, end)
-        low, high = np.searchsorted(self._ahead[2], (start, end))
-        return self._ahead[2][low:high]
+        return self._ahead[2].between(start, end)
 
 
 def _proof(question: records.ProofQuestion, claims: Claims, stored: _Rows) -> records.Proof:

@@ -1,6 +1,6 @@
 """Which candles need not be fetched again, against a slow account of each open time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from iceberg import COVERAGE, OHLC, CoverageFiles, Proven, claims_of, load_table, proof, proven_parts, scan_stored
+from iceberg import (
+    COVERAGE,
+    OHLC,
+    CoverageFiles,
+    Proven,
+    Stored,
+    claims_of,
+    load_table,
+    proof,
+    proven_parts,
+    scan_stored,
+)
 from tests.iceberg.rows import MINUTE, TICKER, candles
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +52,12 @@ def _time(minute: int) -> datetime:
 
 
 def proven(
-    rows: Sequence[dict[str, Any]], stored: Sequence[int], start: int, end: int, limit: int | None = None
+    rows: Sequence[dict[str, Any]],
+    stored: Sequence[int],
+    start: int,
+    end: int,
+    limit: int | None = None,
+    foreign: Collection[int] = (),
 ) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
     """Parts as (start, end, rows, holes), in minutes."""
     claims = claims_of(pa.Table.from_pylist(list(rows), schema=COVERAGE.arrow_schema), TICKER, 60)
@@ -50,7 +66,7 @@ def proven(
         claims,
         60,
         [(start * MINUTE, end * MINUTE)],
-        lambda low, high: opens[(opens >= low) & (opens < high)],
+        Stored(opens, np.isin(opens // MINUTE, sorted(foreign), invert=True)).between,
         limit,
     )
     return [_in_minutes(part) for part in found]
@@ -102,6 +118,16 @@ def test_other_requests_prove_nothing(changed: dict[str, Any]) -> None:
     assert proven([covered(0, 10, **changed)], range(10), 0, 10) == []
 
 
+def test_a_long_run_of_the_exchanges_own_candles_proves_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "LONG_RUN", 10)
+    failed = covered(0, 40, status="ERROR")
+    assert proven([failed], [*range(15), *range(20, 29)], 0, 40) == [(0, 15, 15, [])]
+    assert proven([], range(15), 0, 40, limit=12) == [(0, 12, 12, [])]
+    # Bars that the platform derived are not the exchange's, and a proven hole ends no run.
+    assert proven([failed], range(15), 0, 40, foreign={7}) == []
+    assert proven([covered(5, 9, [(6, 7)])], [*range(6), *range(7, 12)], 0, 40) == [(0, 12, 11, [(6, 7)])]
+
+
 def test_a_limit_takes_the_first_candles_and_nothing_behind_a_gap() -> None:
     rows = [covered(0, 10, [(2, 4)]), covered(12, 20)]
     stored = [0, 1, *range(4, 20)]
@@ -114,7 +140,7 @@ def test_a_limit_takes_the_first_candles_and_nothing_behind_a_gap() -> None:
 def test_a_range_off_the_grid_is_proven_to_its_own_ends() -> None:
     claims = claims_of(pa.Table.from_pylist([covered(0, 10)], schema=COVERAGE.arrow_schema), TICKER, 60)
     start, end = 2 * MINUTE - 7, 8 * MINUTE + 7
-    found = proven_parts(claims, 60, [(start, end)], lambda *_: np.arange(2, 9) * MINUTE)
+    found = proven_parts(claims, 60, [(start, end)], lambda *_: Stored(np.arange(2, 9) * MINUTE, np.ones(7, np.bool_)))
     assert found == [Proven(start, end, 7, 7, ())]
 
 
