@@ -4,13 +4,17 @@ from candlewright_cep.engine import CompiledQuery, compile_query, evaluate
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.search import SkipFailed
+from candlewright_cep.streaming.inputs import StreamInput
+from candlewright_cep.streaming.joined import JoinedStream
+from candlewright_cep.streaming.query import StreamQuery
 from candlewright_cep.streaming.release import Clock, ReleaseBuffer
-from candlewright_cep.streaming.stream import Events, StreamInput, StreamQuery, TriggerStream, compile_stream
+from candlewright_cep.streaming.stream import Events, TriggerStream, compile_stream
 
 __all__ = [
     "Clock",
     "CompiledQuery",
     "Events",
+    "JoinedStream",
     "Limits",
     "ReleaseBuffer",
     "SkipFailed",

@@ -26,10 +26,12 @@ class CompiledQuery:
     columns: tuple[tuple[str, SqlType], ...]
     matches: tuple[Match, ...]
     limits: Limits = DEFAULT
+    planned: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(warning for match in self.matches for warning in match.recognize.warnings))
+        of_matches = (warning for match in self.matches for warning in match.recognize.warnings)
+        return tuple(dict.fromkeys((*of_matches, *self.planned)))
 
     def run(self, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The rows over finished inputs.
@@ -75,11 +77,11 @@ def compile_query(
     planner = Planner(inputs, parameters or {}, limits, default_table if answers_to_any else "")
     try:
         tree = parse(sql, limits, parameters)
-        plan = planner.query(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
+        plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
-    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits)
+    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits, tuple(planner.warnings))
 
 
 def evaluate(

@@ -318,20 +318,22 @@ class TriggerSuspended(_message.Message):
     def __init__(self, trigger_id: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TriggerEntry(_message.Message):
-    __slots__ = ("registration", "is_leaving", "control_offset", "suspended_reason", "warnings", "bar_seconds")
+    __slots__ = ("registration", "is_leaving", "control_offset", "suspended_reason", "warnings", "bar_seconds", "joined_seconds")
     REGISTRATION_FIELD_NUMBER: _ClassVar[int]
     IS_LEAVING_FIELD_NUMBER: _ClassVar[int]
     CONTROL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_REASON_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     BAR_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     registration: TriggerRegistration
     is_leaving: bool
     control_offset: int
     suspended_reason: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
     bar_seconds: int
-    def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., bar_seconds: _Optional[int] = ...) -> None: ...
+    joined_seconds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., bar_seconds: _Optional[int] = ..., joined_seconds: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TriggerCosts(_message.Message):
     __slots__ = ("costs",)

@@ -12,6 +12,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
 from candlewright_cep.binding.binder import closest
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
+from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
 from triggers.alerts import ALERT_PARAMETERS, AlertAsked, engine_parameters
@@ -65,6 +66,7 @@ INPUTS = {
             ]
         ),
         ("open_time",),
+        period_column="period_seconds",
     ),
 }
 _ID_CHARACTERS = 200
@@ -153,7 +155,25 @@ class CompiledTrigger:
 
     @property
     def is_on_bars(self) -> bool:
+        """Whether its results belong to bars; one that joins may read trades as well."""
         return self.query.input_name == "ohlc"
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """Of a text that joins: the inputs that it reads, 0 for trades and else the period of the bars, those that its
+        results belong to first. Nothing for others."""
+        if self.query.joined is None:
+            return ()
+        return tuple(dict.fromkeys(leaf.period for leaf in self.query.joined.leaves()))
+
+    @property
+    def reads_trades(self) -> bool:
+        return 0 in self.labels if self.labels else not self.is_on_bars
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        """Of bars that it names; 0 for none."""
+        return self.labels or (self.options.period_seconds,)
 
     @property
     def looks_back(self) -> bool:
@@ -163,7 +183,8 @@ class CompiledTrigger:
     @property
     def runs_alone(self) -> bool:
         """Whether its stream is shared with no other trigger."""
-        return self.query.needs_merge or self.looks_back or self.options.function is not None
+        is_joined = self.query.joined is not None
+        return self.query.needs_merge or self.looks_back or is_joined or self.options.function is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +275,29 @@ def _compiled(
         limits=limits,
         partitions_close=partitions_close,
         is_in_order=not options.revisions,
+        period_seconds=options.period_seconds,
     )
+    if query.joined is not None:
+        _check_joined(options)
     stateless = all(isinstance(node, Scan | Union | Filter | Project | Renamed | Narrowed) for node in query.nodes)
-    holds = not any(isinstance(node, Group | Join) for node in query.nodes)
+    joins = [node for node in query.nodes if isinstance(node, Join) and not is_lookup(node)]
+    holds = not any(isinstance(node, Group) for node in query.nodes) and (query.joined is not None or not joins)
     is_stateless = stateless and not query.needs_merge
     # Past rows differ from live ones by columns that the text need not name.
     columns = None if options.lookback_ns else query.columns_read
     return CompiledTrigger(query, options, is_stateless, holds, columns)
+
+
+def _check_joined(options: TriggerOptions) -> None:
+    """Raises TriggerRejected for options that are about one input."""
+    asked = {
+        "revisions": options.revisions,
+        "deadman_seconds": options.deadman_ns > 0,
+        "lookback_seconds": options.lookback_ns > 0,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise TriggerRejected(f"{name} is not possible for a text that joins inputs by time")
 
 
 def _seconds(parameters: Mapping[str, str], name: str) -> float:

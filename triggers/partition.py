@@ -195,7 +195,8 @@ class TriggerPartition:
             if shard.compiled.options.function is not None:
                 self._to_function(shard, events, output)
                 return
-            found = firings(events, shard.compiled.query.columns, label, shard.compiled.numbers_hold, is_truncated)
+            told = shard.label_of(label)
+            found = firings(events, shard.compiled.query.columns, told, shard.compiled.numbers_hold, is_truncated)
         except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
             owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
             if len(owners) == 1:
@@ -210,7 +211,7 @@ class TriggerPartition:
         for firing in found:
             owner = shard.owner_of(firing.ticker)
             if owner is not None:
-                _fire(self.triggers[owner], label, firing, schema, shard.compiled, output)
+                _fire(self.triggers[owner], told, firing, schema, shard.compiled, output)
 
     def _to_function(self, shard: Shard, events: Events, output: TriggerOutput) -> None:
         function, query = shard.compiled.options.function, shard.compiled.query

@@ -44,7 +44,7 @@ class Registry:
         """Columns of trades that a trigger reads."""
         if self._columns is None or self._columns[0] != self.version:
             compiled = {id(shard.compiled): shard.compiled for shard in self.shards.values()}.values()
-            read = [_TRADES if one.columns is None else one.columns for one in compiled if not one.is_on_bars]
+            read = [_TRADES if one.columns is None else one.columns for one in compiled if one.reads_trades]
             self._columns = self.version, frozenset[str]().union(*read)
         return self._columns[1]
 
@@ -71,7 +71,7 @@ class Registry:
 
     def named_periods(self) -> set[int]:
         """Of the triggers over bars that name one."""
-        return {shard.compiled.options.period_seconds for shard in self.shards.values()}
+        return {period for shard in self.shards.values() for period in shard.compiled.periods}
 
     def forget_period(self, period: int) -> None:
         """What triggers over every period in use hold of one that is not in use any more."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from candlewright_cep import Clock, Events, TriggerStream
+from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
 from candlewright_cep.planning.plans import Join
 from candlewright_cep.streaming.slots import Lifted
 from protobuf import records_pb2 as records
@@ -123,6 +123,8 @@ class Shard:
         self._before = b""
         self._lookback: Lookback | None = None
         self._pending = b""
+        # Of a text that joins: the first row of each input.
+        self._froms: dict[str, int] = {}
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -138,6 +140,8 @@ class Shard:
     def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
         self._meta = None
         first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
+        if self.compiled.labels:
+            self._froms = {"ticks": trigger.ticks_from, "ohlc": trigger.bars_from}
         if not trigger.tickers:
             self._every = first
         if self.compiled.looks_back and trigger.tickers:
@@ -170,9 +174,15 @@ class Shard:
 
     def takes(self, label: int) -> bool:
         period = self.compiled.options.period_seconds
+        if self.compiled.labels:
+            return label in self.compiled.labels
         if not self.compiled.is_on_bars:
             return label == 0
         return label != 0 and period in (0, label)
+
+    def label_of(self, label: int) -> int:
+        """The input that results belong to which rows of `label` bring about."""
+        return self.compiled.labels[0] if self.compiled.labels else label
 
     def owner_of(self, ticker: str) -> str | None:
         return self.sole or self.owners.get(ticker)
@@ -194,13 +204,16 @@ class Shard:
         self._before = self._state(label) if len(self.trigger_ids) > 1 else b""
         dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
-            self._saved.pop(label, None)
+            self._saved.pop(self.label_of(label), None)
         rows, clock = self._rows(moved), self._clock(label, moved.clock)
         old = ages(rows) if ages is not None else None
         is_own = self._every is None
         if self._lookback is None:
             rows = rows if old is None else rows.filter(pa.array(old == 0))
-            events = stream.feed(rows, clock, is_own=is_own)
+            if isinstance(stream, JoinedStream):
+                events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock)
+            else:
+                events = stream.feed(rows, clock, is_own=is_own)
         else:
             options = self.compiled.options
             if self._lookback.pending is not None or old is not None:
@@ -259,7 +272,15 @@ class Shard:
         return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
 
     def _stream(self, label: int) -> TriggerStream:
+        label = self.label_of(label)
         stream = self.streams.get(label)
+        if stream is None and self.compiled.labels:
+            is_every = self._every is not None
+            firsts = {
+                name: (first, None if is_every else dict.fromkeys(self.owners, first))
+                for name, first in self._froms.items()
+            }
+            stream = self.streams[label] = JoinedStream(self.compiled.query, firsts=firsts)
         if stream is None:
             tickers = None if self._every is not None else self._first
             first = _UNKNOWN if self._lookback is not None else self._every or 0
@@ -287,6 +308,7 @@ class Shard:
                 "numbers": self.numbers,
                 "first": self._first,
                 "every": self._every,
+                "froms": self._froms,
                 "lookback": None if self._lookback is None else self._lookback.save(),
             }
             self._meta = squeezed(json.dumps(meta).encode())
@@ -339,6 +361,7 @@ class Shard:
             shard.numbers.update({ticker: own[owner].numbers for ticker, owner in shard.owners.items()})
         shard._first = dict(saved.meta["first"])
         shard._every = saved.meta["every"]
+        shard._froms = dict(saved.meta.get("froms", {}))
         # States of older versions do not have it.
         if lookback := saved.meta.get("lookback"):
             shard._lookback = Lookback.load(lookback, saved.pending)

@@ -3,11 +3,20 @@
 from dataclasses import replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, lookup
-from candlewright_cep.binding.expressions import Apply, Column, Expression, conjuncts, rewrite, walk
+from candlewright_cep.binding.expressions import (
+    Apply,
+    Column,
+    Constant,
+    Expression,
+    conjunction,
+    conjuncts,
+)
 from candlewright_cep.limits import Limits
-from candlewright_cep.planning.plans import Join, Plan, Project
-from candlewright_cep.syntax.tree import JoinNode
-from candlewright_cep.types import BOOLEAN, SqlType, common
+from candlewright_cep.planning.bands import Band, bands_in, moved_right, side_of
+from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Plan, Project, Values
+from candlewright_cep.syntax.tree import JoinNode, Node, ValuesNode
+from candlewright_cep.types import Kind, SqlType, common
+from candlewright_cep.vector import Vector, from_list
 
 
 def join(node: JoinNode, left: Plan, right: Plan, parameters: Parameters, limits: Limits) -> Plan:
@@ -17,21 +26,143 @@ def join(node: JoinNode, left: Plan, right: Plan, parameters: Parameters, limits
         raise node.at.reject(f"the joined tables have more than {limits.columns} columns")
     if node.using:
         return _join_using(node, left, right, limits)
-    keys: list[tuple[Expression, Expression]] = []
-    rest: list[Expression] = []
+    parts: list[Expression] = []
     if node.condition is not None:
         binder = Binder((*left.fields, *right.fields), parameters, limits)
-        bound = binder.condition(node.condition, "ON")
-        for part in bound.arguments if isinstance(bound, Apply) and bound.function == "AND" else (bound,):
-            pair = _key_pair(part, width)
-            if pair is not None:
-                keys.append(pair)
+        parts = conjuncts(binder.condition(node.condition, "ON"))
+    if node.is_asof:
+        return _asof(node, left, right, parts)
+    keys, others = _with_keys(parts, width)
+    band, rest = _with_band(others, width)
+    if node.kind in ("INNER", "LEFT"):
+        wanted = [moved_right(part, width) for part in rest if side_of(part, width) is False]
+        right = _filtered(right, wanted)
+        rest = [part for part in rest if side_of(part, width) is not False]
+    if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys and band is None:
+        raise node.at.reject(f"{node.kind} JOIN needs an equality of columns in ON, or a time between two others")
+    return Join(node.kind, left, right, tuple(keys), conjunction(rest), limits, node.at, band)
+
+
+def _with_keys(parts: list[Expression], width: int) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
+    """The equalities of the two sides, and the other conditions."""
+    keys: list[tuple[Expression, Expression]] = []
+    rest: list[Expression] = []
+    for part in parts:
+        pair = _key_pair(part, width)
+        if pair is not None:
+            keys.append(pair)
+        else:
+            rest.append(part)
+    return keys, rest
+
+
+def _with_band(parts: list[Expression], width: int) -> tuple[Band | None, list[Expression]]:
+    """The first two bounds, one on each side, that conditions set for one pair of times; and the other conditions."""
+    by_pair: list[tuple[Band, list[Expression]]] = []
+    for part in parts:
+        for band in bands_in(part, width):
+            known = next((place for place, (other, _) in enumerate(by_pair) if other.is_of(band)), None)
+            if known is None:
+                by_pair.append((band, [part]))
             else:
-                rest.append(part)
-    if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys:
-        raise node.at.reject(f"{node.kind} JOIN needs an equality of columns in ON")
-    together = None if not rest else rest[0] if len(rest) == 1 else Apply("AND", tuple(rest), BOOLEAN)
-    return Join(node.kind, left, right, tuple(keys), together, limits, node.at)
+                other, sources = by_pair[known]
+                by_pair[known] = other.narrowed(band), [*sources, part]
+    by_pair.sort(key=lambda pair: pair[0].right.type.kind is not Kind.TIMESTAMP)
+    for band, sources in by_pair:
+        if band.lower is not None and band.upper is not None and _said(band, sources, width):
+            return band, [part for part in parts if not any(part is source for source in sources)]
+    return None, parts
+
+
+def _said(band: Band, sources: list[Expression], width: int) -> bool:
+    """Whether the band says all that its conditions do: BETWEEN may compare with two different times."""
+    return all(found.is_of(band) for part in sources for found in bands_in(part, width))
+
+
+def _asof(node: JoinNode, left: Plan, right: Plan, parts: list[Expression]) -> Plan:
+    """Conditions on the right side alone choose the rows that are looked at."""
+    width = len(left.fields)
+    keys, others = _with_keys(parts, width)
+    band: Band | None = None
+    is_backward = True
+    when: list[Expression] = []
+    wanted: list[Expression] = []
+    for part in others:
+        found = bands_in(part, width)
+        side = side_of(part, width)
+        if found and all(other.is_of(band or found[0]) for other in found):
+            if band is None:
+                is_backward = found[0].upper is not None or len(found) > 1
+            for other in found:
+                band = other if band is None else band.narrowed(other)
+        elif side is True:
+            when.append(part)
+        elif side is False:
+            wanted.append(moved_right(part, width))
+        else:
+            raise node.at.reject(
+                "ASOF JOIN takes equalities, one comparison of two times with at most a bound for their distance, and "
+                "conditions on one side",
+                "put other conditions in WHERE",
+            )
+    if band is None:
+        raise node.at.reject("ASOF JOIN needs a comparison of two times in ON", "AND a.ts >= b.ts")
+    return AsofJoin(
+        node.kind, left, _filtered(right, wanted), tuple(keys), band, is_backward, conjunction(when), node.at
+    )
+
+
+def _filtered(plan: Plan, conditions: list[Expression]) -> Plan:
+    condition = conjunction(conditions)
+    return plan if condition is None else Filter(plan, condition)
+
+
+def filtered_early(source: Plan, condition: Expression) -> Plan:
+    """A join whose sides have lost the rows that WHERE would drop anyway; WHERE still has its whole condition."""
+    if not isinstance(source, Join | AsofJoin) or source.kind not in ("INNER", "LEFT"):
+        return source
+    width = len(source.left.fields)
+    parts = conjuncts(condition)
+    of_left = conjunction([part for part in parts if side_of(part, width) is True])
+    left = source.left
+    if of_left is not None:
+        left = Filter(filtered_early(left, of_left), of_left)
+    wanted: list[Expression] = []
+    if isinstance(source, Join) and source.kind == "INNER":
+        wanted = [moved_right(part, width) for part in parts if side_of(part, width) is False]
+    return replace(source, left=left, right=_filtered(source.right, wanted))
+
+
+def values(node: ValuesNode, parameters: Parameters, limits: Limits) -> Plan:
+    """A table of constants; a column has the type that all its values convert to."""
+    binder = Binder((), parameters, limits)
+    width = len(node.rows[0])
+    for row in node.rows:
+        if len(row) != width:
+            raise row[0].at.reject(f"this row of VALUES has {len(row)} values, the first one {width}")
+    if len(node.rows) * width > limits.columns:
+        raise node.at.reject(f"VALUES has more than {limits.columns} values", "put them in a table, and join it")
+    columns = [_column([row[place] for row in node.rows], place, binder) for place in range(width)]
+    alias = node.alias.text if node.alias is not None else ""
+    if node.columns and len(node.columns) != width:
+        raise node.columns[0].at.reject(f"{len(node.columns)} names for {width} columns")
+    names = [name.text for name in node.columns] or [f"col{place}" for place in range(width)]
+    fields = tuple(Field(name, column.type, alias) for name, column in zip(names, columns, strict=True))
+    return Values(tuple(columns), fields)
+
+
+def _column(written: list[Node], place: int, binder: Binder) -> Vector:
+    bound = [binder.bind(part) for part in written]
+    kind = bound[0].type
+    for part, node in zip(bound, written, strict=True):
+        if not isinstance(part, Constant):
+            raise node.at.reject("VALUES takes constants and parameters")
+        wider = common(kind, part.type)
+        if wider is None:
+            raise node.at.reject(f"column {place + 1} of VALUES has the types {kind} and {part.type}")
+        kind = wider
+    found = [binder.converted(part, kind, node.at) for part, node in zip(bound, written, strict=True)]
+    return from_list(kind, [part.value if isinstance(part, Constant) else None for part in found])
 
 
 def _join_using(node: JoinNode, left: Plan, right: Plan, limits: Limits) -> Plan:
@@ -72,13 +203,14 @@ def _converted(column: Column, kind: SqlType) -> Expression:
 
 
 def with_keys_of(source: Plan, condition: Expression) -> Plan:
-    """FROM a, b WHERE a.x = b.x is a join on x."""
+    """FROM a, b WHERE a.x = b.x is a join on x; times between others are one by an interval."""
     if not isinstance(source, Join) or source.kind not in ("CROSS", "INNER"):
         return source
     width = len(source.left.fields)
-    found = (_key_pair(part, width) for part in conjuncts(condition))
-    keys = (*source.keys, *(pair for pair in found if pair is not None))
-    return replace(source, kind="INNER" if keys else source.kind, keys=keys)
+    found, others = _with_keys(conjuncts(condition), width)
+    keys = (*source.keys, *found)
+    band = source.band or _with_band(others, width)[0]
+    return replace(source, kind="INNER" if keys or band else source.kind, keys=keys, band=band)
 
 
 def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
@@ -86,17 +218,8 @@ def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | N
     if not isinstance(part, Apply) or part.function != "=":
         return None
     left, right = part.arguments
-    sides = []
-    for side in (left, right):
-        used = {inner.index < width for inner in walk(side) if isinstance(inner, Column)}
-        if len(used) != 1:
-            return None
-        sides.append(used.pop())
-    if sides[0] == sides[1]:
+    sides = side_of(left, width), side_of(right, width)
+    if None in sides or sides[0] == sides[1]:
         return None
     first, second = (left, right) if sides[0] else (right, left)
-
-    def moved(inner: Expression) -> Expression | None:
-        return Column(inner.index - width, inner.type) if isinstance(inner, Column) else None
-
-    return first, rewrite(second, moved)
+    return first, moved_right(second, width)

@@ -6,9 +6,10 @@ from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, 
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
+from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
 from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
 from candlewright_cep.planning.hops import grouped
-from candlewright_cep.planning.joins import join, with_keys_of
+from candlewright_cep.planning.joins import filtered_early, join, values, with_keys_of
 from candlewright_cep.planning.over import UP_TO_HERE, Over, Window
 from candlewright_cep.planning.plans import (
     Distinct,
@@ -42,8 +43,10 @@ from candlewright_cep.syntax.tree import (
     SubqueryNode,
     TableNode,
     UnionNode,
+    ValuesNode,
     WindowNode,
     WindowTableNode,
+    has_join,
 )
 from candlewright_cep.types import Kind, common
 
@@ -69,6 +72,10 @@ class Planner:
         self._sizes: dict[int, int] = {}
         self._sources = 0
         self.matches: list[Match] = []
+        #: Sentences for the one who wrote the text.
+        self.warnings: list[str] = []
+        # Bars have the time of their end in texts that join.
+        self._joins = False
 
     def condition(self, node: Node, table: str) -> Plan:
         """A bare condition over one input: its rows for which the condition holds."""
@@ -87,6 +94,11 @@ class Planner:
         return Narrowed(Filter(plan, rewrite(condition, lambda part: _placed(part, places))), len(scan.fields))
 
     # -- queries --------------------------------------------------------------------------------------------------
+
+    def statement(self, node: QueryNode) -> Plan:
+        """A whole text."""
+        self._joins = has_join(node)
+        return self.query(node)
 
     def query(self, node: QueryNode) -> Plan:
         self.views.append(dict(self.views[-1]))
@@ -140,7 +152,7 @@ class Planner:
         return int(found.value)
 
     def _union(self, node: UnionNode) -> Plan:
-        plans = [self.query(branch) for branch in node.branches]
+        plans = [_shown(self.query(branch)) for branch in node.branches]
         widths = {len(plan.fields) for plan in plans}
         if len(widths) > 1:
             raise node.at.reject("the branches of UNION have different numbers of columns")
@@ -180,7 +192,10 @@ class Planner:
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
                 raise node.where.at.reject("a window function is not possible in WHERE", _BEFORE)
-            source = Filter(with_keys_of(source, condition), condition)
+            joined = with_keys_of(source, condition)
+            if joined is not source:
+                self.warnings += looks_ahead(joined)
+            source = Filter(filtered_early(joined, condition), condition)
         grouped = (
             bool(node.group_by) or node.having is not None
             or any(has_aggregate(item.expression) for item in node.items)
@@ -245,6 +260,10 @@ class Planner:
                 fields.append(Field(name, expression.type))
             if len(fields) > self.limits.columns:
                 raise item.expression.at.reject(f"the select list has more than {self.limits.columns} columns")
+            if isinstance(item.expression, StarNode):
+                for index in closings(binder.fields, item.expression):
+                    expressions.append(Column(index, binder.fields[index].type))
+                    fields.append(Field(CLOSE_TIME, binder.fields[index].type, hidden=True))
         keys = [self._sort_key(item, binder, expressions, fields) for item in order_by]
         qualify = self._qualify(node, binder)
         plan, base = source, len(source.fields)
@@ -353,8 +372,12 @@ class Planner:
                 return self._match(node)
             case WindowTableNode():
                 return self._window_table(node)
+            case ValuesNode():
+                return values(node, self.parameters, self.limits)
             case JoinNode():
-                return join(node, self._source(node.left), self._source(node.right), self.parameters, self.limits)
+                plan = join(node, self._source(node.left), self._source(node.right), self.parameters, self.limits)
+                self.warnings += looks_ahead(plan)
+                return plan
 
     def _table(self, node: TableNode) -> Plan:
         name = node.name.text.lower()
@@ -372,6 +395,8 @@ class Planner:
             hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)
             raise node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
         original, fields = self.inputs[name]
+        if self._joins and original.lower() == BARS:
+            return _renamed(with_close_time(Scan(original, fields), self.limits), alias, node.columns)
         return _renamed(Scan(original, fields), alias, node.columns)
 
     def _match(self, node: MatchNode) -> Plan:
@@ -443,6 +468,15 @@ def _placed(part: Expression, places: Mapping[int, int]) -> Expression | None:
     if isinstance(part, Column) and part.index >= LATER:
         return Column(places[part.index], part.type)
     return None
+
+
+def _shown(plan: Plan) -> Plan:
+    """Without hidden columns."""
+    kept = [index for index, field in enumerate(plan.fields) if not field.hidden]
+    if len(kept) == len(plan.fields):
+        return plan
+    fields = tuple(plan.fields[index] for index in kept)
+    return Project(plan, tuple(Column(index, plan.fields[index].type) for index in kept), fields)
 
 
 def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:

@@ -13,9 +13,10 @@ from candlewright_cep.functions.aggregates import empty_value, reduced, spend
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.matching import evaluate_matches, find
 from candlewright_cep.matching.recognize import RecognizePlan, SortKey
+from candlewright_cep.planning.bands import Band, BandSearch, key_codes
 from candlewright_cep.planning.relation import Relation, Source, arranged, concatenated, partition_codes, sorted_order
 from candlewright_cep.syntax.tokens import BEGIN, Position
-from candlewright_cep.vector import Index, Vector, concatenate
+from candlewright_cep.vector import Index, Vector
 
 Inputs = Mapping[str, Relation]
 
@@ -200,7 +201,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """`kind` INNER, LEFT, RIGHT, FULL or CROSS; rows match where the key pairs are equal and the rest holds."""
+    """`kind` INNER, LEFT, RIGHT, FULL or CROSS; rows match where the key pairs are equal, the time of the right row is
+    in the band, and the rest holds."""
 
     kind: str
     left: Plan
@@ -209,6 +211,7 @@ class Join:
     rest: Expression | None
     limits: Limits
     at: Position
+    band: Band | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -216,9 +219,14 @@ class Join:
 
     def run(self, inputs: Inputs) -> Relation:
         left, right = self.left.run(inputs), self.right.run(inputs)
+        one, other = self.matched(left, right)
+        return side_by_side(left.take(one), right.take(other))
+
+    def matched(self, left: Relation, right: Relation) -> tuple[Index, Index]:
+        """The row numbers of both sides; -1 for a row without a partner."""
         one, other = self._pairs(left, right)
         if self.rest is not None:
-            joined = _side_by_side(left.take(one), right.take(other))
+            joined = side_by_side(left.take(one), right.take(other))
             kept = np.flatnonzero(joined.values().value(self.rest).true())
             one, other = one[kept], other[kept]
         if self.kind in ("LEFT", "FULL"):
@@ -229,15 +237,20 @@ class Join:
         if self.kind in ("RIGHT", "FULL"):
             alone = np.setdiff1d(np.arange(right.length, dtype=np.int64), other)
             one, other = np.concatenate([one, np.full(len(alone), -1, np.int64)]), np.concatenate([other, alone])
-        return _side_by_side(left.take(one), right.take(other))
+        return one, other
 
     def _pairs(self, left: Relation, right: Relation) -> tuple[Index, Index]:
+        if self.band is not None:
+            work.spend(left.length + right.length)
+            search = BandSearch.of(left, right, self.keys, self.band)
+            self._check(int(search.counts.sum()))
+            return search.pairs()
         if not self.keys:
             self._check(left.length * right.length)
             rows = np.arange(left.length * right.length, dtype=np.int64)
             width = max(1, right.length)
             return rows // width, rows % width
-        one, other = self._key_codes(left, right)
+        one, other = key_codes(left, right, self.keys)
         order = np.argsort(other, kind="stable").astype(np.int64)
         ranked = other[order]
         begin = np.searchsorted(ranked, one, side="left")
@@ -253,23 +266,55 @@ class Join:
             raise self.at.reject(f"the join makes {count} rows; {self.limits.joined_rows} are allowed")
         work.spend(count)
 
-    def _key_codes(self, left: Relation, right: Relation) -> tuple[Index, Index]:
-        """Common numbers for the keys of both sides; -1 on the left where a key is NULL."""
-        parts: list[Vector] = []
-        for one, other in self.keys:
-            parts.append(concatenate([left.values().value(one), right.values().value(other)]))
-        numbers = partition_codes(parts, left.length + right.length)
-        missing = np.zeros(len(numbers), dtype=np.bool_)
-        for part in parts:
-            missing |= ~part.mask
-        # NULL equals nothing: give both sides numbers that do not meet.
-        return (
-            np.where(missing[: left.length], -1, numbers[: left.length]),
-            np.where(missing[left.length :], -2, numbers[left.length :]),
-        )
+
+@dataclass(frozen=True, slots=True)
+class AsofJoin:
+    """Each left row with one right row at most: of those with equal keys in the band the last (`is_backward`) or the
+    first. `kind` INNER or LEFT; `when`: a condition on the left row alone. Of right rows of one time the last that came
+    counts."""
+
+    kind: str
+    left: Plan
+    right: Plan
+    keys: tuple[tuple[Expression, Expression], ...]
+    band: Band
+    is_backward: bool
+    when: Expression | None
+    at: Position
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*self.left.fields, *self.right.fields)
+
+    def run(self, inputs: Inputs) -> Relation:
+        left, right = self.left.run(inputs), self.right.run(inputs)
+        one, other = self.matched(left, right)
+        return side_by_side(left if len(one) == left.length else left.take(one), right.take(other))
+
+    def matched(self, left: Relation, right: Relation) -> tuple[Index, Index]:
+        """As of `Join`; left rows keep their order."""
+        work.spend(left.length + right.length)
+        found = BandSearch.of(left, right, self.keys, self.band).nearest(is_last=self.is_backward)
+        if self.when is not None:
+            found = np.where(left.values().value(self.when).true(), found, -1)
+        if self.kind == "LEFT":
+            return np.arange(left.length, dtype=np.int64), found
+        kept = np.flatnonzero(found >= 0)
+        return kept, found[kept]
 
 
-def _side_by_side(left: Relation, right: Relation) -> Relation:
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A table that is written out in the text."""
+
+    columns: tuple[Vector, ...]
+    fields: tuple[Field, ...]
+
+    def run(self, inputs: Inputs) -> Relation:
+        return Relation(list(self.columns), len(self.columns[0]))
+
+
+def side_by_side(left: Relation, right: Relation) -> Relation:
     def reader(side: Relation, index: int) -> Callable[[], Vector]:
         return lambda: side.column(index)
 

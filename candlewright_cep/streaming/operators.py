@@ -6,7 +6,7 @@ from typing import Any
 
 from candlewright_cep.binding.expressions import Column, Expression
 from candlewright_cep.planning.over import Over
-from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.left_behind import rising_columns
@@ -19,11 +19,13 @@ from candlewright_cep.streaming.stages import (
     STATELESS,
     GroupStage,
     JoinStage,
+    LookupStage,
     OverStage,
     RowStage,
     Stage,
     UnionStage,
     WholeStage,
+    is_lookup,
 )
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import nulls
@@ -88,10 +90,14 @@ class _Chain:
         self._groups: GroupStage | None = None
 
     def add(self, place: int, node: Plan) -> None:
-        if isinstance(node, Scan | Renamed):
+        if isinstance(node, Scan | Renamed) or (place == 0 and self._query.joined is not None):
             return
         self._put_in_order(place, node)
-        if isinstance(node, Join):
+        if isinstance(node, Join | AsofJoin) and is_lookup(node):
+            self._expect_no_window()
+            self._flush()
+            self._found.append(LookupStage(node))
+        elif isinstance(node, Join):
             self._found.append(self._join(node))
         elif isinstance(node, Union):
             self._found.append(UnionStage(node, self._slots))

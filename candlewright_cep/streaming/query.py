@@ -4,29 +4,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
-from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.binding.expressions import Column
 from candlewright_cep.engine import CompiledQuery
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.over import RANKING, Over
-from candlewright_cep.planning.plans import Distinct, Group, Join, Limited, Match, Plan, Project, Scan, Sort, Union
+from candlewright_cep.planning.plans import (
+    AsofJoin,
+    Distinct,
+    Group,
+    Join,
+    Limited,
+    Match,
+    Plan,
+    Project,
+    Scan,
+    Sort,
+    Union,
+    Values,
+)
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.columns import columns_read
+from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput
 from candlewright_cep.streaming.left_behind import rising_columns
 from candlewright_cep.streaming.slots import Lifted, lift
-from candlewright_cep.streaming.stages import STATELESS, branches_of
+from candlewright_cep.streaming.stages import STATELESS, branches_of, is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import SqlType
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInput:
-    """One input of a stream: its schema, the columns that hold the event time (the first is used), its ticker."""
-
-    schema: pa.Schema
-    time_columns: tuple[str, ...]
-    ticker_column: str = "ticker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class StreamQuery:
     needs_ties: bool = False
     is_in_order: bool = True
     slot_types: tuple[SqlType, ...] = ()
+    #: For a text that joins inputs, or rows of different times: where its rows come from.
+    joined: Branch | None = None
 
     @property
     def columns(self) -> tuple[tuple[str, SqlType], ...]:
@@ -52,7 +57,7 @@ class StreamQuery:
 
     def lifted(self) -> Lifted | None:
         """What this query has in common with others; None where its tickers do not run apart from each other."""
-        return None if self.needs_merge else lift(self.nodes)
+        return None if self.needs_merge or self.joined is not None else lift(self.nodes)
 
     def with_slots(self, lifted: Lifted) -> "StreamQuery":
         """The query with slots in place of its numbers."""
@@ -61,7 +66,7 @@ class StreamQuery:
     @property
     def columns_read(self) -> frozenset[str] | None:
         """Columns of the input besides its times and ticker; None for all."""
-        return columns_read(self.nodes)
+        return None if self.joined is not None else columns_read(self.nodes)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -69,14 +74,26 @@ class StreamQuery:
 
 
 def stream_query(
-    compiled: CompiledQuery, inputs: Mapping[str, StreamInput], *, partitions_close: bool, is_in_order: bool = True
+    compiled: CompiledQuery,
+    inputs: Mapping[str, StreamInput],
+    nodes: Sequence[Plan],
+    *,
+    partitions_close: bool,
+    is_in_order: bool = True,
 ) -> StreamQuery:
-    """Raises TriggerRejected for what is possible on a finished table alone; windows and their GROUP BY are looked at
-    when operators are made of them.
+    """`nodes`: the chain of the plan. Raises TriggerRejected for what is possible on a finished table alone; windows
+    and their GROUP BY are looked at when operators are made of them.
     """
-    nodes = _chain(compiled.plan)
     name = _scanned(nodes[0])
     source = inputs[name]
+    check_anchors(compiled, source, partitions_close=partitions_close, is_in_order=is_in_order)
+    return StreamQuery(
+        compiled, name, source, tuple(nodes), _needs_merge(nodes, source), needs_ties(nodes), is_in_order
+    )
+
+
+def check_anchors(compiled: CompiledQuery, source: StreamInput, *, partitions_close: bool, is_in_order: bool) -> None:
+    """Raises TriggerRejected for a `$` that can never come true."""
     for match in compiled.matches:
         plan = match.recognize
         if not plan.has_end_anchor or partitions_close:
@@ -86,18 +103,18 @@ def stream_query(
                 "$ never comes true here: no partition ever ends",
                 "set triggers.idle_seconds, or name a column of the day in PARTITION BY",
             )
-    return StreamQuery(
-        compiled, name, source, tuple(nodes), _needs_merge(nodes, source), _needs_ties(nodes), is_in_order
-    )
 
 
-def _chain(plan: Plan) -> list[Plan]:
-    """The plan's nodes from the input to the result."""
+def chain_of(plan: Plan) -> list[Plan]:
+    """The plan's nodes from the input to the result; a table that the text writes out does not count as one."""
     found: list[Plan] = []
     current: Any = plan
     while True:
         found.append(current)
-        if isinstance(current, Scan | Join | Union):
+        if is_lookup(current):
+            current = current.left
+            continue
+        if isinstance(current, Scan | Join | AsofJoin | Union | Values):
             return found[::-1]
         if isinstance(current, Sort):
             raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
@@ -118,6 +135,8 @@ def _scanned(node: Plan) -> str:
     pending: list[Any] = [node]
     while pending:
         current = pending.pop()
+        if isinstance(current, Values):
+            raise _place(node).reject("VALUES is not an input", "join it: FROM ticks t JOIN (VALUES ...) AS v ON ...")
         if isinstance(current, Scan):
             names.add(current.name)
         elif isinstance(current, Join):
@@ -141,22 +160,6 @@ def _scanned(node: Plan) -> str:
 
 def _place(node: Plan) -> Position:
     return node.at if isinstance(node, Join) else BEGIN
-
-
-@dataclass(slots=True)
-class KnownColumns:
-    """Which columns of a node hold the event time and the ticker."""
-
-    times: set[int]
-    tickers: set[int]
-
-    def behind(self, columns: Sequence[Expression]) -> "KnownColumns":
-        """Of a node with these columns over this one."""
-        found = [(place, part.index) for place, part in enumerate(columns) if isinstance(part, Column)]
-        return KnownColumns(
-            {place for place, index in found if index in self.times},
-            {place for place, index in found if index in self.tickers},
-        )
 
 
 def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
@@ -212,14 +215,21 @@ def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
 def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
     """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
     known = known_at_start(nodes[0], source)
-    merge = isinstance(nodes[0], Join)
-    whole = over_whole_windows(nodes)
-    for place, node in enumerate(nodes[1:], 1):
+    for node in nodes[1:]:
         if isinstance(nodes[0], Union) and not isinstance(node, STATELESS):
             raise nodes[0].at.reject(
                 "behind UNION ALL a stream can only filter and compute",
                 "write the branches as one SELECT with CASE and OR before windows and patterns",
             )
+    return walked(nodes, known, source)[1] or isinstance(nodes[0], Join)
+
+
+def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> tuple[KnownColumns, bool]:
+    """What is known behind a chain, given that of its bottom, and whether one of its operators spans several tickers.
+    Raises TriggerRejected for orders other than time."""
+    merge = False
+    whole = over_whole_windows(nodes)
+    for place, node in enumerate(nodes[1:], 1):
         if isinstance(node, Project):
             known = known.behind(node.expressions)
         elif isinstance(node, Over) and place in whole:
@@ -242,16 +252,19 @@ def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
         elif isinstance(node, Match):
             known, spans = _check_match(node, known, source)
             merge = merge or spans
-    return merge
+    return known, merge
 
 
-def _needs_ties(nodes: Sequence[Plan]) -> bool:
+def needs_ties(nodes: Sequence[Plan]) -> bool:
     """Whether an operator over rows of the input takes those of one time together: in a join, as peers in a RANGE, or
     in an order that more than time decides. After patterns and windows rows come in order of time anyway.
     """
-    if isinstance(nodes[0], Join):
-        return True
-    for node in nodes[1:]:
+    return isinstance(nodes[0], Join) or ties_in(nodes[1:])
+
+
+def ties_in(nodes: Sequence[Plan]) -> bool:
+    """`needs_ties` of what comes after the bottom of a chain."""
+    for node in nodes:
         if isinstance(node, WindowTable | Group):
             return False
         if isinstance(node, Match):

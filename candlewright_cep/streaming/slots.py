@@ -29,7 +29,7 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions
-from candlewright_cep.planning.plans import Filter, Join, Match, Plan, Project, Union
+from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Match, Plan, Project, Union
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Vector, from_list
@@ -83,7 +83,7 @@ def lift(nodes: Sequence[Plan]) -> Lifted | None:
     found: list[Plan] = []
     try:
         for node in nodes:
-            if isinstance(node, Join | Union):
+            if isinstance(node, Join | AsofJoin | Union):
                 return None
             found.append(lifting.node(node))
         written = repr([_written(node) for node in found])

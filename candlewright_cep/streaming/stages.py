@@ -13,7 +13,20 @@ from candlewright_cep.binding.expressions import Column, WindowFunction, walk
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.hops import HopGroup
 from candlewright_cep.planning.over import RANKING, Over
-from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.planning.plans import (
+    AsofJoin,
+    Filter,
+    Group,
+    Join,
+    Narrowed,
+    Plan,
+    Project,
+    Renamed,
+    Scan,
+    Union,
+    Values,
+    side_by_side,
+)
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.indicator_states import IndicatorStates
@@ -67,7 +80,7 @@ def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
     return rows, kept
 
 
-def _without(rows: Rows | None, tickers: Set[str]) -> Rows | None:
+def without(rows: Rows | None, tickers: Set[str]) -> Rows | None:
     if rows is None:
         return None
     kept = [place for place, ticker in enumerate(rows.ticker.to_pylist()) if ticker not in tickers]
@@ -106,6 +119,38 @@ class RowStage(Stateless):
 
     def feed(self, rows: Rows, _clock: Clock) -> Rows:
         return chained(self.nodes, rows, self.slots)[0]
+
+
+def is_lookup(node: Plan) -> bool:
+    """Whether it is a join with a table that the text writes out. Raises TriggerRejected for one that keeps the rows of
+    that table."""
+    if not isinstance(node, Join | AsofJoin) or not _is_written(node.right):
+        return False
+    if node.kind in ("RIGHT", "FULL"):
+        raise node.at.reject(
+            f"{node.kind} JOIN with VALUES is not possible on a stream: it waits for rows that never come",
+            "write JOIN or LEFT JOIN",
+        )
+    return True
+
+
+def _is_written(plan: Any) -> bool:
+    while isinstance(plan, STATELESS):
+        plan = plan.inner
+    return isinstance(plan, Values)
+
+
+class LookupStage(Stateless):
+    """A join with a table that the text writes out: each row finds its partners alone."""
+
+    def __init__(self, node: Join | AsofJoin) -> None:
+        self.node = node
+        self._table = node.right.run({})
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        one, other = self.node.matched(rows.relation, self._table)
+        found = rows.take(one)
+        return found.replaced(side_by_side(found.relation, self._table.take(other)))
 
 
 class JoinStage(Stateless):
@@ -261,7 +306,7 @@ class OverStage:
         self._kept = compact(rows.take(np.sort(order[keep])))
 
     def drop(self, tickers: Set[str]) -> None:
-        self._kept = _without(self._kept, tickers)
+        self._kept = without(self._kept, tickers)
         self._totals.drop(tickers)
         self._states.drop(tickers)
 
@@ -433,7 +478,7 @@ class GroupStage:
         self._kept = compact(together.take(np.unique(rows)), self._columns)
 
     def drop(self, tickers: Set[str]) -> None:
-        self._kept = _without(self._kept, tickers)
+        self._kept = without(self._kept, tickers)
         for ticker in tickers:
             self._seen.pop(ticker, None)
 

@@ -17,14 +17,17 @@ from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.relation import from_table
+from candlewright_cep.streaming.branches import joined_query, joins_by_time
+from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.match_stream import Context, Reports
+from candlewright_cep.streaming.meeting import check_branch
 from candlewright_cep.streaming.operators import MatchStage, stages
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
-from candlewright_cep.streaming.partitioning import ticker_codes
-from candlewright_cep.streaming.query import StreamInput, StreamQuery, stream_query
-from candlewright_cep.streaming.release import FOREVER, SEQUENCE, Clock, Rows, compact, joined, rows_of
+from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
+from candlewright_cep.streaming.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages import GroupStage, OverStage, RowStage, Stage, chained
+from candlewright_cep.streaming.waiting import Waiting
 from candlewright_cep.types import Kind, to_arrow
 from candlewright_cep.vector import Index, Vector
 
@@ -55,71 +58,25 @@ def compile_stream(
     limits: Limits = DEFAULT,
     partitions_close: bool = False,
     is_in_order: bool = True,
+    period_seconds: int = 0,
 ) -> StreamQuery:
     """Check that a text can run on a stream.
 
     `partitions_close`: a quiet ticker's partition is closed after some time, so that `$` can come true. `is_in_order`:
-    the rows of a ticker come in order of event time.
+    the rows of a ticker come in order of event time. `period_seconds`: which rows a join takes of an input that has
+    periods, where the text does not say so. A query with `joined` runs as a `JoinedStream`.
     Raises TriggerRejected.
     """
     schemas = {name: source.schema for name, source in inputs.items()}
     compiled = compile_query(sql, schemas, parameters, default_table, limits)
-    query = stream_query(compiled, inputs, partitions_close=partitions_close, is_in_order=is_in_order)
+    nodes = chain_of(compiled.plan)
+    if joins_by_time(nodes[0]):
+        query = joined_query(compiled, inputs, nodes, partitions_close=partitions_close, period_seconds=period_seconds)
+        check_branch(query)
+        return query
+    query = stream_query(compiled, inputs, nodes, partitions_close=partitions_close, is_in_order=is_in_order)
     stages(query, Slots((), {}))
     return query
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Rows that wait: for the slowest ticker that is known, where rows of all tickers come in one order (`merged`), or
-    for the others of their time (`tied`).
-
-    `reached`: how far what was released goes. Rows of a ticker not seen before that are older than that are late: they
-    are counted by ticker in `late` (of the last feed), not released after newer ones.
-    """
-
-    held: Rows | None = None
-    reached: int | None = None
-    late: dict[str, int] = field(default_factory=dict)
-
-    def tied(self, rows: Rows, clock: Clock) -> Rows:
-        """The rows of the times that have passed, those of one time together."""
-        together = self._with_held(rows)
-        names, codes = ticker_codes(together.ticker)
-        limits = np.array([-FOREVER if (w := clock.of(name)) is None else w for name in names], np.int64).take(codes)
-        due = (together.time < limits) | (limits == FOREVER)
-        if due.all():
-            self.held = None
-            return together
-        self.held = compact(together.take(np.flatnonzero(~due)))
-        return together.take(np.flatnonzero(due))
-
-    def merged(self, rows: Rows, least: int | None) -> Rows:
-        rows = self._without_late(rows)
-        together = self._with_held(rows)
-        due = (
-            np.zeros(together.length, dtype=np.bool_) if least is None else (together.time < least) | (least == FOREVER)
-        )
-        picked = np.flatnonzero(due)
-        order = np.lexsort((together.sequence[picked], together.time[picked]))
-        self.held = compact(together.take(np.flatnonzero(~due))) if not due.all() else None
-        if least == FOREVER:
-            least = int(together.time.max()) if together.length else None
-        if least is not None:
-            self.reached = least if self.reached is None else max(self.reached, least)
-        return together.take(picked[order])
-
-    def _with_held(self, rows: Rows) -> Rows:
-        return rows if self.held is None or not self.held.length else joined([self.held, rows])
-
-    def _without_late(self, rows: Rows) -> Rows:
-        self.late = {}
-        if self.reached is None or not rows.length or int(rows.time.min()) >= self.reached:
-            return rows
-        is_late = rows.time < self.reached
-        for ticker in rows.ticker.take(pa.array(np.flatnonzero(is_late))).to_pylist():
-            self.late[ticker] = self.late.get(ticker, 0) + 1
-        return rows.take(np.flatnonzero(~is_late))
 
 
 @dataclass(slots=True)
@@ -142,14 +99,17 @@ class TriggerStream:
     steps: int = 0
     _nothing: Events = field(init=False, repr=False)
     _slots: Slots = field(init=False, repr=False)
-    _waiting: _Waiting = field(default_factory=_Waiting)
+    _waiting: Waiting = field(default_factory=Waiting)
 
     def __post_init__(self) -> None:
         self._slots = Slots(self.query.slot_types, self.numbers)
         if not self.stages:
-            self.stages = stages(self.query, self._slots)
+            self.stages = self._operators()
         schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
         self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
+
+    def _operators(self) -> list[Stage]:
+        return stages(self.query, self._slots)
 
     def feed(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Events:
         """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks. `is_own`:
@@ -176,32 +136,10 @@ class TriggerStream:
         released = self._own(released, is_own=is_own)
         rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
         if query.needs_merge:
-            least = clock.least
-            rows = self._waiting.merged(rows, least)
-            if least is not None and self._waiting.reached is not None:
-                # A ticker that has just begun may be behind.
-                least = max(least, self._waiting.reached)
-            names = {*clock.watermarks, *clock.closed}
-            clock = Clock(dict.fromkeys(names, least) if least is not None else {})
-            if least == FOREVER:
-                clock.closed = names
+            rows, clock = self._waiting.all_together(rows, clock)
         elif query.needs_ties:
             rows = self._waiting.tied(rows, clock)
-        context: Context | None = None
-        kept: Index | None = None
-        for stage in self.stages:
-            if isinstance(stage, RowStage):
-                rows, picked = chained(stage.nodes, rows, self._slots)
-                kept = picked if kept is None else kept[picked]
-                continue
-            rows = stage.feed(rows, clock)
-            if isinstance(stage, OrderStage | LagStage | StartStage):
-                clock = stage.clock
-            context = stage.context if isinstance(stage, MatchStage) else None
-            kept = None
-        if context is not None and kept is not None:
-            context = context.take(kept)
-        return self._events(rows, context)
+        return self._events(*fed(self.stages, rows, clock, self._slots))
 
     def _check_kept(self) -> None:
         """Rows that wait for slower tickers, of open windows, or that a later frame of OVER can reach; patterns bound
@@ -244,13 +182,7 @@ class TriggerStream:
         sequence = released.column(SEQUENCE).to_numpy()
         if is_own and self.tickers and sequence.min() >= max(self.active_from, *self.tickers.values()):
             return released
-        wanted = sequence >= self.active_from
-        if self.tickers is not None:
-            encoded = released.column(self.query.source.ticker_column).combine_chunks().dictionary_encode()
-            never = np.iinfo(np.int64).max
-            first = np.array([self.tickers.get(name, never) for name in encoded.dictionary.to_pylist()], dtype=np.int64)
-            wanted &= sequence >= first[encoded.indices.to_numpy(zero_copy_only=False)]
-        return released if wanted.all() else released.filter(pa.array(wanted))
+        return own_rows(released, self.query.source.ticker_column, self.active_from, self.tickers)
 
     def remove(self, *tickers: str) -> None:
         """These tickers are no longer wanted; all that was kept of them is forgotten."""
@@ -320,6 +252,39 @@ class TriggerStream:
         self.steps = states[0].get("steps", 0)
         for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
             stage.restore(written, kept)
+
+
+def own_rows(released: pa.Table, ticker_column: str, active_from: int, tickers: Mapping[str, int] | None) -> pa.Table:
+    """The rows that exist for a stream: see `TriggerStream`."""
+    if not released.num_rows:
+        return released
+    sequence = released.column(SEQUENCE).to_numpy()
+    wanted = sequence >= active_from
+    if tickers is not None:
+        encoded = released.column(ticker_column).combine_chunks().dictionary_encode()
+        never = np.iinfo(np.int64).max
+        first = np.array([tickers.get(name, never) for name in encoded.dictionary.to_pylist()], dtype=np.int64)
+        wanted &= sequence >= first[encoded.indices.to_numpy(zero_copy_only=False)]
+    return released if wanted.all() else released.filter(pa.array(wanted))
+
+
+def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, slots: Slots) -> tuple[Rows, Context | None]:
+    """The rows behind a chain of operators, and what is known of those of a pattern."""
+    context: Context | None = None
+    kept: Index | None = None
+    for stage in stages_of_chain:
+        if isinstance(stage, RowStage):
+            rows, picked = chained(stage.nodes, rows, slots)
+            kept = picked if kept is None else kept[picked]
+            continue
+        rows = stage.feed(rows, clock)
+        if isinstance(stage, OrderStage | LagStage | StartStage):
+            clock = stage.clock
+        context = stage.context if isinstance(stage, MatchStage) else None
+        kept = None
+    if context is not None and kept is not None:
+        context = context.take(kept)
+    return rows, context
 
 
 def _packed(rows: Rows) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.pattern_parser import PatternReader
-from candlewright_cep.syntax.tokens import TokenKind
+from candlewright_cep.syntax.tokens import Position, TokenKind
 from candlewright_cep.syntax.tree import (
     Identifier,
     JoinNode,
@@ -20,6 +20,7 @@ from candlewright_cep.syntax.tree import (
     SubqueryNode,
     TableNode,
     UnionNode,
+    ValuesNode,
     WindowNode,
     WindowTableNode,
 )
@@ -233,6 +234,7 @@ class QueryReader(PatternReader):
             at = self.at
             if self.is_word("NATURAL"):
                 raise self.token.reject("NATURAL JOIN is not supported", "name the columns with USING")
+            is_asof = self._is_asof() and self.accept_words("ASOF")
             kind = ""
             for word in ("LEFT", "RIGHT", "FULL", "INNER", "CROSS"):
                 if self.accept_words(word):
@@ -241,6 +243,8 @@ class QueryReader(PatternReader):
                         self.accept_words("OUTER")
             if not kind and not self.is_word("JOIN"):
                 return left
+            if is_asof and kind not in ("", "INNER", "LEFT"):
+                raise at.reject(f"ASOF {kind} JOIN is not possible", "it keeps left rows: ASOF JOIN or ASOF LEFT JOIN")
             self.expect_words("JOIN", after=kind)
             kind = kind or "INNER"
             if self.is_word("LATERAL"):
@@ -249,12 +253,17 @@ class QueryReader(PatternReader):
             condition: Node | None = None
             using: tuple[Identifier, ...] = ()
             if kind != "CROSS":
+                if is_asof and self.is_word("USING"):
+                    raise self.token.reject("ASOF JOIN takes ON", "ON a.ticker = b.ticker AND a.ts >= b.ts")
                 if self.accept_words("USING"):
                     using = self.identifiers("a column")
                 else:
                     self.expect_words("ON", after="the joined table")
                     condition = self.expression()
-            left = JoinNode(kind, left, right, condition, using, at)
+            left = JoinNode(kind, left, right, condition, using, at, is_asof)
+
+    def _is_asof(self) -> bool:
+        return any(self.is_word("ASOF", word) for word in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"))
 
     def _source(self) -> SourceNode:
         at = self.at
@@ -268,6 +277,8 @@ class QueryReader(PatternReader):
     def _source_primary(self) -> SourceNode:
         at = self.at
         if self.accept("("):
+            if self.is_word("VALUES"):
+                return self._values(at)
             if self._is_subquery():
                 query = self.query()
                 self.expect(")", after="the subquery")
@@ -277,10 +288,8 @@ class QueryReader(PatternReader):
                 inner = self._from()
             self.expect(")", after="the joined tables")
             return inner
-        if self.is_word("VALUES"):
-            raise self.token.reject(
-                "VALUES is not supported", "CASE ticker WHEN ... THEN ... END gives each ticker a value of its own"
-            )
+        if self.is_word("VALUES") and self.is_symbol("(", ahead=1):
+            raise self.token.reject("VALUES as a table is in parentheses", "(VALUES (...), (...)) AS v(a, b)")
         for word in ("LATERAL", "UNNEST"):
             if self.is_word(word):
                 raise self.token.reject(f"{word} is not supported")
@@ -301,6 +310,23 @@ class QueryReader(PatternReader):
         alias, columns = self._alias()
         return TableNode(name, alias, columns, at)
 
+    def _values(self, at: Position) -> ValuesNode:
+        self.expect_words("VALUES")
+        rows = [self._values_row()]
+        while self.accept(","):
+            rows.append(self._values_row())
+        self.expect(")", after="the rows of VALUES")
+        alias, columns = self._alias()
+        return ValuesNode(tuple(rows), alias, columns, at)
+
+    def _values_row(self) -> tuple[Node, ...]:
+        self.expect("(", after="VALUES")
+        found = [self.expression()]
+        while self.accept(","):
+            found.append(self.expression())
+        self.expect(")", after="the values of a row")
+        return tuple(found)
+
     def _is_subquery(self) -> bool:
         """Tells `(SELECT ...` and `((SELECT ...) UNION ...` from `((SELECT ...) AS a JOIN ...`."""
         ahead = 0
@@ -320,7 +346,9 @@ class QueryReader(PatternReader):
         return self.is_symbol(")", ahead=ahead) or any(self.is_word(word, ahead=ahead) for word in words)
 
     def _alias(self) -> tuple[Identifier | None, tuple[Identifier, ...]]:
-        if self.is_word("PARTITION", "BY") or (not self.accept_words("AS") and not self.is_identifier()):
+        if self.is_word("PARTITION", "BY") or self._is_asof():
+            return None, ()
+        if not self.accept_words("AS") and not self.is_identifier():
             return None, ()
         alias = self.identifier("an alias")
         columns = self.identifiers("a column name") if self.is_symbol("(") else ()

@@ -1,6 +1,6 @@
 """The tree that the parser makes: what was written and where, nothing resolved yet."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from candlewright_cep.syntax.tokens import Position
@@ -256,16 +256,29 @@ class WindowTableNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ValuesNode:
+    """(VALUES (...), (...)): a table written out."""
+
+    rows: tuple[tuple[Node, ...], ...]
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
 class JoinNode:
+    """`is_asof`: each left row with the nearest right row alone."""
+
     kind: str
     left: "SourceNode"
     right: "SourceNode"
     condition: Node | None
     using: tuple[Identifier, ...]
     at: Position
+    is_asof: bool = False
 
 
-SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | JoinNode
+SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | ValuesNode | JoinNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,3 +317,17 @@ class QueryNode:
     limit: Node | None = None
     offset: Node | None = None
     at: Position = field(default=Position(1, 1))
+
+
+def has_join(node: QueryNode) -> bool:
+    """Whether a join is anywhere in the query."""
+    pending: list[Any] = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, JoinNode):
+            return True
+        if isinstance(current, tuple):
+            pending += current
+        elif isinstance(current, QueryNode | UnionNode | SelectNode | SubqueryNode | MatchNode | WindowTableNode):
+            pending += (getattr(current, part.name) for part in fields(current))
+    return False

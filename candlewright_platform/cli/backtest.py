@@ -83,9 +83,13 @@ def run(
         return _run_as_seen(settings, sql, parameters, ticker, since or 0, table, progress)
     default = table or ("ohlc" if options.period_seconds else "ticks")
     try:
-        query = compile_stream(sql, INPUTS, parameters, default, partitions_close=True)
+        query = compile_stream(
+            sql, INPUTS, parameters, default, partitions_close=True, period_seconds=options.period_seconds
+        )
     except TriggerRejected as live:
         return _run_whole(settings, sql, parameters, ticker, since, default, live)
+    if query.joined is not None:
+        return _run_whole(settings, sql, parameters, ticker, since, default, None)
     if options.deadman_ns:
         say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
     return _Runner(query, options, ticker).run(_stored(settings, query.input_name, options, ticker, since), progress)
@@ -321,21 +325,34 @@ def _run_whole(
     ticker: str,
     since: int | None,
     default: str,
-    live: TriggerRejected,
+    live: TriggerRejected | None,
 ) -> Backtest:
-    """ORDER BY, LIMIT and the like: rows, and nothing about when it would have fired."""
+    """ORDER BY, LIMIT and the like, and joins: rows, and nothing about when it would have fired."""
     schemas = {name: source.schema for name, source in INPUTS.items()}
     query = compile_query(sql, schemas, parameters, default)
-    say(f"over stored data only; as a running trigger this text is refused: {live}")
+    if live is not None:
+        say(f"over stored data only; as a running trigger this text is refused: {live}")
     options = TriggerOptions.of(parameters)
     _check_tables(settings)
-    period = options.period_seconds or DEFAULT_PERIOD_SECONDS
+    periods = _periods(sql, parameters, options)
     ticks = [part for part, _ in _ticks(settings, ticker, [(since or 0, _FAR_NS)])]
-    tables = {"ticks": pa.concat_tables(ticks), "ohlc": _bars(settings, ticker, period, since)}
-    what = f"trades and bars of {format_period(period)}"
+    tables = {
+        "ticks": pa.concat_tables(ticks),
+        "ohlc": pa.concat_tables(_bars(settings, ticker, period, since) for period in periods),
+    }
+    what = f"trades and bars of {' and '.join(map(format_period, periods))}"
     if not any(table.num_rows for table in tables.values()):
         raise CandlewrightError(f"no {what} of {ticker} are stored{_since(since)}")
     return Backtest(query.run(tables), [], what, sum(table.num_rows for table in tables.values()))
+
+
+def _periods(sql: str, parameters: Mapping[str, str], options: TriggerOptions) -> list[int]:
+    """Of the bars that a text reads."""
+    try:
+        labels = compile_trigger(sql, parameters, TriggerRules(idle_ns=SECOND)).labels
+    except TriggerRejected:
+        labels = ()
+    return sorted(filter(None, labels)) or [options.period_seconds or DEFAULT_PERIOD_SECONDS]
 
 
 # ---- the chart

@@ -78,7 +78,8 @@ class TriggerChecks:
                 self._on_checked(Checked(asked, outcome))
 
     def _with_warnings(self, sound: Sound, tickers: Sequence[str]) -> Sound:
-        read = (named_topic(live_name(ticker, sound.bar_seconds).encode()) for ticker in tickers)
+        periods = (sound.bar_seconds, *sound.joined_seconds)
+        read = (named_topic(live_name(ticker, period).encode()) for ticker in tickers for period in periods)
         warnings = self._warnings([named for named in read if named is not None])
         return replace(sound, warnings=(*sound.warnings, *warnings)) if warnings else sound
 
@@ -100,8 +101,9 @@ def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownF
     try:
         checked = check_trigger(request, rules)
         compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
-        period = compiled.options.period_seconds or _DEFAULT_BAR_SECONDS if compiled.is_on_bars else 0
-        if period > WEEK_SECONDS:
+        own = compiled.options.period_seconds or _DEFAULT_BAR_SECONDS if compiled.is_on_bars else 0
+        periods = compiled.labels or (own,)
+        if (period := max(periods)) > WEEK_SECONDS:
             raise InvalidRequest(f"bars of {period} seconds are not made; a bar lasts from 1 second to one week")
         if checked.function is not None:
             functions.check(checked.function)
@@ -116,4 +118,4 @@ def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownF
         log.exception("trigger_check_failed", trigger_id=request.trigger_id)
         metrics.FAILURES.labels("trigger_check").inc()
         return Refused(Ack.ERROR, _FAILED)
-    return Sound(checked.warnings, checked.is_joint, period)
+    return Sound(checked.warnings, checked.is_joint, periods[0], periods[1:])

@@ -44,11 +44,13 @@ class ListAsked:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The text may run. `bar_seconds`: period of the bars that it reads, 0 = it reads ticks."""
+    """The text may run. `bar_seconds`: period of the bars that it reads, 0 = it reads ticks. `joined_seconds`: of the
+    further inputs of a text that joins."""
 
     warnings: tuple[str, ...]
     is_joint: bool
     bar_seconds: int
+    joined_seconds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,12 @@ class TriggerState:
         )
         if request.callback_id:
             registration.callback_id = request.callback_id
-        entry = rec.TriggerEntry(registration=registration, warnings=sound.warnings, bar_seconds=sound.bar_seconds)
+        entry = rec.TriggerEntry(
+            registration=registration,
+            warnings=sound.warnings,
+            bar_seconds=sound.bar_seconds,
+            joined_seconds=sound.joined_seconds,
+        )
         known = self._book.get(asked.trigger_id)
         replaces = known is not None and not known.is_leaving and not known.entry.suspended_reason
         change = self._change(entry, sound.is_joint)
@@ -360,10 +365,10 @@ class TriggerState:
 
     def _follow(self, trigger: Registered) -> list[Command]:
         """Each named ticker of a trigger that may run is like a subscriber of the topic that it reads."""
-        registration, period = trigger.entry.registration, trigger.entry.bar_seconds
+        registration, periods = trigger.entry.registration, (trigger.entry.bar_seconds, *trigger.entry.joined_seconds)
         wanted: tuple[str, ...] = ()
         if not trigger.is_leaving and not trigger.entry.suspended_reason:
-            wanted = tuple(topics.live_name(ticker, period) for ticker in registration.tickers)
+            wanted = tuple(topics.live_name(ticker, period) for ticker in registration.tickers for period in periods)
         return list(self._followed.follow(trigger.name, wanted))
 
     # ---- small things

@@ -76,3 +76,13 @@ def test_function_is_asked_once_a_minute_and_one_that_fails_not_for_each_client(
         assert isinstance(_outcome(functions, udf="sums"), Sound)
         assert isinstance(_outcome(functions, udf="fails"), Refused)
     assert notes.read_text().split() == ["x", "y", "y", "y", "x"]
+
+
+def test_a_text_that_joins_follows_each_of_its_inputs(functions: KnownFunctions) -> None:
+    sql = """SELECT m.close FROM ohlc m ASOF JOIN ohlc f ON m.ticker = f.ticker AND m.close_time >= f.close_time
+        AND f.period_seconds = 300 ASOF JOIN ticks t ON m.ticker = t.ticker AND m.close_time >= t.ts"""
+    assert _outcome(functions, sql, period_seconds="60") == Sound((), False, 60, (300, 0))
+    long = sql.replace("300", "604801")
+    assert _outcome(functions, long, period_seconds="60") == Refused(
+        Ack.ERROR, "Bars of 604801 seconds are not made; a bar lasts from 1 second to one week."
+    )

@@ -88,3 +88,26 @@ def test_examples_give_the_same_events_on_a_stream_as_over_the_whole_market(seed
         assert found, name
     ids = [event.context["event_id"] for event in [*live, *end]]
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_joins_of_the_guide_give_the_same_events_on_a_stream_as_over_tables(*, restarts: bool) -> None:
+    start = guide.nanoseconds("2024-01-01 00:00")
+    trades = [row | {"price": 700 * row["price"]} for row in market.trades(5, _TICKERS, 600, start)]
+    prices = ("open", "high", "low", "close")
+    bars = [row | {name: 70 * row[name] for name in prices} for row in market.bars(5, _TICKERS, 100, start)]
+    joins = {str(number): text for number, text in enumerate(guide.texts()) if " JOIN " in text.sql}
+    others = {str(number) for number, text in enumerate(guide.texts()) if text in [e.text for e in EXAMPLES.values()]}
+    texts = {name: text for name, text in joins.items() if name not in others}
+    assert len(texts) == 5
+    # All bars come after all trades: event time decides.
+    live, end = market.streamed(texts, market.records_of([*trades, *bars]), random.Random(5), restarts=restarts)
+    fired = 0
+    for name, text in texts.items():
+        seen = [[row for row in rows_of if row["ticker"] in (text.tickers or _TICKERS)] for rows_of in (trades, bars)]
+        tables = {"ticks": market.table_of(seen[0], "ticks"), "ohlc": market.table_of(seen[1], "ohlc")}
+        wanted = market.as_rows(evaluate(text.sql, tables, text.parameters))
+        found = [row for event in [*live, *end] if event.trigger_id == name for row in rows(event)]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr), text.sql
+        fired += bool(found)
+    assert fired == 4

@@ -1,0 +1,214 @@
+"""Texts that join inputs, or rows of different times, on a stream: what meets what, and for how long it is kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts
+from candlewright_cep.engine import CompiledQuery
+from candlewright_cep.planning.bands import Band
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Plan, Renamed, Scan, Union
+from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput
+from candlewright_cep.streaming.query import StreamQuery, chain_of, check_anchors, ties_in, walked
+from candlewright_cep.streaming.stages import STATELESS, is_lookup
+from candlewright_cep.syntax.tokens import Position
+
+_SECOND = 1_000_000_000
+
+
+def joins_by_time(node: Plan) -> bool:
+    """Whether rows wait for others: a join of two inputs, or of rows whose times need not be equal. One of an input
+    with itself on equal times waits for nothing but the rest of that time."""
+    if isinstance(node, AsofJoin):
+        return True
+    if not isinstance(node, Join):
+        return False
+    return node.band is not None or len(_names(node)) > 1 or not all(map(_is_filtered, (node.left, node.right)))
+
+
+def _names(plan: Any) -> set[str]:
+    if isinstance(plan, Scan):
+        return {plan.name}
+    parts = [plan.left, plan.right] if isinstance(plan, Join | AsofJoin) else list(getattr(plan, "branches", ()))
+    inner = getattr(plan, "inner", None)
+    return set().union(*(_names(part) for part in ([*parts, inner] if inner is not None else parts)))
+
+
+def _is_filtered(plan: Any) -> bool:
+    """Whether it is an input behind filters and projections, or a join of such."""
+    while isinstance(plan, STATELESS):
+        plan = plan.inner
+    if isinstance(plan, Join):
+        return plan.band is None and _is_filtered(plan.left) and _is_filtered(plan.right)
+    return isinstance(plan, Scan)
+
+
+def joined_query(
+    compiled: CompiledQuery,
+    inputs: Mapping[str, StreamInput],
+    nodes: Sequence[Plan],
+    *,
+    partitions_close: bool,
+    period_seconds: int,
+) -> StreamQuery:
+    """`nodes`: the chain of the plan; `period_seconds`: of inputs that have periods, where the text names none. Raises
+    TriggerRejected for what no stream can do."""
+    reader = _Reader(inputs, period_seconds)
+    branch, _ = reader.branch(nodes)
+    first = branch.first
+    check_anchors(compiled, first.source, partitions_close=partitions_close, is_in_order=True)
+    return StreamQuery(
+        compiled, first.name, first.source, tuple(nodes), reader.merges, ties_in(nodes[1:]), joined=branch
+    )
+
+
+@dataclass(slots=True)
+class _Reader:
+    """`merges`: some operator takes the rows of several tickers together."""
+
+    inputs: Mapping[str, StreamInput]
+    period_seconds: int
+    merges: bool = False
+
+    def branch(self, nodes: Sequence[Plan]) -> tuple[Branch, KnownColumns]:
+        bottom: Leaf | Pair
+        node = nodes[0]
+        if isinstance(node, Join | AsofJoin):
+            bottom, known = self._pair(node)
+        else:
+            bottom, known = self._leaf(nodes)
+        branch = Branch(bottom, tuple(nodes))
+        operators = [node, *(part for part in nodes[1:] if not is_lookup(part))]
+        known, merges = walked(operators, known, branch.first.source)
+        self.merges |= merges
+        return branch, known
+
+    def _leaf(self, nodes: Sequence[Plan]) -> tuple[Leaf, KnownColumns]:
+        scan = nodes[0]
+        assert isinstance(scan, Scan)
+        source = self.inputs[scan.name]
+        names = source.schema.names
+        known = KnownColumns(
+            {names.index(name) for name in source.time_columns if name in names},
+            {names.index(source.ticker_column)} if source.ticker_column in names else set(),
+        )
+        period = 0
+        if source.period_column in names:
+            period = _period(nodes, names.index(source.period_column)) or self.period_seconds
+        return Leaf(scan.name, source, period), known
+
+    def _side(self, plan: Plan, at: Position) -> tuple[Branch, KnownColumns]:
+        nodes = chain_of(plan)
+        for node in nodes:
+            if isinstance(node, Union):
+                raise at.reject(
+                    "a join of a UNION ALL is not possible on a stream", "register a trigger for each branch"
+                )
+            is_bottom = isinstance(node, Scan | Join | AsofJoin)
+            if not is_bottom and not isinstance(node, (*STATELESS, Over)):
+                raise at.reject(
+                    "a join on a stream takes inputs with filters, expressions and OVER",
+                    "join first, then aggregate or match",
+                )
+        branch, known = self.branch(nodes)
+        leaf = branch.bottom
+        if isinstance(leaf, Leaf) and leaf.source.period_column and not leaf.period:
+            column = leaf.source.period_column
+            raise at.reject(
+                f"a join on a stream needs to know which {column} of {leaf.name} it takes",
+                f"AND {leaf.name}.{column} = 60 in ON, with the table's alias, or the parameter {column}",
+            )
+        return branch, known
+
+    def _pair(self, node: Join | AsofJoin) -> tuple[Pair, KnownColumns]:
+        if node.kind not in ("INNER", "LEFT"):
+            hint = "write it as a LEFT JOIN" if node.kind == "RIGHT" else "ON a.ts BETWEEN b.ts - INTERVAL ... AND b.ts"
+            raise node.at.reject(f"a {node.kind} JOIN is not possible on a stream: JOIN and LEFT JOIN are", hint)
+        left, of_left = self._side(node.left, node.at)
+        right, of_right = self._side(node.right, node.at)
+        band = node.band
+        if band is None or (isinstance(node, Join) and not _goes_by_time(band, of_left, of_right)):
+            band = _equal_times(node, of_left, of_right) or band
+        if band is None:
+            raise node.at.reject(
+                "a join on a stream goes by event times, or it would keep every row",
+                "ON ... AND b.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts, or ASOF JOIN",
+            )
+        shift = (
+            _distance(band.left, of_left, left) - _distance(band.right, of_right, right)
+            if _goes_by_time(band, of_left, of_right)
+            else None
+        )
+        if shift is None:
+            raise node.at.reject(
+                "a join on a stream compares the event times of both sides",
+                f"here {left.first.source.time_columns[0]} and {right.first.source.time_columns[0]}",
+            )
+        if band.upper is None:
+            raise node.at.reject("a join on a stream needs a latest time of the right side", "AND b.ts <= a.ts")
+        if band.lower is None and not (isinstance(node, AsofJoin) and node.is_backward):
+            raise node.at.reject(
+                "a join on a stream needs an earliest time of the right side, or it would keep every row",
+                "AND b.ts >= a.ts - INTERVAL '5' SECOND",
+            )
+        by_ticker = any(
+            isinstance(one, Column)
+            and isinstance(other, Column)
+            and one.index in of_left.tickers
+            and other.index in of_right.tickers
+            for one, other in node.keys
+        )
+        self.merges |= not by_ticker
+        lower = None if band.lower is None else band.lower + shift
+        pair = Pair(node, left, right, lower, band.upper + shift, by_ticker)
+        width = len(node.left.fields)
+        known = KnownColumns(set(of_left.times), set(of_left.tickers), set(of_left.ends))
+        if node.kind == "INNER":
+            if pair.lower == pair.upper == 0:
+                known.times |= {index + width for index in of_right.times}
+            if by_ticker:
+                known.tickers |= {index + width for index in of_right.tickers}
+        return pair, known
+
+
+def _goes_by_time(band: Band, left: KnownColumns, right: KnownColumns) -> bool:
+    sides = (band.left, left), (band.right, right)
+    return all(isinstance(part, Column) and part.index in known.times | known.ends for part, known in sides)
+
+
+def _distance(part: Expression, known: KnownColumns, branch: Branch) -> int:
+    """From the event time of a row to this column."""
+    assert isinstance(part, Column)
+    return 0 if part.index in known.times else branch.first.period * _SECOND
+
+
+def _equal_times(node: Join | AsofJoin, left: KnownColumns, right: KnownColumns) -> Band | None:
+    for one, other in node.keys:
+        band = Band(one, other, 0, 0)
+        if _goes_by_time(band, left, right):
+            return band
+    return None
+
+
+def _period(nodes: Sequence[Plan], column: int) -> int:
+    """The value that filters over an input ask of this column; 0 where they ask for none."""
+    for node in nodes:
+        if isinstance(node, Scan | Renamed):
+            continue
+        if isinstance(node, Filter):
+            for part in conjuncts(node.condition):
+                if isinstance(part, Apply) and part.function == "=":
+                    values = [side.value for side in part.arguments if isinstance(side, Constant)]
+                    columns = [side.index for side in part.arguments if isinstance(side, Column)]
+                    if columns == [column] and len(values) == 1 and isinstance(values[0], int) and values[0] > 0:
+                        return values[0]
+            continue
+        expressions = getattr(node, "expressions", None)
+        if expressions is None:
+            return 0
+        places = [place for place, part in enumerate(expressions) if isinstance(part, Column) and part.index == column]
+        if not places:
+            return 0
+        column = places[0]
+    return 0

@@ -1,0 +1,85 @@
+"""The inputs of a stream, and how a text joins them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.planning.closings import is_end_of
+from candlewright_cep.planning.plans import AsofJoin, Join, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInput:
+    """One input of a stream: its schema, the columns that hold the event time (the first is used), its ticker.
+
+    `period_column`: rows come apart by its values, which are seconds from an event time to the end of what began at it.
+    """
+
+    schema: pa.Schema
+    time_columns: tuple[str, ...]
+    ticker_column: str = "ticker"
+    period_column: str = ""
+
+
+@dataclass(slots=True)
+class KnownColumns:
+    """Which columns of a node hold the event time and the ticker, and which the end of what began at the event time."""
+
+    times: set[int]
+    tickers: set[int]
+    ends: set[int] = field(default_factory=set)
+
+    def behind(self, columns: Sequence[Expression]) -> "KnownColumns":
+        """Of a node with these columns over this one."""
+        found = [(place, part.index) for place, part in enumerate(columns) if isinstance(part, Column)]
+        made = {place for place, part in enumerate(columns) if any(is_end_of(part, time) for time in self.times)}
+        return KnownColumns(
+            {place for place, index in found if index in self.times},
+            {place for place, index in found if index in self.tickers},
+            {place for place, index in found if index in self.ends} | made,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Rows of an input, those of one period where it has periods."""
+
+    name: str
+    source: StreamInput
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two branches that meet: rows whose times are at most `upper` and at least `lower` (ns; None: any) apart, counted
+    from left to right. `by_ticker`: those of different tickers never meet."""
+
+    node: Join | AsofJoin
+    left: "Branch"
+    right: "Branch"
+    lower: int | None
+    upper: int
+    by_ticker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What a chain of operators (innermost first) makes of its bottom; `nodes` includes that bottom."""
+
+    bottom: Leaf | Pair
+    nodes: tuple[Plan, ...]
+
+    def leaves(self) -> Iterator[Leaf]:
+        """From left to right."""
+        if isinstance(self.bottom, Leaf):
+            yield self.bottom
+        else:
+            yield from self.bottom.left.leaves()
+            yield from self.bottom.right.leaves()
+
+    @property
+    def first(self) -> Leaf:
+        """Whose rows the results belong to."""
+        return next(self.leaves())

@@ -1,0 +1,226 @@
+"""Where two branches of a running text meet, and what they keep.
+
+A left row is decided when the right side's watermark has passed the latest time that it may meet. It then meets
+the right rows in its reach, as over finished tables. Right rows are kept while a left row to come may reach
+them.
+"""
+
+import json
+from collections.abc import Callable, Set
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from candlewright_cep.planning.bands import shifted
+from candlewright_cep.planning.plans import side_by_side
+from candlewright_cep.planning.relation import partition_codes
+from candlewright_cep.streaming.inputs import Branch, Leaf, Pair
+from candlewright_cep.streaming.operators import stages
+from candlewright_cep.streaming.partitioning import ticker_codes
+from candlewright_cep.streaming.query import StreamQuery, ties_in
+from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.streaming.stages import Stage, Stateless, without
+from candlewright_cep.streaming.waiting import Waiting
+from candlewright_cep.vector import Bools, Index
+
+_NEVER = -(2**63)
+
+
+class Kept:
+    """Rows of one side of a join."""
+
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+
+    @property
+    def partitions(self) -> int:
+        return 0
+
+    def feed(self, rows: Rows, _clock: Clock) -> Rows:
+        """With those that come now."""
+        return rows if self.rows is None or not self.rows.length else joined([self.rows, rows])
+
+    def keep(self, rows: Rows) -> None:
+        self.rows = compact(rows) if rows.length else None
+
+    def of_a_ticker(self, most: int) -> int:
+        """How many it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
+        if self.rows is None or self.rows.length <= most:
+            return 0
+        return int(np.bincount(ticker_codes(self.rows.ticker.fill_null(""))[1]).max())
+
+    def drop(self, tickers: Set[str]) -> None:
+        self.rows = without(self.rows, tickers)
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        return "{}", self.rows
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        self.rows = rows
+
+
+class Meeting:
+    """A join of two branches: `left` waits for its partners, `right` for those that may reach it. `merges`: rows come
+    in one order of time for all tickers."""
+
+    def __init__(self, pair: Pair, *, merges: bool) -> None:
+        self.pair = pair
+        self.merges = merges
+        self.left = Kept()
+        self.right = Kept()
+
+    def feed(self, left: Rows, at_left: Clock, right: Rows, at_right: Clock) -> tuple[Rows, Clock]:
+        """Takes what both sides bring, and how far their times have come; gives the rows that are decided, and how far
+        theirs has."""
+        pair = self.pair
+        waiting, partners = self.left.feed(left, at_left), self.right.feed(right, at_right)
+        limits = _of_rows(waiting, self._reached(at_right))
+        due = (shifted(waiting.time, pair.upper) < limits) | (limits == FOREVER)
+        decided = waiting.take(np.flatnonzero(due))
+        one, other = pair.node.matched(decided.relation, partners.relation)
+        found = decided.take(one)
+        found = found.replaced(side_by_side(found.relation, partners.relation.take(other)))
+        if left.length or decided.length:
+            self.left.keep(waiting.take(np.flatnonzero(~due)))
+        reachable = self._reachable(partners, at_left)
+        if right.length or not reachable.all():
+            self.right.keep(partners.take(np.flatnonzero(reachable)))
+        return found, self._clock(at_left, at_right)
+
+    def _reached(self, clock: Clock) -> Callable[[str], int | None]:
+        least = clock.least
+        return (lambda _: least) if self.merges else clock.of
+
+    def _reachable(self, partners: Rows, at_left: Clock) -> Bools:
+        """The right rows that a left row may still meet; a ticker that has ended may begin again where it was."""
+        known: Callable[[str], int | None] = at_left.watermarks.get
+        if self.merges:
+            least = min(at_left.watermarks.values(), default=None)
+            known = lambda _: least  # noqa: E731
+        lows = _of_rows(partners, known)
+        held = self.left.rows
+        if held is not None and self.merges:
+            lows = np.minimum(lows, int(held.time.min()))
+        elif held is not None:
+            names, codes = ticker_codes(held.ticker)
+            oldest = np.full(len(names), FOREVER, np.int64)
+            np.minimum.at(oldest, codes, held.time)
+            first = dict(zip(names, oldest.tolist(), strict=True))
+            lows = np.minimum(lows, _of_rows(partners, lambda ticker: first.get(ticker, FOREVER)))
+        if self.pair.lower is not None:
+            reachable: Bools = (lows == _NEVER) | (partners.time >= shifted(lows, self.pair.lower))
+            return reachable
+        ends = np.where(lows == _NEVER, _NEVER, shifted(lows, self.pair.upper))
+        return (partners.time > ends) | self._newest(partners, ends)
+
+    def _newest(self, partners: Rows, ends: Index) -> Bools:
+        """The last row of each key among those that are at these times or before."""
+        found = np.zeros(partners.length, np.bool_)
+        past = np.flatnonzero(partners.time <= ends)
+        values = partners.relation.values()
+        keys = [values.value(key) for _, key in self.pair.node.keys]
+        codes = partition_codes(keys, partners.length)[past]
+        order = np.lexsort((partners.time[past], codes))
+        is_last = np.ones(len(order), np.bool_)
+        is_last[:-1] = codes[order][1:] != codes[order][:-1]
+        found[past[order[is_last]]] = True
+        return found
+
+    def _clock(self, at_left: Clock, at_right: Clock) -> Clock:
+        found = Clock()
+        reached = self._reached(at_right)
+        for ticker in at_left.watermarks.keys() | at_left.closed:
+            right = reached(ticker)
+            if right is None:
+                continue
+            decided = right if right == FOREVER else int(shifted(np.array([right]), -self.pair.upper)[0])
+            if decided == FOREVER and ticker in at_left.closed:
+                found.closed.add(ticker)
+            if (known := at_left.watermarks.get(ticker)) is not None:
+                found.watermarks[ticker] = min(known, decided)
+        return found
+
+
+def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
+    """Per row what is known of its ticker; the least number where that is nothing."""
+    names, codes = ticker_codes(rows.ticker)
+    known = [_NEVER if (value := of(name)) is None else value for name in names]
+    found: Index = np.array(known, np.int64).take(codes)
+    return found
+
+
+class Arriving(Stateless):
+    """The rows of an input where they come in, and how far their time has come."""
+
+    def __init__(self, leaf: Leaf, *, merges: bool, ties: bool) -> None:
+        self.leaf = leaf
+        self.merges = merges
+        self.ties = ties
+        self.clock = Clock()
+        self.waiting = Waiting()
+
+    def feed(self, rows: Rows, clock: Clock) -> Rows:
+        """In order; `self.clock` is how far they have come then."""
+        self.clock = Clock(dict(clock.watermarks), set(clock.closed))
+        if self.merges:
+            rows, self.clock = self.waiting.all_together(rows, clock)
+            if self.clock.closed and self.waiting.reached is not None:
+                # Where those go on that begin again.
+                self.clock.watermarks = dict.fromkeys(self.clock.closed, self.waiting.reached)
+        elif self.ties:
+            rows = self.waiting.tied(rows, clock)
+        return rows
+
+    def drop(self, tickers: Set[str]) -> None:
+        for ticker in tickers:
+            self.clock.watermarks.pop(ticker, None)
+            self.clock.closed.discard(ticker)
+        self.waiting.held = without(self.waiting.held, tickers)
+
+    def snapshot(self) -> tuple[str, Rows | None]:
+        clock = [self.clock.watermarks, sorted(self.clock.closed)]
+        return json.dumps({"clock": clock, "reached": self.waiting.reached}), self.waiting.held
+
+    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+        watermarks, closed = state["clock"]
+        self.clock = Clock(dict(watermarks), set(closed))
+        self.waiting.held, self.waiting.reached = rows, state["reached"]
+
+
+class Running:
+    """A branch with its operators: `arriving` or `meeting` at its bottom, then `stages`."""
+
+    def __init__(self, query: StreamQuery, branch: Branch, slots: Slots) -> None:
+        self.stages = stages(replace(query, nodes=branch.nodes, joined=branch), slots)
+        self.arriving: Arriving | None = None
+        self.meeting: Meeting | None = None
+        self.sides: tuple[Running, ...] = ()
+        if isinstance(branch.bottom, Pair):
+            self.meeting = Meeting(branch.bottom, merges=query.needs_merge)
+            self.sides = Running(query, branch.bottom.left, slots), Running(query, branch.bottom.right, slots)
+            if ties_in(branch.nodes[1:]):
+                self.sides[0].tie()
+        else:
+            self.arriving = Arriving(branch.bottom, merges=query.needs_merge, ties=ties_in(branch.nodes[1:]))
+
+    def tie(self) -> None:
+        """Rows of one time go on together."""
+        if self.arriving is not None:
+            self.arriving.ties = True
+        else:
+            self.sides[0].tie()
+
+    def every_stage(self) -> list[Stage]:
+        """Everything that has a state, in an order that is the same for each stream of the text."""
+        own: list[Stage] = [] if self.arriving is None else [self.arriving]
+        if self.meeting is not None:
+            own = [self.meeting.left, self.meeting.right]
+        return [stage for side in self.sides for stage in side.every_stage()] + own + self.stages
+
+
+def check_branch(query: StreamQuery) -> None:
+    """Raises TriggerRejected for operators that a stream cannot bound."""
+    assert query.joined is not None
+    Running(query, query.joined, Slots((), {}))
