@@ -1,7 +1,7 @@
 """The ASGI application: what guards every call, the API, and the console's files."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import cast
 from urllib.parse import unquote
@@ -12,16 +12,18 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from candlewright.wire.errors import CandlewrightError
 from console import metrics
 from console.access import Asked, Gate, Rates, Who
+from console.live.sending import serve_socket
 from console.openapi import PREFIX, document
 from console.operation import Answer, Call, Operation, checked_body, checked_query
 from console.problems import Problem, problem_of, response_of
-from console.routes import history, market, status, triggers
+from console.routes import history, live, market, status, triggers
 from console.services import Services
 from console.web import SECURITY_HEADERS, Web
 from core.doors import KeyFolder, KnownTokens
@@ -44,6 +46,7 @@ OPERATIONS: Sequence[Operation] = (
     *history.OPERATIONS,
     *market.OPERATIONS,
     *triggers.OPERATIONS,
+    *live.OPERATIONS,
     Operation(
         "GET",
         "/openapi.json",
@@ -62,7 +65,10 @@ def application(services: Services) -> ASGIApp:
     settings = services.settings.console
     paths = dict.fromkeys(each.path for each in OPERATIONS)
     api = Starlette(
-        routes=[_route([each for each in OPERATIONS if each.path == path], services) for path in paths],
+        routes=[
+            *(_route([each for each in OPERATIONS if each.path == path], services) for path in paths),
+            WebSocketRoute("/ws", _socket(services)),
+        ],
         exception_handlers={
             Problem: _on_problem,
             CandlewrightError: _on_error,
@@ -94,6 +100,13 @@ def _route(operations: Sequence[Operation], services: Services) -> Route:
             return await operation.handler(Call(request, services, who, path, query, body))
 
     return Route(operations[0].path, endpoint, methods=list(by_method))
+
+
+def _socket(services: Services) -> Callable[[WebSocket], Awaitable[None]]:
+    async def endpoint(websocket: WebSocket) -> None:
+        await serve_socket(websocket, services.hub, cast(Who, websocket.scope[_WHO]).name)
+
+    return endpoint
 
 
 async def _no_such_call(scope: Scope, receive: Receive, send: Send) -> None:

@@ -47,6 +47,11 @@ class Console:
         )
         self._server = _Server(config)
 
+    @property
+    def port(self) -> int:
+        """Where it listens, if any free port was wanted, too."""
+        return int(self._socket.getsockname()[1])
+
     async def serve(self) -> None:
         """Until `stop`."""
         log.info("console_serves", bind=self._settings.console.bind)
@@ -56,6 +61,7 @@ class Console:
             await self._services.close()
 
     def stop(self) -> None:
+        self._services.hub.close()
         self._server.should_exit = True
 
     def status(self) -> Status:

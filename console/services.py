@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from candlewright.client import AsyncClient, Market, aconnect
+from console.live.hub import Hub
 from console.stored import Tables
 from core.doors import KeyFolder, Role
 from core.http import SUPERVISOR_PORT_FILE
@@ -27,6 +28,7 @@ class Services:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tables = Tables(settings)
+        self.hub = Hub(self.client, settings.console.max_streams)
         self._client: AsyncClient | None = None
         self._markets: dict[str, tuple[float, Sequence[Market]]] = {}
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from core.settings import Settings
@@ -16,6 +17,7 @@ from iceberg.read import scan_range
 from iceberg.tables import TABLES, TableDefinition
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
     from pyiceberg.catalog import Catalog
 
 _SECOND = 1_000_000_000
@@ -82,3 +84,22 @@ def series_of(table: Table) -> pa.Table:
 
 def definition_of(name: str) -> TableDefinition | None:
     return next((each for each in TABLES if each.name == name), None)
+
+
+def dataset_of(table: Table, definition: TableDefinition) -> "ds.Dataset | pa.Table":
+    """The table's files, for a reader that pushes its columns and filters down into them; of one state of the table.
+
+    A table with files of deletions, which the platform never writes, is read whole.
+    """
+    import pyarrow.dataset as ds
+
+    schema = definition.arrow_schema
+    tasks = list(table.scan().plan_files())
+    if any(task.delete_files for task in tasks):
+        return table.scan().to_arrow().select(schema.names).cast(schema)
+    if not tasks:
+        return schema.empty_table()
+    scheme, netloc, _ = PyArrowFileIO.parse_location(tasks[0].file.file_path)
+    files = PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc)
+    paths = [PyArrowFileIO.parse_location(task.file.file_path)[2] for task in tasks]
+    return ds.dataset(paths, schema=schema, format="parquet", filesystem=files)

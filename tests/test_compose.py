@@ -133,7 +133,7 @@ def test_each_part_runs_a_module_with_settings_that_it_understands(name: str, mo
     settings = load_settings()
     assert settings.bus.url == "redis://candlewright:secret@redis:6379/0"
     assert settings.security.curve
-    assert ("/data/keys" in str(service.get("volumes"))) == (name in ("broker", "relay"))
+    assert ("/data/keys" in str(service.get("volumes"))) == (name in ("broker", "relay", "console"))
     assert bool(settings.ingestor.key) == (name == "ingestor")
     assert settings.iceberg.properties["s3.secret-access-key"] == "secret"
 

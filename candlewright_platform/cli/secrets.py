@@ -10,7 +10,7 @@ from core.doors import KeyFolder, Role
 #: Of the passwords and tokens in compose.yaml.
 NAMES = ("REDIS_PASSWORD", "S3_SECRET_KEY", "SPARK_CONNECT_TOKEN")
 FOLDER = "secrets"
-INGESTOR = "ingestors"
+INGESTOR, CONSOLE = "ingestors", "console"
 _BYTES = 32
 
 
@@ -22,12 +22,14 @@ def make(folder: Path, output: Output) -> None:
         # Only the owner gets in here. The files inside are readable: containers run as another user.
         keys.mkdir(mode=0o700, exist_ok=True)
         file = KeyFolder(keys).own(INGESTOR, Role.ingestor)
+        console = KeyFolder(keys).own(CONSOLE, Role.client)
         for path, mode in (
             (keys, 0o700),
             (keys / "keys", 0o755),
             (file.parent, 0o755),
             (keys / "keys" / "platform.key", 0o644),
             (file, 0o644),
+            (console, 0o644),
         ):
             path.chmod(mode)
     except OSError as error:
@@ -36,7 +38,7 @@ def make(folder: Path, output: Output) -> None:
         print(json_line({"environment": str(environment), "keys": str(keys), "made": made}))
         return
     print(f"{environment}: {'made ' + ', '.join(made) if made else 'everything is there'}")
-    print(f"{keys}: the platform's key, and that of its ingestors")
+    print(f"{keys}: the platform's key, and those of its ingestors and its console")
     print(f"For a client: ./run keys new NAME --data-dir {FOLDER}")
 
 

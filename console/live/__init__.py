@@ -1,0 +1,1 @@
+"""Live topics for many readers over one subscription each."""

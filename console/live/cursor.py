@@ -1,0 +1,81 @@
+"""Where a stream over several topics is: opaque text, of which a new connection makes the same stream go on."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from candlewright.wire.errors import InvalidRequest
+
+__all__ = ["Cursor", "Delivered"]
+
+_VERSION = 1
+#: Finals may be published a little out of the order of their times; within this they are remembered one by one.
+_WINDOW_NS = 600 * 1_000_000_000
+_MAX_REMEMBERED = 2_000
+
+
+class Delivered:
+    """Which finals of a topic without numbers a reader has had: up to a time, and those near it by name."""
+
+    def __init__(self, newest_ns: int = 0, names: Sequence[str] = ()) -> None:
+        self.newest_ns = newest_ns
+        #: Short hashes, oldest first.
+        self.names = dict.fromkeys(names)
+
+    def is_new(self, name: str, at_ns: int) -> bool:
+        return at_ns > self.newest_ns - _WINDOW_NS and short(name) not in self.names
+
+    def add(self, name: str, at_ns: int) -> None:
+        self.newest_ns = max(self.newest_ns, at_ns)
+        self.names[short(name)] = None
+        if len(self.names) > _MAX_REMEMBERED:
+            del self.names[next(iter(self.names))]
+
+
+def short(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
+
+
+@dataclass(slots=True)
+class Cursor:
+    """`numbers`: the next one of each topic that has them; `finals`: of the others."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    finals: dict[str, Delivered] = field(default_factory=dict)
+
+    def text(self) -> str:
+        finals = [[each.newest_ns, [*each.names]] for _, each in sorted(self.finals.items())]
+        numbers = [number for _, number in sorted(self.numbers.items())]
+        body = [_VERSION, _digest([*self.numbers, *self.finals]), numbers, *([finals] if finals else [])]
+        return base64.urlsafe_b64encode(orjson.dumps(body)).rstrip(b"=").decode()
+
+    @classmethod
+    def parse(cls, text: str, numbered: Sequence[str], finals: Sequence[str]) -> "Cursor":
+        """Of a stream over the same topics; raises InvalidRequest."""
+        try:
+            if len(text) > 1 << 16:
+                raise ValueError
+            body = orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+            version, digest, numbers, *rest = body
+            own = rest[0] if rest else []
+            is_known = version == _VERSION and len(numbers) == len(numbered) and len(own) == len(finals)
+            if not is_known or not all(type(number) is int and 0 < number < 1 << 63 for number in numbers):
+                raise ValueError
+            delivered = [Delivered(int(newest), list(map(str, names))) for newest, names in own]
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise InvalidRequest("the cursor is not one of a stream over these topics") from error
+        if digest != _digest([*numbered, *finals]):
+            raise InvalidRequest("the cursor is of a stream over other topics")
+        return cls(dict(zip(sorted(numbered), numbers, strict=True)), dict(zip(sorted(finals), delivered, strict=True)))
+
+
+def _digest(topics: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()[:12]
+
+
+def positions(found: Mapping[str, int]) -> Cursor:
+    return Cursor(dict(found))

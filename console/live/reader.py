@@ -1,0 +1,179 @@
+"""One connection's stream over its topics: from where it was, through what it missed, to what is live."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from candlewright.client import AsyncClient, GapError
+from candlewright.client.live.feed import Feed
+from candlewright.client.session.session import Ticket
+from console.live.channel import Channel, entry_of, final_name, text_of
+from console.live.cursor import Cursor, Delivered
+from console.live.feeds import Whole, numbered_feed
+from console.live.ring import Entry
+from console.messages import message_json
+
+__all__ = ["Event", "Reader", "TooSlow"]
+
+#: Entries that one turn takes of a topic.
+_TURN = 200
+
+
+class TooSlow(Exception):
+    """What a reader needs next is gone here; a new connection with its cursor gets it from the platform."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"too slow for {topic}; connect again with the last id to go on without a hole")
+        self.topic = topic
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`id` is the cursor after it."""
+
+    id: str
+    kind: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Past:
+    """A feed of its own, for what the channel no longer has."""
+
+    feed: Feed[Whole]
+    ticket: Ticket[None]
+
+
+class Reader:
+    """`cursor` says where each topic begins; what it lacks begins with the next message."""
+
+    def __init__(self, client: AsyncClient, channels: Sequence[Channel], cursor: Cursor | None) -> None:
+        self._client = client
+        self._channels = {channel.topic: channel for channel in channels}
+        self._news = asyncio.Event()
+        self._places: dict[str, int] = {}
+        self._past: dict[str, _Past] = {}
+        self._at = Cursor()
+        #: The server stops.
+        self.is_closing = False
+        for channel in channels:
+            self._begin(channel, cursor)
+
+    @property
+    def cursor(self) -> str:
+        return self._at.text()
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether there may be something; False after so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def take(self) -> list[Event]:
+        """What there is now; an empty list where there is nothing. Raises TooSlow."""
+        self._news.clear()
+        found: list[Event] = []
+        for channel in self._channels.values():
+            found += self._of_past(channel) if channel.topic in self._past else self._of_channel(channel)
+        return found
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.readers.discard(self.wake)
+        for past in self._past.values():
+            self._client.end_stream(past.ticket)
+        self._past.clear()
+
+    # ---- inside
+    def _begin(self, channel: Channel, cursor: Cursor | None) -> None:
+        channel.readers.add(self.wake)
+        topic, ring = channel.topic, channel.ring
+        if not channel.is_numbered:
+            # What is kept is repeated, but for what this reader has had.
+            known = cursor.finals.get(topic) if cursor is not None else None
+            self._at.finals[topic] = known or Delivered()
+            self._places[topic] = ring.begin
+        else:
+            number = cursor.numbers.get(topic, ring.next_number) if cursor is not None else ring.next_number
+            self._at.numbers[topic] = number
+            if ring.covers(number):
+                self._places[topic] = ring.place_of(number)
+            else:
+                self._begin_past(topic, number)
+        self._news.set()
+
+    def _begin_past(self, topic: str, number: int) -> None:
+        feed = numbered_feed(topic, number)
+        feed.on_ready = self.wake
+        self._past[topic] = _Past(feed, self._client.begin_stream(feed, self.wake))
+
+    def _of_past(self, channel: Channel) -> Iterator[Event]:
+        past, topic = self._past[channel.topic], channel.topic
+        for _ in range(_TURN):
+            if channel.ring.covers(self._at.numbers[topic]):
+                self._client.end_stream(past.ticket)
+                del self._past[topic]
+                self._places[topic] = channel.ring.place_of(self._at.numbers[topic])
+                yield from self._of_channel(channel)
+                return
+            found = self._client.take(past.feed, past.ticket)
+            if found is None:
+                return
+            if (entry := entry_of(topic, found)) is not None:
+                yield self._event(channel, entry)
+            elif isinstance(found, Whole | GapError):
+                self._at.numbers[topic] = found.last + 1
+        self._news.set()
+
+    def _of_channel(self, channel: Channel) -> Iterator[Event]:
+        topic = channel.topic
+        entries = channel.ring.read(self._places[topic], _TURN)
+        if entries is None:
+            raise TooSlow(topic)
+        for entry in entries:
+            self._places[topic] += 1
+            if channel.is_numbered:
+                if (event := self._numbered(channel, entry)) is not None:
+                    yield event
+            elif (event := self._final(topic, entry)) is not None:
+                yield event
+        if len(entries) == _TURN:
+            self._news.set()
+
+    def _numbered(self, channel: Channel, entry: Entry) -> Event | None:
+        wanted = self._at.numbers[channel.topic]
+        if entry.has_numbers and entry.last < wanted:
+            return None
+        if entry.has_numbers and entry.first < wanted and entry.message is not None:
+            made = message_json(entry.message, wanted - _first_of(entry))
+            if made is not None:
+                entry = Entry(wanted, entry.last, made[0], text_of(channel.topic, made[1]), entry.message)
+        return self._event(channel, entry)
+
+    def _event(self, channel: Channel, entry: Entry) -> Event:
+        if entry.has_numbers:
+            self._at.numbers[channel.topic] = entry.last + 1
+        elif entry.kind == "gap":
+            self._at.numbers[channel.topic] = entry.first
+        return Event(self._at.text(), entry.kind, entry.data)
+
+    def _final(self, topic: str, entry: Entry) -> Event | None:
+        named = final_name(entry)
+        if named is not None:
+            delivered = self._at.finals[topic]
+            if not delivered.is_new(*named):
+                return None
+            delivered.add(*named)
+        return Event(self._at.text(), entry.kind, entry.data)
+
+
+def _first_of(entry: Entry) -> int:
+    """The number that the message itself begins with."""
+    first = getattr(entry.message, "first_sequence", 0)
+    return int(first) or entry.first

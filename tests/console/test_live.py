@@ -1,0 +1,106 @@
+"""Rings, cursors and topics: what a stream remembers and how it goes on. No socket, no platform."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire.errors import InvalidRequest
+from console.live.channel import entry_of
+from console.live.cursor import Cursor, Delivered
+from console.live.feeds import Whole, is_numbered
+from console.live.ring import Entry, Ring
+
+TICKS, BARS, FINALS = "TICKS:BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:60", "RESPONSE:me"
+
+
+def entry(first: int, last: int | None = None, size: int = 1) -> Entry:
+    return Entry(first, first if last is None else last, "bar", b"x" * size)
+
+
+def test_a_ring_keeps_the_newest_and_says_what_it_covers() -> None:
+    ring = Ring(5, max_entries=3)
+    assert ring.covers(5) and not ring.covers(4) and not ring.covers(6)
+    for number in range(5, 10):
+        ring.add(entry(number))
+    assert (ring.oldest_number, ring.next_number) == (7, 10)
+    assert not ring.covers(6) and ring.covers(7) and ring.covers(10)
+    assert ring.read(0, 9) is None
+    place = ring.place_of(8)
+    assert [each.first for each in ring.read(place, 9) or ()] == [8, 9]
+    assert ring.read(ring.place_of(10), 9) == []
+
+
+def test_a_ring_is_bounded_in_bytes_but_never_drops_the_newest() -> None:
+    ring = Ring(1, max_bytes=10)
+    for number in (1, 2, 3):
+        ring.add(entry(number, size=6))
+    assert ring.oldest_number == 3
+    ring.add(entry(4, size=100))
+    assert [each.first for each in ring.read(ring.begin, 9) or ()] == [4]
+
+
+def test_a_place_in_the_middle_of_a_batch_is_that_of_the_batch() -> None:
+    ring = Ring(1)
+    ring.add(entry(1, 10))
+    ring.add(entry(11, 20))
+    assert [each.first for each in ring.read(ring.place_of(15), 9) or ()] == [11]
+
+
+@given(st.lists(st.integers(1, 1 << 62), min_size=2, max_size=2), st.lists(st.text(max_size=9), max_size=20))
+def test_a_cursor_is_read_back_as_it_was(numbers: list[int], names: list[str]) -> None:
+    finals = Delivered()
+    for at, name in enumerate(names):
+        finals.add(name, at)
+    text = Cursor({TICKS: numbers[0], BARS: numbers[1]}, {FINALS: finals}).text()
+    assert text.isascii() and "\n" not in text
+    found = Cursor.parse(text, [BARS, TICKS], [FINALS])
+    assert found.numbers == {TICKS: numbers[0], BARS: numbers[1]}
+    assert not any(found.finals[FINALS].is_new(name, at) for at, name in enumerate(names))
+
+
+@given(st.one_of(st.text(max_size=80), st.binary(max_size=40).map(lambda data: data.hex())))
+def test_any_other_text_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="cursor"):
+        Cursor.parse(text, [TICKS], [])
+
+
+def test_a_cursor_of_other_topics_is_refused() -> None:
+    text = Cursor({TICKS: 3}).text()
+    with pytest.raises(InvalidRequest, match="other topics"):
+        Cursor.parse(text, [BARS], [])
+
+
+def test_a_final_is_new_once_and_an_old_one_never() -> None:
+    hour = 3_600_000_000_000
+    delivered = Delivered()
+    assert delivered.is_new("a", 5 * hour)
+    delivered.add("a", 5 * hour)
+    assert not delivered.is_new("a", 5 * hour)
+    assert delivered.is_new("b", 5 * hour - 1)
+    assert not delivered.is_new("c", 4 * hour)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", "TICKS", "TICKS:", "TICKS:BTCUSDT", "OHLC:BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:1m", "OTHER:x", "ticks:x"],
+)
+def test_what_is_not_a_complete_topic_is_refused(topic: str) -> None:
+    with pytest.raises(InvalidRequest):
+        is_numbered(topic)
+
+
+def test_topics_have_numbers_or_finals() -> None:
+    assert is_numbered(TICKS) and is_numbered(BARS) and is_numbered("TRIGGER:a b#c")
+    assert not is_numbered(FINALS) and not is_numbered("HISTORY_READY:1")
+
+
+def test_a_batch_of_ticks_is_one_event_without_what_its_reader_had() -> None:
+    batch = cw.TickBatch(
+        ticker="BTC/USDT.BINANCE", first_sequence=7, timestamp=[1, 2], price=[1.0, 2.0], size=[3.0, 4.0]
+    )
+    batch.trade_id.extend(["a", "b"])
+    found = entry_of(TICKS, Whole(8, 8, batch, 1))
+    assert found is not None and (found.first, found.last, found.kind) == (8, 8, "ticks")
+    assert b'"sequence":8' in found.data and b'"trade_id":"b"' in found.data and b'"a"' not in found.data
+    assert found.data.startswith(b'{"topic":"TICKS:BTC/USDT.BINANCE"')

@@ -1,0 +1,305 @@
+"""Live topics over real sockets: a relay over a bus, this server in front of it, readers that come and go."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import websockets
+
+from console.live import sending
+from console.server import Console
+from core import metrics
+from core.settings import Settings
+from tests.relay.conftest import Start, start_relay  # noqa: F401
+from tests.relay.harness import Platform, finish
+from tests.relay.test_live import put_bar, put_ticks
+
+BTC, ETH = "BTC/USDT.BINANCE", "ETH/USDT.BINANCE"
+TICKS, BARS, OTHER = f"TICKS:{BTC}", f"OHLC:{BTC}:60", f"OHLC:{ETH}:60"
+
+
+@dataclass
+class Server:
+    """The console in this loop, on a port of its own, which is kept over restarts."""
+
+    settings: Settings
+    _console: Console | None = None
+    _serving: "asyncio.Task[None] | None" = None
+
+    async def start(self) -> None:
+        self._console = Console(self.settings)
+        port = self._console.port
+        self.settings = self.settings.model_copy(
+            update={"console": self.settings.console.model_copy(update={"bind": f"127.0.0.1:{port}"})}
+        )
+        self._serving = asyncio.create_task(self._console.serve())
+
+    async def stop(self) -> None:
+        assert self._console is not None and self._serving is not None
+        self._console.stop()
+        await self._serving
+
+    @property
+    def place(self) -> str:
+        return f"{self.settings.console.bind}/api/v1"
+
+
+@asynccontextmanager
+async def serving(platform: Platform, folder: Path, **console: Any) -> AsyncIterator[Server]:
+    relay = {
+        "requests_bind": platform.relay.requests_address,
+        "notifications_bind": platform.relay.notifications_address,
+    }
+    settings = Settings.model_validate(
+        {"data_dir": folder, "relay": relay, "console": {"bind": "127.0.0.1:0", **console}}
+    )
+    server = Server(settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@dataclass
+class Sse:
+    """A reader as a browser's EventSource: fields, and the last id even of a block without data."""
+
+    lines: AsyncIterator[str]
+    last_id: str = ""
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    async def until(self, is_enough: Callable[[list[tuple[str, dict[str, Any]]]], bool]) -> list[dict[str, Any]]:
+        block: dict[str, str] = {}
+        async with asyncio.timeout(20):
+            while not is_enough(self.events):
+                line = await anext(self.lines)
+                if line:
+                    name, _, value = line.partition(": ")
+                    block[name] = value
+                    continue
+                self.last_id = block.get("id", self.last_id)
+                if "data" in block:
+                    self.events.append((block.get("event", "message"), json.loads(block["data"])))
+                block = {}
+        return [data for _, data in self.events]
+
+
+@asynccontextmanager
+async def reading(server: Server, *topics: str, last_id: str = "", **query: Any) -> AsyncIterator[Sse]:
+    headers = {"Last-Event-ID": last_id} if last_id else {}
+    async with (
+        httpx.AsyncClient(timeout=20) as client,
+        client.stream(
+            "GET", f"http://{server.place}/stream", params={"topic": list(topics), **query}, headers=headers
+        ) as answer,
+    ):
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        sse = Sse(answer.aiter_lines())
+        await sse.until(lambda _: bool(sse.last_id)) if not last_id else None
+        yield sse
+
+
+def numbers(found: list[dict[str, Any]], topic: str) -> list[int]:
+    return [each["sequence"] for each in found if each["topic"] == topic]
+
+
+def count(wanted: int) -> Callable[[list[Any]], bool]:
+    return lambda events: len(events) >= wanted
+
+
+async def put(call: Callable[..., None], *arguments: Any) -> None:
+    await asyncio.to_thread(call, *arguments)
+
+
+async def test_every_message_of_several_topics_is_one_event(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    platform = start_relay()
+    async with serving(platform, tmp_path) as server, reading(server, TICKS, BARS) as sse:
+        await put(put_ticks, platform.bus, BTC, "a", "b")
+        await put(put_bar, platform.bus, BTC, 60, 5.0)
+        found = await sse.until(count(2))
+        kinds = dict(sse.events)
+        assert [tick["sequence"] for tick in kinds["ticks"]["ticks"]] == [1, 2]
+        assert kinds["ticks"]["topic"] == TICKS and kinds["ticks"]["sequence"] == 1
+        assert (kinds["bar"]["sequence"], kinds["bar"]["close"]) == (1, 5.0)
+        assert kinds["bar"]["open_time"].endswith("Z") and len(found) == 2
+
+
+async def test_a_reader_goes_on_over_a_restart_of_the_server_without_a_hole_or_a_double(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    platform = start_relay()
+    async with serving(platform, tmp_path) as server:
+        async with reading(server, BARS, OTHER) as sse:
+            for close in (1.0, 2.0):
+                await put(put_bar, platform.bus, BTC, 60, close)
+            await put(put_bar, platform.bus, ETH, 60, 1.0)
+            before = await sse.until(count(3))
+        await server.stop()
+        for close in (3.0, 4.0):
+            await put(put_bar, platform.bus, BTC, 60, close)
+            await put(put_bar, platform.bus, ETH, 60, close)
+        await server.start()
+        async with reading(server, BARS, OTHER, last_id=sse.last_id) as again:
+            await again.until(count(4))
+            await put(put_bar, platform.bus, BTC, 60, 5.0)
+            after = await again.until(count(5))
+        assert numbers(before + after, BARS) == [1, 2, 3, 4, 5]
+        assert numbers(before + after, OTHER) == [1, 2, 3]
+
+
+async def test_the_place_is_known_before_the_first_event(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    platform = start_relay()
+    await put(put_bar, platform.bus, BTC, 60, 1.0)
+    async with serving(platform, tmp_path) as server:
+        async with reading(server, BARS) as sse:
+            assert sse.events == []
+        await server.stop()
+        await put(put_bar, platform.bus, BTC, 60, 2.0)
+        await server.start()
+        async with reading(server, BARS, last_id=sse.last_id) as again:
+            assert numbers(await again.until(count(1)), BARS) == [2]
+
+
+async def test_from_a_number_on_in_the_middle_of_a_batch(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    platform = start_relay()
+    await put(put_ticks, platform.bus, BTC, "a", "b", "c")
+    async with serving(platform, tmp_path) as server:
+        async with reading(server, TICKS, from_sequence=2) as sse:
+            (first,) = await sse.until(count(1))
+            assert (first["sequence"], [tick["trade_id"] for tick in first["ticks"]]) == (2, ["b", "c"])
+        async with reading(server, TICKS, last_id=sse.last_id) as again:
+            await put(put_ticks, platform.bus, BTC, "d")
+            assert numbers(await again.until(count(1)), TICKS) == [4]
+
+
+async def test_finals_are_repeated_to_those_who_have_not_had_them(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    platform = start_relay()
+    topics = [f"HISTORY_READY:{name}" for name in ("one", "two")]
+    await put(finish, platform.bus, "one")
+    async with serving(platform, tmp_path) as server:
+        async with reading(server, *topics) as sse:
+            assert [each["request_id"] for each in await sse.until(count(1))] == ["one"]
+        async with reading(server, *topics) as fresh:
+            assert [each["request_id"] for each in await fresh.until(count(1))] == ["one"]
+        await server.stop()
+        await put(finish, platform.bus, "two")
+        await server.start()
+        async with reading(server, *topics, last_id=sse.last_id) as again:
+            assert [each["request_id"] for each in await again.until(count(1))] == ["two"]
+
+
+async def test_a_stopping_server_says_so(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    async with serving(start_relay(), tmp_path) as server:
+        async with reading(server, BARS) as sse:
+            await server.stop()
+            (told,) = await sse.until(count(1))
+            assert sse.events[0][0] == "closed" and told["code"] == "stopping"
+        await server.start()
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({}, "topic"),
+        ({"topic": "TICKS:BTC"}, "BTC"),
+        ({"topic": "NOTHING:x"}, "topic"),
+        ({"topic": [BARS, OTHER], "from_sequence": 1}, "from_sequence"),
+        ({"topic": "RESPONSE:x", "from_sequence": 1}, "from_sequence"),
+        ({"topic": BARS, "from_sequence": 0}, "from_sequence"),
+        ({"topic": BARS, "cursor": "no"}, "cursor"),
+    ],
+)
+async def test_what_is_no_stream_is_a_problem(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+    query: dict[str, Any],
+    said: str,
+) -> None:
+    async with serving(start_relay(), tmp_path) as server, httpx.AsyncClient() as client:
+        answer = await client.get(f"http://{server.place}/stream", params=query)
+        assert answer.status_code == 400 and said in answer.json()["detail"]
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_reader_that_takes_nothing_is_ended_and_goes_on_later(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sending, "_SEND_SECONDS", 0.3)
+    monkeypatch.setattr("console.live.ring.MAX_BYTES", 1 << 16)
+    platform = start_relay()
+    async with serving(platform, tmp_path) as server:
+        host, _, port = server.settings.console.bind.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1_024)
+        writer.write(f"GET /api/v1/stream?topic={TICKS} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        text = await reader.readuntil(b"\r\n\r\n")
+        assert b"200 OK" in text
+        cut = b""
+        slow = metrics.REGISTRY.get_sample_value("candlewright_console_slow_readers_total") or 0.0
+        for number in range(30):
+            await put(put_ticks, platform.bus, BTC, *(f"{number}-{each}" * 20 for each in range(1_000)))
+        async with asyncio.timeout(20):
+            while (metrics.REGISTRY.get_sample_value("candlewright_console_slow_readers_total") or 0.0) == slow:
+                await asyncio.sleep(0.05)
+            while part := await reader.read(1 << 20):
+                cut += part
+        writer.close()
+        assert 0 < cut.count(b'"sequence"') < 30_000
+        monkeypatch.setattr(sending, "_SEND_SECONDS", 20.0)
+        async with reading(server, TICKS, from_sequence=1) as other:
+            found = await other.until(lambda events: bool(events) and events[-1][1]["ticks"][-1]["sequence"] == 30_000)
+        assert [tick["sequence"] for each in found for tick in each["ticks"]] == [*range(1, 30_001)]
+
+
+async def test_streams_are_counted_and_bounded(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    async with serving(start_relay(), tmp_path, max_streams=2) as server, reading(server, BARS):
+        async with httpx.AsyncClient() as client:
+            refused = await client.get(f"http://{server.place}/stream", params={"topic": BARS})
+        assert refused.status_code == 503 and refused.headers["retry-after"]
+
+
+async def test_a_websocket_has_the_same_events_and_takes_new_topics(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    platform = start_relay()
+    async with serving(platform, tmp_path) as server:
+        async with websockets.connect(f"ws://{server.place}/ws?topic={BARS}") as socket:
+            told = json.loads(await socket.recv())
+            assert (told["event"], told["topics"]) == ("subscribed", [BARS])
+            await put(put_bar, platform.bus, BTC, 60, 1.0)
+            event = json.loads(await socket.recv())
+            assert (event["event"], event["data"]["sequence"], event["data"]["topic"]) == ("bar", 1, BARS)
+            await socket.send(json.dumps({"subscribe": [BARS, OTHER]}))
+            assert json.loads(await socket.recv())["topics"] == [BARS, OTHER]
+            await put(put_bar, platform.bus, ETH, 60, 2.0)
+            last = json.loads(await socket.recv())
+            assert last["data"]["topic"] == OTHER
+        await put(put_bar, platform.bus, ETH, 60, 3.0)
+        async with websockets.connect(f"ws://{server.place}/ws") as socket:
+            await socket.send(json.dumps({"subscribe": [BARS, OTHER], "cursor": last["id"]}))
+            assert json.loads(await socket.recv())["event"] == "subscribed"
+            assert json.loads(await socket.recv())["data"]["sequence"] == 2
+            await socket.send("nonsense")
+            assert "subscribe" in json.loads(await socket.recv())["detail"]
+            with pytest.raises(websockets.ConnectionClosed):
+                await socket.recv()
+
+
+async def test_a_page_of_another_site_gets_no_websocket(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    async with serving(start_relay(), tmp_path) as server:
+        with pytest.raises(websockets.InvalidStatus, match="403"):
+            await websockets.connect(f"ws://{server.place}/ws", origin=websockets.Origin("http://evil.example"))
