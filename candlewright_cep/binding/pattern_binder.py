@@ -37,7 +37,7 @@ from candlewright_cep.types import BIGINT
 
 Labels = frozenset[str] | None
 _NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
-_PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
+PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class PatternBinder(Binder):
         raise node.at.reject(f"window functions are not possible in {where}", "compute them in a subquery")
 
     def further_functions(self) -> Sequence[str]:
-        return (*_PATTERN_FUNCTIONS, *AGGREGATES, *INDICATORS)
+        return (*PATTERN_FUNCTIONS, *AGGREGATES, *INDICATORS)
 
     def bind(self, node: Node) -> Expression:
         if isinstance(node, ModeNode):

@@ -21,7 +21,7 @@ RESERVED = frozenset(
 
 
 # What a misspelt word may have been meant as.
-_KEY_WORDS = """
+KEY_WORDS = """
     SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION JOIN WINDOW MATCH_RECOGNIZE PARTITION MEASURES PATTERN
     SUBSET DEFINE WITHIN AFTER INTERVAL BETWEEN DESCRIPTOR TABLE OVER NEXT FIRST LAST ROWS RANGE PRECEDING FOLLOWING
     UNBOUNDED CURRENT DISTINCT USING
@@ -105,9 +105,9 @@ class Reader:
         tried = {self.index, max(0, self.index - 1), max(0, self.index - 2), 0}
         for token in (self.tokens[place] for place in sorted(tried, reverse=True)):
             word = token.text.upper()
-            if token.kind is not TokenKind.NAME or word in RESERVED or word in _KEY_WORDS or len(word) > 40:
+            if token.kind is not TokenKind.NAME or word in RESERVED or word in KEY_WORDS or len(word) > 40:
                 continue
-            found = difflib.get_close_matches(word, [*wanted, *_KEY_WORDS], n=1, cutoff=0.75)
+            found = difflib.get_close_matches(word, [*wanted, *KEY_WORDS], n=1, cutoff=0.75)
             if found and found[0].isupper():
                 return f"did you mean {found[0]} instead of {token.text}?"
         return ""

@@ -375,11 +375,29 @@ def trigger_try(
 @app.command()
 def demo(
     keep: Annotated[Path | None, typer.Option("--data-dir", help="Keep the demo's data there.")] = None,
+    console: Annotated[bool, typer.Option("--console", help="Then leave the console open, until Ctrl-C.")] = False,
 ) -> None:
     """Run everything once with a generated exchange. Candles, live bars, a trigger's first event; then it stops."""
     from candlewright_platform.cli import demo
 
-    demo.run(keep)
+    demo.run(keep, console)
+
+
+@app.command()
+def console(
+    ticker: Annotated[str | None, typer.Argument(help="Open the chart of this market.")] = None,
+    period: Annotated[str, typer.Option("--period", help="Of the chart, as 1m, 1h, 1d.")] = "1m",
+    is_printed: Annotated[bool, typer.Option("--print", help="Only print the address.")] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Open the running platform's console in the browser. Prints its address.
+
+    Example: candlewright console BTC/USDT.BINANCE --period 1h
+    """
+    from candlewright_platform.cli.console import open_console
+
+    open_console(ticker, period, is_printed, data_dir, config)
 
 
 @app.command("kapacitor-udf")

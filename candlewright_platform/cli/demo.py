@@ -1,11 +1,14 @@
 """`candlewright demo`: the whole way of a request, on a platform of its own that is gone afterwards."""
 
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlencode
 
 from candlewright.cli import chart
 from candlewright.cli.output import print_arrow_table, say, style_of_stdout
@@ -18,6 +21,7 @@ from candlewright.client.history.spark_connect import session_of
 from candlewright.client.times import format_nanoseconds
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.periods import format_period
+from candlewright_platform.cli.console import address_of
 from candlewright_platform.supervisor import origin
 from candlewright_platform.supervisor.private import PrivatePlatform
 from core.origin import Origin
@@ -48,8 +52,11 @@ class Stage:
     realtime: Realtime | None = None
 
 
-def run(keep: Path | None) -> None:
-    """Raises CandlewrightError when a step fails; everything is stopped then, too."""
+def run(keep: Path | None, leaves_console: bool = False) -> None:
+    """Raises CandlewrightError when a step fails; everything is stopped then, too.
+
+    `leaves_console`: it stops on Ctrl-C.
+    """
     if keep is not None:
         origin.check(keep.absolute(), Origin.SANDBOX)
     with tempfile.TemporaryDirectory(prefix="candlewright-demo-") as temporary:
@@ -67,12 +74,28 @@ def run(keep: Path | None) -> None:
             for number, (title, step) in enumerate(STEPS, start=2):
                 tell(number, title)
                 step(stage)
+            if leaves_console:
+                leave_console(stage)
             tell(len(STEPS) + 2, "stopping everything")
     print("done", flush=True)
 
 
 def tell(number: int, title: str) -> None:
     print(f"\n[{number}/{len(STEPS) + 2}] {title}", flush=True)
+
+
+def leave_console(stage: Stage) -> None:
+    query = urlencode({"ticker": TICKER, "period": format_period(PERIOD_SECONDS)}, safe="/")
+    print(f"\nthe console: {address_of(stage.settings)}chart?{query}", flush=True)
+    print("Ctrl-C stops everything", flush=True)
+    stopped = threading.Event()
+    previous = signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    try:
+        stopped.wait()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def fetch(stage: Stage) -> None:

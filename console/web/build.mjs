@@ -35,9 +35,15 @@ const asset = (source) => {
   const [file] = Object.entries(metafile.outputs).find(([, output]) => output.entryPoint === source);
   return `assets/${basename(file)}`;
 };
+// What the first script imports is asked for with it, not after it.
+const main = Object.values(metafile.outputs).find(({ entryPoint }) => entryPoint === "src/main.tsx");
+const preloads = main.imports
+  .filter(({ kind }) => kind === "import-statement")
+  .map(({ path }) => `<link rel="modulepreload" href="/assets/${basename(path)}" />`);
 const page = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("{{theme}}", asset("src/theme.ts"))
   .replace("{{style}}", asset("src/app.css"))
+  .replace("{{preloads}}", preloads.join("\n    "))
   .replace("{{main}}", asset("src/main.tsx"));
 writeFileSync(join(made, "index.html"), page);
 writeFileSync(join(made, "icon.svg"), readFileSync(join(here, "src/icon.svg")));

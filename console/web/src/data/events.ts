@@ -1,7 +1,6 @@
 /** Events of triggers: stored ones, and those that fire while the page is open. */
 import { get } from "./api";
-import { follow, type Message } from "./live";
-import { literal, rowsOf, runSql } from "./sql";
+import { follow } from "./live";
 import { seconds } from "./times";
 
 export interface TriggerEvent {
@@ -31,22 +30,17 @@ type Row = Record<string, unknown>;
 export const listTriggers = async (signal?: AbortSignal): Promise<Trigger[]> =>
   (await get<{ triggers: Trigger[] }>("triggers", {}, signal)).triggers;
 
-/** The newest events of all triggers, or of one or of one ticker; newest first. */
-export async function storedEvents(of: { trigger?: string; ticker?: string }, limit = 200): Promise<TriggerEvent[]> {
-  const conditions = [
-    of.trigger && `trigger_id = ${literal(of.trigger)}`,
-    of.ticker && `ticker = ${literal(of.ticker)}`,
-  ].filter(Boolean);
-  const where = conditions.length > 0 ? ` WHERE ${conditions.join(" AND ")}` : "";
-  const columns = "trigger_id, event_id, fired_at, ticker, columns";
-  const sql = `SELECT ${columns} FROM trigger_events${where} ORDER BY fired_at DESC LIMIT ${limit}`;
-  return rowsOf(await runSql(sql, limit)).map((row) => {
-    const parsed = (typeof row.columns === "string" ? JSON.parse(row.columns) : row.columns) as Row | Row[];
-    return eventOf({ ...row, time: row.fired_at, rows: Array.isArray(parsed) ? parsed : [parsed] });
-  });
+/** As many as an answer holds: those since the trigger was listed come too. */
+const PAGE_EVENTS = 1000;
+
+/** As many as are kept of the newest events of a trigger, oldest first. */
+export async function newestEvents(trigger: Trigger, limit: number): Promise<TriggerEvent[]> {
+  const path = `triggers/${encodeURIComponent(trigger.trigger_id)}/events`;
+  const from_sequence = Math.max(1, trigger.events - limit + 1);
+  return (await get<{ events: Row[] }>(path, { from_sequence, limit: PAGE_EVENTS })).events.map(eventOf);
 }
 
-/** Of a live message, or of a row of the table brought into its form. */
+/** Of a live message. */
 export function eventOf(row: Row): TriggerEvent {
   const rows = (row.rows ?? []) as Row[];
   const columns = rows[rows.length - 1] ?? {};
@@ -72,24 +66,23 @@ function timeIn(columns: Row): number | undefined {
   return times.length > 0 ? Math.max(...times) : undefined;
 }
 
-/** Stored events of a ticker, then live ones of every trigger that watches it. Returns what ends it. */
+const EVENTS_OF_EACH = 200;
+
+/** Kept events of a ticker, then live ones, of every trigger that watches it. Returns what ends it. */
 export function followEvents(ticker: string, take: (events: TriggerEvent[]) => void): () => void {
   const ends: (() => void)[] = [];
   let isOver = false;
-  const live = (message: Message): void => {
-    const event = eventOf(message);
-    if (event.ticker === ticker) take([event]);
+  const own = (events: TriggerEvent[]): void => {
+    const found = events.filter((event) => event.ticker === ticker);
+    if (!isOver && found.length > 0) take(found);
   };
-  const read = (): void => {
-    storedEvents({ ticker }).then((events) => !isOver && take(events), () => undefined);
-  };
-  read();
   listTriggers().then(
     (triggers) => {
       if (isOver) return;
       for (const trigger of triggers) {
-        const watches = trigger.tickers.length === 0 || trigger.tickers.includes(ticker);
-        if (watches && trigger.state === "active") ends.push(follow(`TRIGGER:${trigger.trigger_id}`, live, read));
+        if (trigger.tickers.length > 0 && !trigger.tickers.includes(ticker)) continue;
+        const read = (): void => void newestEvents(trigger, EVENTS_OF_EACH).then(own, () => undefined);
+        ends.push(follow(`TRIGGER:${trigger.trigger_id}`, (message) => own([eventOf(message)]), read));
       }
     },
     () => undefined,

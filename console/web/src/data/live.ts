@@ -1,8 +1,9 @@
 /**
  * Live topics over one stream of server-sent events for the whole page.
  *
- * It is read with fetch, not EventSource: a token can be sent, a silent connection is noticed, and a changed set of topics
- * goes on from the same cursor. After each new connection followers are told, and read what they may have missed.
+ * It is read with fetch, not EventSource: a token can be sent, and a silent connection is noticed. A lost connection is
+ * resumed from its cursor, which belongs to one set of topics; after each new connection followers are told, and read
+ * from the tables what they may have missed.
  */
 import { address, headers, problemOf } from "./api";
 import { Value } from "./value";
@@ -23,6 +24,8 @@ interface Follower {
 
 /** The server says something, if only a comment, at least every 15 s. */
 const SILENCE_MS = 40_000;
+/** As many as one stream takes. */
+const MOST_TOPICS = 100;
 const PAUSES_MS = [250, 500, 1000, 2000, 4000, 8000];
 
 export const connection = new Value<Connection>("idle");
@@ -56,14 +59,14 @@ function plan(): void {
   planned = true;
   setTimeout(() => {
     planned = false;
-    const topics = [...new Set([...followers].map((each) => each.topic))].sort();
+    const topics = [...new Set([...followers].map((each) => each.topic))].slice(0, MOST_TOPICS).sort();
     const key = topics.join("\n");
     if (key === (open?.topics ?? "")) return;
     open?.abort.abort();
     open = undefined;
+    cursor = "";
     for (const topic of [...lastSequence.keys()]) if (!topics.includes(topic)) lastSequence.delete(topic);
     if (topics.length === 0) {
-      cursor = "";
       connection.set("idle");
       return;
     }

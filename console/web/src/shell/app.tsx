@@ -22,6 +22,11 @@ interface Page {
 export const PAGES: Page[] = [
   { path: "/chart", name: "Chart", key: "c", icon: "chart", load: () => import("../pages/chart") },
   { path: "/markets", name: "Markets", key: "m", icon: "markets", load: () => import("../pages/markets") },
+  { path: "/triggers", name: "Triggers", key: "t", icon: "triggers", load: () => import("../pages/triggers") },
+  { path: "/events", name: "Events", key: "e", icon: "events", load: () => import("../pages/events") },
+  { path: "/sql", name: "SQL", key: "s", icon: "sql", load: () => import("../pages/sql") },
+  { path: "/requests", name: "Requests", key: "r", icon: "requests", load: () => import("../pages/requests") },
+  { path: "/system", name: "System", key: "y", icon: "system", load: () => import("../pages/system") },
 ];
 
 export function App() {

@@ -1,0 +1,8 @@
+/** The parameters that a text names. */
+
+/** `:name` and `${name}`, outside of texts and comments. */
+export function parameterNames(sql: string): string[] {
+  const bare = sql.replace(/--[^\n]*|'(?:[^']|'')*'|"(?:[^"]|"")*"/g, " ");
+  const found = [...bare.matchAll(/(?<![:\w]):([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}/g)];
+  return [...new Set(found.map((each) => each[1] ?? each[2]!))].filter((name) => name !== "period_seconds");
+}

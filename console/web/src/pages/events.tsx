@@ -1,0 +1,130 @@
+/** What triggers have found, newest first, and what they find while the page is open. */
+import { useEffect, useState } from "preact/hooks";
+import type { Problem } from "../data/api";
+import { type Trigger, type TriggerEvent, eventOf, eventsOf, listTriggers, newestEvents } from "../data/events";
+import { follow } from "../data/live";
+import { moment, now, span } from "../data/times";
+import { useValue } from "../data/value";
+import { cell } from "../parts/result_table";
+import { chartOf, go, place, withQuery } from "../shell/router";
+
+const MOST_EVENTS = 1000;
+
+export default function Events() {
+  const { query } = useValue(place);
+  const chosen = query.get("trigger") ?? "";
+  const ticker = (query.get("ticker") ?? "").toUpperCase();
+  const [triggers, setTriggers] = useState<Trigger[]>([]);
+  const [events, setEvents] = useState<TriggerEvent[]>();
+  const [error, setError] = useState("");
+
+  useEffect(() => {
+    listTriggers().then(setTriggers, (problem: Problem) => setError(problem.message));
+  }, []);
+  useEffect(() => {
+    if (triggers.length === 0) {
+      setEvents([]);
+      return;
+    }
+    let isOver = false;
+    const take = (more: TriggerEvent[]): void => {
+      if (!isOver) setEvents((known) => eventsOf(known ?? [], more).slice(-MOST_EVENTS));
+    };
+    setEvents(undefined);
+    const own = triggers.filter((each) => chosen === "" || each.trigger_id === chosen);
+    const read = (trigger: Trigger): void => {
+      newestEvents(trigger, 200).then(take, (problem: Problem) => {
+        take([]);
+        setError(problem.message);
+      });
+    };
+    for (const each of own) read(each);
+    const ends = own.map((each) =>
+      follow(`TRIGGER:${each.trigger_id}`, (message) => take([eventOf(message)]), () => read(each)),
+    );
+    return () => {
+      isOver = true;
+      for (const end of ends) end();
+    };
+  }, [triggers, chosen]);
+
+  const shown = [...(events ?? [])].reverse().filter((each) => each.ticker.includes(ticker));
+  return (
+    <div class="page full">
+      <div class="page-head">
+        <h1>Events</h1>
+        <select
+          aria-label="Trigger"
+          value={chosen}
+          onChange={(event) => go(withQuery({ trigger: event.currentTarget.value || undefined }), true)}
+        >
+          <option value="">All triggers</option>
+          {triggers.map((each) => (
+            <option key={each.trigger_id} value={each.trigger_id}>
+              {each.trigger_id}
+            </option>
+          ))}
+        </select>
+        <input
+          type="search"
+          aria-label="Market"
+          placeholder="Market"
+          value={ticker}
+          onInput={(event) => go(withQuery({ ticker: event.currentTarget.value || undefined }), true)}
+        />
+        <span class="muted">{events !== undefined && `${shown.length} shown`}</span>
+      </div>
+      {error && (
+        <p class="notice bad" role="alert">
+          {error}
+        </p>
+      )}
+      <section class="card scroll" aria-label="Events" tabIndex={0}>
+        {events === undefined && <div class="waiting" aria-busy="true" />}
+        <table>
+          <thead>
+            <tr>
+              <th>Happened</th>
+              <th class="wide-only">Ago</th>
+              <th>Trigger</th>
+              <th>Market</th>
+              <th>Columns</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((event) => (
+              <tr key={event.id}>
+                <td>
+                  <a href={chartOf(event.ticker, "1m", { at: new Date(event.time * 1000).toISOString() })}>{moment(event.time)}</a>
+                </td>
+                <td class="wide-only muted">{span(now() - event.time)}</td>
+                <td>{event.trigger}</td>
+                <td>{event.ticker}</td>
+                <td class="wrap">
+                  {Object.entries(event.columns)
+                    .filter(([name]) => name !== "ticker")
+                    .map(([name, value]) => (
+                      <span key={name} class="pair">
+                        <i>{name}</i> {cell(value)}
+                      </span>
+                    ))}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {events !== undefined && shown.length === 0 && (
+          <p class="nothing">
+            {triggers.length === 0 ? (
+              <>
+                No trigger is registered. <a href="/triggers">Write one</a>
+              </>
+            ) : (
+              "Nothing has fired."
+            )}
+          </p>
+        )}
+      </section>
+    </div>
+  );
+}

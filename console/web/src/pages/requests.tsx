@@ -1,0 +1,250 @@
+/** Historical requests: new ones, their progress, and which days of a market they have covered. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { Problem, get, send } from "../data/api";
+import { type Covered, coveredDays } from "../data/coverage";
+import { whole } from "../data/numbers";
+import { day, iso, minute, periodSeconds, seconds } from "../data/times";
+import { useValue } from "../data/value";
+import { TickerField } from "../parts/ticker_field";
+import { Icon } from "../shell/icons";
+import { chartOf, go, place, withQuery } from "../shell/router";
+
+interface Request {
+  request_id: string;
+  state: string;
+  ticker: string | null;
+  period: string | null;
+  start: string | null;
+  end: string | null;
+  done_candles: number | null;
+  expected_candles: number | null;
+  status: string | null;
+  holes: number | null;
+  reason: string | null;
+}
+
+const PERIODS = ["1m", "5m", "15m", "1h", "4h", "1d"];
+const EVERY_MS = 1500;
+const SHOWN = 200;
+
+export default function Requests() {
+  const { query } = useValue(place);
+  const ticker = query.get("ticker") ?? "";
+  const period = query.get("period") ?? "1m";
+  const [requests, setRequests] = useState<Request[]>();
+  const [error, setError] = useState("");
+  const read = (): void => {
+    get<{ requests: Request[] }>("history", { limit: SHOWN }).then(
+      (answer) => {
+        setRequests(answer.requests.reverse());
+        setError("");
+      },
+      (problem: Problem) => setError(problem.message),
+    );
+  };
+  useEffect(() => {
+    read();
+    const timer = setInterval(() => !document.hidden && read(), EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const finished = requests?.filter((each) => each.state === "done").length ?? 0;
+  useEffect(() => {
+    const newest = requests?.find((each) => each.ticker !== null);
+    if (ticker === "" && newest) go(withQuery({ ticker: newest.ticker!, period: newest.period ?? "1m" }), true);
+  }, [requests, ticker]);
+
+  return (
+    <div class="page">
+      <div class="page-head">
+        <h1>Requests</h1>
+      </div>
+      <NewRequest ticker={ticker} period={period} sent={read} />
+      {error && (
+        <p class="notice bad" role="alert">
+          {error}
+        </p>
+      )}
+      {ticker && <Coverage key={`${ticker} ${period}`} ticker={ticker} period={period} version={finished} />}
+      <section class="card scroll" aria-labelledby="requests" tabIndex={0}>
+        <h2 id="requests">History</h2>
+        <table>
+          <thead>
+            <tr>
+              <th>Market</th>
+              <th>Period</th>
+              <th>From</th>
+              <th>Until</th>
+              <th>State</th>
+              <th class="wide-only">Request</th>
+            </tr>
+          </thead>
+          <tbody>
+            {requests?.map((request) => (
+              <tr key={request.request_id}>
+                <td>
+                  {request.ticker && <a href={chartOf(request.ticker, request.period ?? "1m")}>{request.ticker}</a>}
+                </td>
+                <td>{request.period}</td>
+                <td>{request.start && minute(seconds(request.start))}</td>
+                <td>{request.end && minute(seconds(request.end))}</td>
+                <td>
+                  <State request={request} changed={read} />
+                </td>
+                <td class="wide-only">
+                  <code class="muted">{request.request_id}</code>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {requests?.length === 0 && <p class="nothing">No history has been asked for.</p>}
+      </section>
+    </div>
+  );
+}
+
+function State({ request, changed }: { request: Request; changed: () => void }) {
+  const [error, setError] = useState("");
+  if (request.state === "done") {
+    const kind = request.status === "OK" ? "good" : request.status === "NOT_FOUND" ? "" : "bad";
+    return (
+      <>
+        <span class={`tag ${kind}`}>{request.status ?? "done"}</span>{" "}
+        <small>
+          {request.done_candles !== null && `${whole(request.done_candles)} bars`}
+          {(request.holes ?? 0) > 0 && `, ${request.holes} holes`} {request.reason}
+        </small>
+      </>
+    );
+  }
+  const expected = request.expected_candles ?? 0;
+  const done = request.done_candles ?? 0;
+  return (
+    <span class="row">
+      {expected > 0 ? <progress max={expected} value={done} aria-label={`Progress of ${request.request_id}`} /> : null}
+      <small>{expected > 0 ? `${whole(done)} of ${whole(expected)}` : request.state}</small>
+      <button
+        type="button"
+        class="quiet square danger"
+        onClick={() =>
+          send("DELETE", `history/${encodeURIComponent(request.request_id)}`).then(changed, (problem: Problem) =>
+            setError(problem.message),
+          )
+        }
+      >
+        <Icon name="close" />
+        <span class="unseen">Cancel {request.request_id}</span>
+      </button>
+      <small class={error ? "bad" : ""}>{error || request.reason}</small>
+    </span>
+  );
+}
+
+function NewRequest(props: { ticker: string; period: string; sent: () => void }) {
+  const today = Math.floor(Date.now() / 86_400_000) * 86400;
+  const [start, setStart] = useState(day(today - 86400));
+  const [end, setEnd] = useState(day(today));
+  const [error, setError] = useState("");
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    const body = { ticker: props.ticker, period: props.period, start: iso(seconds(start)), end: iso(seconds(end)) };
+    setError("");
+    send("POST", "history", body).then(props.sent, (problem: Problem) => setError(problem.message));
+  };
+  return (
+    <form class="card card-body row end" onSubmit={submit}>
+      <TickerField value={props.ticker} change={(ticker) => go(withQuery({ ticker }), true)} />
+      <label>
+        Period
+        <select value={props.period} onChange={(event) => go(withQuery({ period: event.currentTarget.value }), true)}>
+          {[...new Set([...PERIODS, props.period])].map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        From
+        <input type="date" required value={start} onInput={(event) => setStart(event.currentTarget.value)} />
+      </label>
+      <label>
+        Until
+        <input type="date" required value={end} onInput={(event) => setEnd(event.currentTarget.value)} />
+      </label>
+      <button class="primary" type="submit" disabled={!props.ticker || !start || !end}>
+        <Icon name="requests" /> Get history
+      </button>
+      {error && (
+        <span class="bad" role="alert">
+          {error}
+        </span>
+      )}
+    </form>
+  );
+}
+
+const SHOWN_YEARS = 4;
+
+/** A calendar for each year: how much of every day finished requests have shown to be complete. */
+function Coverage({ ticker, period, version }: { ticker: string; period: string; version: number }) {
+  const [rows, setRows] = useState<Covered[]>([]);
+  useEffect(() => {
+    get<{ rows: Covered[] }>("coverage", { ticker }).then(
+      (answer) => setRows(answer.rows.filter((each) => each.period_seconds === periodSeconds(period))),
+      () => setRows([]),
+    );
+  }, [ticker, period, version]);
+  const days = useMemo(() => coveredDays(rows), [rows]);
+  const years = [...new Set([...days.keys()].map((each) => new Date(each * 86_400_000).getUTCFullYear()))].sort().slice(-SHOWN_YEARS);
+  return (
+    <section class="card" aria-labelledby="coverage">
+      <h2 id="coverage">
+        Coverage of {ticker}, {period}
+      </h2>
+      {years.length === 0 && <p class="nothing">No finished request covers any of it.</p>}
+      {years.reverse().map((year) => (
+        <Year key={year} year={year} days={days} />
+      ))}
+      {years.length > 0 && (
+        <p class="heat-key">
+          nothing {[0, 1, 2, 3, 4].map((level) => <i key={level} class={`heat-${level}`} />)} complete
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Year({ year, days }: { year: number; days: Map<number, number> }) {
+  const first = Date.UTC(year, 0, 1) / 86_400_000;
+  const count = Date.UTC(year + 1, 0, 1) / 86_400_000 - first;
+  const shift = (new Date(first * 86_400_000).getUTCDay() + 6) % 7;
+  const cells = Array.from({ length: count }, (_, at) => first + at);
+  const full = cells.filter((each) => (days.get(each) ?? 0) >= 1).length;
+  const size = 12;
+  return (
+    <div class="year">
+      <b>{year}</b>
+      <div class="scroll" tabIndex={0} role="region" aria-label={`Calendar of ${year}`}>
+        <svg width={54 * size} height={7 * size} role="img" aria-label={`${full} days of ${year} are complete`}>
+          {cells.map((each, at) => {
+            const part = days.get(each) ?? 0;
+            const level = part <= 0 ? 0 : part >= 1 ? 4 : Math.min(3, 1 + Math.floor(part * 3));
+            const place = at + shift;
+            return (
+              <rect
+                key={each}
+                class={`heat-${level}`}
+                x={Math.floor(place / 7) * size}
+                y={(place % 7) * size}
+                width={size - 2}
+                height={size - 2}
+                rx={2}
+              >
+                <title>{`${day(each * 86400)}: ${Math.floor(part * 100)} %`}</title>
+              </rect>
+            );
+          })}
+        </svg>
+      </div>
+    </div>
+  );
+}

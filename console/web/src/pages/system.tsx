@@ -1,0 +1,172 @@
+/** Every part of the platform: whether it is well, and what to do where it is not. */
+import { useEffect, useState } from "preact/hooks";
+import { nameOf, partsOf, problemsOf, readStatus, status } from "../data/platform";
+import { useValue } from "../data/value";
+
+interface Role {
+  holder?: string | null;
+  epoch?: number;
+  standbys?: string[];
+}
+
+/** What usually helps, by a word of the problem. */
+const ADVICE: [RegExp, string][] = [
+  [/disk|space|no room/i, "Free space on the disk of the data directory, or move it with --data-dir."],
+  [/memory|rss|pss/i, "Give the machine more memory, or lower what the part may hold; docs/operations.md lists the settings."],
+  [/exchange|venue|rate|429|418/i, "The exchange refuses or is away. It is asked again by itself; check [exchange.NAME] url and the network."],
+  [/redis|bus/i, "The bus cannot be reached. Check bus.url; an embedded one is started again by itself."],
+  [/lag|behind|late/i, "A reader is behind. It catches up by itself once the load is lower; see its log in the data directory."],
+];
+
+export default function System() {
+  const current = useValue(status);
+  const [open, setOpen] = useState<string>();
+  useEffect(() => void readStatus(), []);
+  if (current === undefined) return <div class="waiting" aria-busy="true" />;
+  const parts = partsOf(current);
+  const problems = problemsOf(current);
+  const warnings = [...(current.warnings ?? []), ...parts.flatMap((part) => (part.warnings ?? []).map((text) => `${nameOf(part)}: ${text}`))];
+  const roles = Object.entries((current.roles ?? {}) as Record<string, Role>);
+  return (
+    <div class="page">
+      <div class="page-head">
+        <h1>System</h1>
+        <span class={`tag ${current.healthy ? "good" : "bad"}`}>{current.healthy ? "all parts are well" : "something is wrong"}</span>
+        <span class="muted">version {String(current.version ?? "")}</span>
+        {typeof current.data_dir === "string" && <code class="muted">{current.data_dir}</code>}
+      </div>
+      {problems.map((text) => (
+        <p key={text} class="notice bad" role="alert">
+          <b>{text}</b> {ADVICE.find(([word]) => word.test(text))?.[1] ?? "See the part's log in the folder logs of the data directory."}
+        </p>
+      ))}
+      {[...new Set(warnings)].map((text) => (
+        <p key={text} class="notice">
+          {text}
+        </p>
+      ))}
+      <section class="card scroll" aria-labelledby="parts" tabIndex={0}>
+        <h2 id="parts">Parts</h2>
+        <table>
+          <thead>
+            <tr>
+              <th>Part</th>
+              <th>State</th>
+              <th class="number">Process</th>
+              <th class="number">Restarts</th>
+              <th class="wide-only">Figures</th>
+            </tr>
+          </thead>
+          <tbody>
+            {parts.map((part) => {
+              const name = nameOf(part);
+              const figures = figuresOf(part);
+              return (
+                <>
+                  <tr key={name}>
+                    <td>
+                      <button
+                        type="button"
+                        class="quiet"
+                        aria-expanded={open === name}
+                        onClick={() => setOpen(open === name ? undefined : name)}
+                      >
+                        <i class={`dot ${wellness(part)}`} /> <b>{name}</b>
+                      </button>
+                    </td>
+                    <td>{stateOf(part)}</td>
+                    <td class="number muted">{String(part.pid ?? "")}</td>
+                    <td class={`number ${Number(part.restarts) > 0 ? "warn" : "muted"}`}>{String(part.restarts ?? "")}</td>
+                    <td class="wide-only wrap muted">
+                      {figures.slice(0, 5).map(([label, value]) => (
+                        <span key={label} class="pair">
+                          <i>{label.replaceAll("_", " ")}</i> {value}
+                        </span>
+                      ))}
+                    </td>
+                  </tr>
+                  {open === name && (
+                    <tr key={`${name} details`}>
+                      <td colSpan={5} class="wrap">
+                        {figures.map(([label, value]) => (
+                          <span key={label} class="pair">
+                            <i>{label.replaceAll("_", " ")}</i> {value}
+                          </span>
+                        ))}
+                        {figures.length === 0 && <span class="muted">It has no figures.</span>}
+                      </td>
+                    </tr>
+                  )}
+                </>
+              );
+            })}
+          </tbody>
+        </table>
+        {parts.length === 0 && (
+          <p class="nothing">Each part runs on its own here, so there is no page of all of them. See each part's /status.</p>
+        )}
+      </section>
+      {roles.length > 0 && (
+        <section class="card scroll" aria-labelledby="roles" tabIndex={0}>
+          <h2 id="roles">Roles</h2>
+          <table>
+            <thead>
+              <tr>
+                <th>Role</th>
+                <th>Holder</th>
+                <th class="number">Epoch</th>
+                <th>Standing by</th>
+              </tr>
+            </thead>
+            <tbody>
+              {roles.map(([name, role]) => (
+                <tr key={name}>
+                  <td>
+                    <b>{name}</b>
+                  </td>
+                  <td>{role.holder ?? <span class="bad">nobody</span>}</td>
+                  <td class="number">{role.epoch ?? ""}</td>
+                  <td class="muted">{role.standbys?.join(", ") || "none"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+    </div>
+  );
+}
+
+type Part = ReturnType<typeof partsOf>[number];
+
+function wellness(part: Part): string {
+  if ((part.problems?.length ?? 0) > 0 || part.healthy === false) return "bad";
+  return part.ready || part.standby ? "good" : "warn";
+}
+
+function stateOf(part: Part): string {
+  if (part.standby) return "standing by";
+  if (part.ready) return "ready";
+  return String(part.phase ?? "starting");
+}
+
+const SHOWN_ELSEWHERE = new Set([
+  ...["part", "name", "version", "ready", "healthy", "standby", "problems", "warnings"],
+  ...["pid", "restarts", "phase"],
+]);
+
+/** Everything else that a part says of itself, nested figures with both names. */
+function figuresOf(part: Part): [string, string][] {
+  const found: [string, string][] = [];
+  const walk = (value: unknown, name: string): void => {
+    if (value === null || value === undefined || found.length > 60) return;
+    if (Array.isArray(value)) found.push([name, value.length === 0 ? "none" : value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", ").slice(0, 300)]);
+    else if (typeof value === "object") {
+      for (const [key, each] of Object.entries(value)) if (!SHOWN_ELSEWHERE.has(key)) walk(each, name ? `${name} ${key}` : key);
+    } else found.push([name, typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 3 }) : String(value)]);
+  };
+  const { status: own, ...rest } = part as Part & { status?: unknown };
+  walk(own, "");
+  walk(rest, "");
+  return found;
+}

@@ -1,0 +1,516 @@
+/** Writing a trigger: errors while typing, a try on history drawn on the chart, then armed. And those that run. */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ChartView, type Mark } from "../chart/view";
+import type { Band } from "../chart/bands";
+import type { Bar } from "../chart/candles";
+import { Problem, type Mistake, send } from "../data/api";
+import { barsBetween } from "../data/bars";
+import { type Trigger, listTriggers } from "../data/events";
+import { language, type Language } from "../data/language";
+import { percent, whole } from "../data/numbers";
+import { parameterNames } from "../data/parameters";
+import type { Column } from "../data/sql";
+import { day, iso, moment, now, openTime, periodSeconds, seconds, span } from "../data/times";
+import { useValue } from "../data/value";
+import { Editor } from "../parts/editor";
+import { cell, ResultTable } from "../parts/result_table";
+import { TickerField } from "../parts/ticker_field";
+import { Icon } from "../shell/icons";
+import { place } from "../shell/router";
+import { theme } from "../shell/theme";
+
+interface Draft {
+  id: string;
+  sql: string;
+  ticker: string;
+  /** A period of bars, or "trades". */
+  over: string;
+  parameters: Record<string, string>;
+  days: number;
+  destination: string;
+  message: string;
+}
+
+interface Tried {
+  columns: Column[];
+  rows: Record<string, unknown>[];
+  total_rows: number;
+  fired_at: string[];
+  suppressed: number;
+  over: string;
+  input_rows: number;
+  first: string | null;
+  last: string | null;
+  after: { bars: number; count: number; mean: number | null; median: number | null; rose: number | null }[];
+}
+
+interface Checked {
+  columns: Column[];
+  warnings: string[];
+}
+
+const KEPT = "trigger";
+const EXAMPLES: Record<string, Pick<Draft, "sql" | "over" | "parameters">> = {
+  "A strong bar": { sql: "close > open * (1 + :rise)", over: "1m", parameters: { rise: "0.002" } },
+  "Three falling bars": {
+    sql: `SELECT * FROM ohlc MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY open_time
+  MEASURES CLASSIFIER() AS variable, open_time AS at, close AS price
+  ALL ROWS PER MATCH
+  PATTERN (A B C)
+  DEFINE A AS close < open,
+         B AS close < open AND close < PREV(close),
+         C AS close < open AND close < PREV(close)
+) AS m`,
+    over: "1m",
+    parameters: {},
+  },
+  "V in the bars": {
+    sql: `SELECT * FROM ohlc MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY open_time
+  MEASURES A.open_time AS began, LAST(B.close) AS bottom, C.close AS back, C.open_time AS at
+  PATTERN (A B{2,10} C)
+  DEFINE B AS close < PREV(close),
+         C AS close > A.close
+) AS v`,
+    over: "1m",
+    parameters: {},
+  },
+};
+const OVER = ["1m", "5m", "15m", "1h", "4h", "1d", "trades"];
+const MOST_DRAWN_BARS = 100_000;
+
+export default function Triggers() {
+  const { query } = useValue(place);
+  const [draft, setDraft] = useState<Draft>(() => firstDraft(query.get("ticker")));
+  const [known, setKnown] = useState<Language>();
+  const [mistakes, setMistakes] = useState<Mistake[]>([]);
+  const [checked, setChecked] = useState<Checked>();
+  const [error, setError] = useState("");
+  const [tried, setTried] = useState<{ result: Tried; draft: Draft }>();
+  const [isBusy, setBusy] = useState(false);
+  const [triggers, setTriggers] = useState<Trigger[]>();
+  const [armed, setArmed] = useState("");
+
+  const change = (changes: Partial<Draft>): void => {
+    setArmed("");
+    setDraft((old) => ({ ...old, ...changes }));
+  };
+  const names = useMemo(() => parameterNames(draft.sql), [draft.sql]);
+  const body = { sql: draft.sql, tickers: draft.ticker ? [draft.ticker] : [], parameters: parametersOf(draft, names) };
+  const readTriggers = (): void => {
+    listTriggers().then(setTriggers, (problem: Problem) => setError(problem.message));
+  };
+
+  useEffect(() => {
+    void language().then(setKnown);
+    readTriggers();
+    const timer = setInterval(() => !document.hidden && readTriggers(), 5000);
+    return () => clearInterval(timer);
+  }, []);
+  useEffect(() => {
+    localStorage.setItem(KEPT, JSON.stringify(draft));
+    const abort = new AbortController();
+    const timer = setTimeout(() => {
+      if (draft.sql.trim() === "") return;
+      send<Checked>("POST", "triggers/check", body, abort.signal).then(
+        (answer) => {
+          setChecked(answer);
+          setMistakes([]);
+          setError("");
+        },
+        (problem: Problem) => {
+          if (abort.signal.aborted) return;
+          setChecked(undefined);
+          setMistakes(problem.mistakes.filter((each) => each.line !== undefined));
+          setError(problem.message);
+        },
+      );
+    }, 250);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [JSON.stringify(body)]);
+
+  const tryIt = (): void => {
+    if (isBusy || checked === undefined) return;
+    setBusy(true);
+    setError("");
+    const { tickers: _, ...text } = body;
+    const since = iso(Math.floor(now() - draft.days * 86400));
+    send<Tried>("POST", "triggers/try", { ...text, ticker: draft.ticker, since, limit: 10_000 })
+      .then(
+        (result) => setTried({ result, draft }),
+        (problem: Problem) => setError(problem.message),
+      )
+      .finally(() => setBusy(false));
+  };
+  const arm = (): void => {
+    const parameters = { ...body.parameters };
+    if (draft.destination) parameters.alert_to = draft.destination;
+    if (draft.message) parameters.alert_message = draft.message;
+    setBusy(true);
+    send<Trigger>("POST", "triggers", { ...body, parameters, ...(draft.id && { trigger_id: draft.id }) })
+      .then(
+        (trigger) => {
+          setArmed(trigger.trigger_id);
+          readTriggers();
+        },
+        (problem: Problem) => setError(problem.message),
+      )
+      .finally(() => setBusy(false));
+  };
+
+  return (
+    <div class="page triggers">
+      <div class="page-head">
+        <h1>Triggers</h1>
+        <select
+          aria-label="Example"
+          value=""
+          onChange={(event) => {
+            const example = EXAMPLES[event.currentTarget.value];
+            if (example) change(example);
+          }}
+        >
+          <option value="">Examples</option>
+          {Object.keys(EXAMPLES).map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+      </div>
+      <div class="workbench">
+        <div class="bench-left">
+          <section class="card editor-card" aria-label="Text of the trigger">
+            <Editor
+              text={draft.sql}
+              label="SQL of the trigger"
+              hint="close > open * 1.01"
+              language={known}
+              mistakes={mistakes}
+              change={(sql) => change({ sql })}
+              run={tryIt}
+            />
+          </section>
+          <p class={`verdict ${error ? "bad" : checked ? "good" : "muted"}`} role="status">
+            {error || (checked ? verdict(checked) : "Checking")}
+          </p>
+          {checked?.warnings.map((warning) => (
+            <p key={warning} class="verdict warn">
+              {warning}
+            </p>
+          ))}
+          <div class="row end">
+            <TickerField value={draft.ticker} change={(ticker) => change({ ticker })} />
+            <label>
+              Over
+              <select value={draft.over} onChange={(event) => change({ over: event.currentTarget.value })}>
+                {OVER.map((each) => (
+                  <option key={each} value={each}>
+                    {each === "trades" ? "trades" : `${each} bars`}
+                  </option>
+                ))}
+              </select>
+            </label>
+            {names.map((name) => (
+              <label key={name}>
+                :{name}
+                <input
+                  size={8}
+                  value={draft.parameters[name] ?? ""}
+                  onInput={(event) => change({ parameters: { ...draft.parameters, [name]: event.currentTarget.value } })}
+                />
+              </label>
+            ))}
+            <label>
+              Last days
+              <input
+                type="number"
+                min={1}
+                max={3650}
+                value={draft.days}
+                onInput={(event) => change({ days: Math.max(1, Number(event.currentTarget.value) || 1) })}
+              />
+            </label>
+            <button type="button" class="primary" disabled={isBusy || !checked || !draft.ticker} onClick={tryIt}>
+              <Icon name="play" /> Try on history <kbd>Ctrl ↵</kbd>
+            </button>
+          </div>
+          <details class="card arm">
+            <summary>Arm it</summary>
+            <div class="card-body stack">
+              <div class="row end">
+                <label>
+                  Name
+                  <input value={draft.id} placeholder="chosen for you" onInput={(event) => change({ id: event.currentTarget.value })} />
+                </label>
+                <label>
+                  Alert to
+                  <input
+                    value={draft.destination}
+                    placeholder="names of [alerts.NAME]"
+                    onInput={(event) => change({ destination: event.currentTarget.value })}
+                  />
+                </label>
+              </div>
+              <label>
+                Text of the alert
+                <input
+                  value={draft.message}
+                  placeholder="{{ ticker }} closed at {{ close }}"
+                  onInput={(event) => change({ message: event.currentTarget.value })}
+                />
+              </label>
+              <div class="row">
+                <button type="button" class="primary" disabled={isBusy || !checked} onClick={arm}>
+                  <Icon name="bell" /> Arm
+                </button>
+                {armed && (
+                  <span role="status" class="good">
+                    {armed} is armed.
+                  </span>
+                )}
+              </div>
+            </div>
+          </details>
+          <Running triggers={triggers} load={(trigger) => setDraft(draftOf(trigger, draft))} changed={readTriggers} />
+        </div>
+        <div class="bench-right">
+          {isBusy && <div class="waiting" aria-busy="true" />}
+          {tried ? (
+            <Outcome tried={tried.result} draft={tried.draft} />
+          ) : (
+            <p class="nothing">What a try finds on stored history is drawn here.</p>
+          )}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
+  const [shown, setShown] = useState<number>();
+  const count = tried.fired_at.length;
+  const range = tried.first && tried.last ? seconds(tried.last) - seconds(tried.first) : 0;
+  return (
+    <>
+      <section class="card facts" aria-label="Result of the try">
+        <p>
+          <b>{whole(count)}</b> {count === 1 ? "match" : "matches"}
+          {count > 1 && range > 0 && <small>one each {span(range / count)}</small>}
+        </p>
+        <p>
+          <b>{whole(tried.input_rows)}</b> {draft.over === "trades" ? "trades" : "bars"} read
+          {tried.first && <small>since {day(seconds(tried.first))}</small>}
+        </p>
+        {tried.suppressed > 0 && (
+          <p>
+            <b>{whole(tried.suppressed)}</b> kept back by the cooldown
+          </p>
+        )}
+        {tried.after.map((each) => (
+          <p key={each.bars}>
+            <b class={(each.mean ?? 0) >= 0 ? "up" : "down"}>{each.mean === null ? "–" : percent(each.mean, 3)}</b> after {each.bars}{" "}
+            bars
+            <small>
+              {each.rose === null ? "" : `rose in ${Math.round(each.rose * 100)} % of ${each.count}`}
+            </small>
+          </p>
+        ))}
+      </section>
+      <MatchChart tried={tried} draft={draft} shown={shown} />
+      <section class="card rows" aria-label="Rows">
+        {tried.rows.length === 0 ? (
+          <p class="nothing">Nothing matched.</p>
+        ) : (
+          <ResultTable
+            columns={tried.columns}
+            rows={tried.rows}
+            label="Rows of the matches; choose one to see it on the chart"
+            choose={(row) => setShown(timesOf(row).pop())}
+          />
+        )}
+      </section>
+      {tried.total_rows > tried.rows.length && (
+        <p class="muted">The first {whole(tried.rows.length)} of {whole(tried.total_rows)} rows.</p>
+      )}
+    </>
+  );
+}
+
+/** The bars that the try ran over, with its matches: an arrow for each event, a letter for each row of a pattern. */
+function MatchChart({ tried, draft, shown }: { tried: Tried; draft: Draft; shown: number | undefined }) {
+  const box = useRef<HTMLDivElement>(null);
+  const view = useRef<ChartView | null>(null);
+  const period = draft.over === "trades" ? 60 : periodSeconds(draft.over);
+  const [bars, setBars] = useState<Bar[]>();
+  useEffect(() => {
+    const abort = new AbortController();
+    setBars(undefined);
+    if (tried.first === null || tried.last === null) return;
+    const until = seconds(tried.last) + period;
+    const since = Math.max(openTime(seconds(tried.first), period), until - MOST_DRAWN_BARS * period);
+    const name = draft.over === "trades" ? "1m" : draft.over;
+    barsBetween(draft.ticker, name, since, until, abort.signal).then(setBars, () => undefined);
+    return () => abort.abort();
+  }, [tried]);
+  useEffect(() => {
+    if (bars === undefined || bars.length === 0) return;
+    const chart = new ChartView(box.current!, period, {});
+    view.current = chart;
+    chart.set(bars);
+    chart.setMarks(marksOf(tried, period, chart));
+    chart.setBands(bandsOf(tried, period, chart));
+    const last = tried.fired_at[tried.fired_at.length - 1];
+    if (last === undefined) chart.toNewest();
+    else chart.show(seconds(last) - 60 * period, seconds(last) + 30 * period);
+    const end = theme.follow(() => requestAnimationFrame(() => chart.paint()));
+    return () => {
+      end();
+      view.current = null;
+      chart.close();
+    };
+  }, [bars]);
+  useEffect(() => {
+    if (shown !== undefined) view.current?.show(shown - 40 * period, shown + 40 * period);
+  }, [shown]);
+  return (
+    <section class="card match-chart" aria-label="Matches on the chart">
+      <div class="canvas" ref={box} role="img" aria-label={`${tried.fired_at.length} matches on the candles of ${draft.ticker}`} />
+      {bars?.length === 0 && <p class="nothing">No bars of this range are stored to draw the matches on.</p>}
+      <a class="attribution" href="https://www.tradingview.com/">
+        Charts by TradingView
+      </a>
+    </section>
+  );
+}
+
+const COLORS = ["a", "b", "c", "d"] as const;
+const MOST_MARKS = 5000;
+
+function marksOf(tried: Tried, period: number, chart: ChartView): Mark[] {
+  const variable = variableColumn(tried);
+  const marks: Mark[] = [];
+  if (variable !== undefined) {
+    const names = [...new Set(tried.rows.map((row) => String(row[variable])))];
+    for (const row of tried.rows.slice(0, MOST_MARKS)) {
+      const time = timesOf(row)[0];
+      if (time === undefined) continue;
+      const name = String(row[variable]);
+      const color = chart.color(COLORS[names.indexOf(name) % COLORS.length]!);
+      marks.push({ time: openTime(time, period), text: name, color, shape: "circle", isAbove: true });
+    }
+  }
+  for (const time of tried.fired_at.slice(-MOST_MARKS)) {
+    marks.push({ time: openTime(seconds(time), period), text: "", color: chart.color("accent") });
+  }
+  return marks.sort((a, b) => a.time - b.time);
+}
+
+/** Rows with more than one time name the stretch of their match. */
+function bandsOf(tried: Tried, period: number, chart: ChartView): Band[] {
+  if (variableColumn(tried) !== undefined) return [];
+  return tried.rows.slice(-MOST_MARKS).flatMap((row) => {
+    const times = timesOf(row);
+    if (times.length < 2) return [];
+    const from = openTime(times[0]!, period);
+    return [{ from, to: openTime(times[times.length - 1]!, period) + period, color: chart.color("accent") }];
+  });
+}
+
+/** The column of CLASSIFIER(), where the rows have one. */
+function variableColumn(tried: Tried): string | undefined {
+  return tried.columns.find(
+    ({ name }) =>
+      /variable|classifier|label/i.test(name) &&
+      tried.rows.every((row) => /^[A-Za-z_]\w{0,15}$/.test(String(row[name]))),
+  )?.name;
+}
+
+const ISO = /^\d{4}-\d\d-\d\dT/;
+
+const timesOf = (row: Record<string, unknown>): number[] =>
+  Object.values(row)
+    .filter((value): value is string => typeof value === "string" && ISO.test(value))
+    .map(seconds)
+    .sort((a, b) => a - b);
+
+function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigger) => void; changed: () => void }) {
+  const [error, setError] = useState("");
+  const remove = (trigger: Trigger): void => {
+    if (!confirm(`Remove the trigger ${trigger.trigger_id}?`)) return;
+    send("DELETE", `triggers/${encodeURIComponent(trigger.trigger_id)}`).then(props.changed, (problem: Problem) =>
+      setError(problem.message),
+    );
+  };
+  return (
+    <section class="card" aria-labelledby="running">
+      <h2 id="running">Registered</h2>
+      {error && <p class="verdict bad">{error}</p>}
+      {props.triggers?.length === 0 && <p class="nothing">None yet.</p>}
+      <ul class="running">
+        {props.triggers?.map((trigger) => (
+          <li key={trigger.trigger_id}>
+            <button type="button" class="quiet" onClick={() => props.load(trigger)} title={trigger.sql}>
+              <i class={`dot ${trigger.state === "active" ? "good" : "bad"}`} />
+              <b>{trigger.trigger_id}</b>
+            </button>
+            <a class="tag" href={`/events?trigger=${encodeURIComponent(trigger.trigger_id)}`}>
+              {whole(trigger.events)} events
+            </a>
+            <button type="button" class="quiet square danger" onClick={() => remove(trigger)}>
+              <Icon name="close" />
+              <span class="unseen">Remove {trigger.trigger_id}</span>
+            </button>
+            <code>{trigger.sql.replace(/\s+/g, " ")}</code>
+            <small>
+              {trigger.tickers.join(", ") || "all active markets"}
+              {trigger.state !== "active" && <span class="bad"> {trigger.state}: {trigger.reason}</span>}
+              {` · since ${moment(seconds(trigger.registered_at))}`}
+            </small>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function verdict(checked: Checked): preact.ComponentChildren {
+  const names = checked.columns.map(({ name }) => name);
+  return names.length > 0 ? <>Good: gives {cell(names.join(", "))}</> : "Good";
+}
+
+function parametersOf(draft: Draft, names: string[]): Record<string, string> {
+  const given = names.flatMap((name) => (draft.parameters[name] ? [[name, draft.parameters[name]]] : []));
+  const period = draft.over === "trades" ? [] : [["period_seconds", String(periodSeconds(draft.over))]];
+  return Object.fromEntries([...given, ...period]);
+}
+
+function firstDraft(ticker: string | null): Draft {
+  const kept = localStorage.getItem(KEPT);
+  const example = EXAMPLES["A strong bar"]!;
+  const fresh: Draft = { id: "", ticker: "", days: 7, destination: "", message: "", ...example };
+  let draft = fresh;
+  try {
+    if (kept !== null) draft = { ...fresh, ...(JSON.parse(kept) as Draft) };
+  } catch {
+    // Written by another version.
+  }
+  return ticker === null ? draft : { ...draft, ticker };
+}
+
+function draftOf(trigger: Trigger, old: Draft): Draft {
+  const { period_seconds, alert_to, alert_message, ...parameters } = trigger.parameters;
+  const over = OVER.find((each) => each !== "trades" && String(periodSeconds(each)) === period_seconds) ?? "trades";
+  return {
+    ...old,
+    id: trigger.trigger_id,
+    sql: trigger.sql,
+    ticker: trigger.tickers[0] ?? old.ticker,
+    over,
+    parameters,
+    destination: alert_to ?? "",
+    message: alert_message ?? "",
+  };
+}

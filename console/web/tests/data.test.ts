@@ -1,0 +1,46 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { coveredDays } from "../src/data/coverage";
+import { EventParser } from "../src/data/live";
+import { price, precisionOf } from "../src/data/numbers";
+import { parameterNames } from "../src/data/parameters";
+import { openTime, periodName, periodSeconds, span } from "../src/data/times";
+
+test("events are the same however their bytes are cut", () => {
+  const text = ': hello\n\nid: 7\nevent: bar\ndata: {"a":\ndata: 1}\n\nretry: 5\r\ndata:x\r\n\r\n';
+  const whole: string[][] = [];
+  new EventParser((...event) => whole.push(event)).take(text);
+  assert.deepEqual(whole, [
+    ["bar", '{"a":\n1}', "7"],
+    ["message", "x", "7"],
+  ]);
+  const pieces: string[][] = [];
+  const parser = new EventParser((...event) => pieces.push(event));
+  for (const character of text) parser.take(character);
+  assert.deepEqual(pieces, whole);
+});
+
+test("parameters are found outside of texts, comments and casts", () => {
+  const sql = "close > :rise AND side = ':no' -- :nor\n AND x::int > ${size} AND a{:n} AND :rise < 1";
+  assert.deepEqual(parameterNames(sql), ["rise", "size", "n"]);
+});
+
+test("a day is covered once by overlapping requests, and not where it has holes", () => {
+  const row = (start: string, end: string, holes: { start: string; end: string }[] = [], status = "OK") => ({
+    ...{ start: `2024-01-0${start}`, end: `2024-01-0${end}`, period_seconds: 60, holes, status },
+  });
+  const first = Date.UTC(2024, 0, 1) / 86_400_000;
+  const hole = { start: "2024-01-02T00:00:00Z", end: "2024-01-02T06:00:00Z" };
+  const days = coveredDays([row("1", "3", [hole]), row("1", "2"), row("3", "4", [], "ERROR")]);
+  assert.deepEqual([...days], [[first, 1], [first + 1, 0.75]]);
+});
+
+test("periods, spans and prices are shown as people write them", () => {
+  assert.equal(periodSeconds("4h"), 14400);
+  assert.equal(periodName(900), "15m");
+  assert.equal(openTime(Date.UTC(2024, 0, 4) / 1000, 604800), Date.UTC(2024, 0, 1) / 1000);
+  assert.equal(span(7200), "2 h");
+  assert.equal(price(71234.5), "71,234.50");
+  assert.equal(price(0.00001234), "0.00001234");
+  assert.equal(precisionOf([0.00001234, 0.1]), 8);
+});
