@@ -1,6 +1,7 @@
 """The broker's loop: frames and records in, events to the state, its commands to the bus and to the sockets."""
 
 import contextlib
+import gc
 import os
 import select
 import socket
@@ -44,6 +45,8 @@ MAX_WAITING_COMMANDS = 50_000
 ENOUGH_RESULTS = 200
 #: Unfinished requests held in memory; the rest waits on the bus.
 MAX_REQUESTS = 200_000
+#: So many more of them are left out by the garbage collector.
+MANY_REQUESTS = 5_000
 #: What an outcome weighs on the bus, roughly; and what part of the bound of `history_outcomes` they may take that only
 #: a restart of this process would need.
 OUTCOME_BYTES = 256
@@ -133,6 +136,8 @@ class BrokerServer:
         self._is_serving = False
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
+        #: Requests when the garbage collector was last told to leave out what there is.
+        self._spared = 0
         #: Requests whose accepted pieces are in the table of progress.
         self._saved: set[str] = set()
         self.address = ""
@@ -363,6 +368,7 @@ class BrokerServer:
             UNASKED.inc(lifecycle.unasked)
             PROVEN_CANDLES.inc(lifecycle.proven_candles)
             lifecycle.unasked = lifecycle.proven_candles = 0
+            self._spare_requests()
             self._last_sizes = self.sizes()
             for what, size in self._last_sizes.items():
                 SIZES.labels(what).set(size)
@@ -370,6 +376,18 @@ class BrokerServer:
             self._rechecked_at = now
             if state.decided:
                 self._feed.check_finals(list(state.decided))
+
+    def _spare_requests(self) -> None:
+        """A full garbage collection looks at every request that waits: with 190,000 of them the loop stood for seconds.
+        What is there already is left out. Requests that end are freed by their count of references all the same.
+        """
+        count = len(self.state.requests)
+        if count > self._spared + MANY_REQUESTS:
+            gc.freeze()
+            self._spared = count
+        elif count < self._spared - MANY_REQUESTS:
+            gc.unfreeze()
+            self._spared = 0
 
     # ---- output
 

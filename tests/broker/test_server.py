@@ -364,3 +364,14 @@ def test_progress_is_shown_in_the_table_of_request_states(stage: Stage) -> None:
 
     eventually(lambda: state().done_candles == 40)
     assert (state().state, state().expected_candles) == ("running", 100)
+
+
+def test_the_garbage_collector_leaves_out_many_waiting_requests(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.server.MANY_REQUESTS", 20)
+    frozen: list[bool] = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
+    monkeypatch.setattr("gc.unfreeze", lambda: frozen.append(False))
+    broker = stage.broker()
+    for _ in range(40):
+        stage.client.submit(rows=3)
+    eventually(lambda: len(broker.server.state.requests) == 40 and frozen == [True])
