@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from candlewright_cep import evaluate
 from candlewright_cep.functions.aggregates import AGGREGATE_ALIASES, AGGREGATES
-from candlewright_cep.functions.indicators import INDICATORS, Indicator
+from candlewright_cep.functions.indicator import Indicator
+from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.scalar import FUNCTIONS
 from candlewright_cep.planning.over import RANKING, VALUES
 from documentation.markdown import cell, code, page, table
@@ -92,7 +93,14 @@ WINDOW_EXAMPLES = {
     "SESSION": "SESSION(TABLE ticks PARTITION BY ticker, DESCRIPTOR(ts), INTERVAL '1' MINUTE)",
 }
 #: What indicators are shown over: the trades as bars of one trade each.
-INDICATOR_INPUTS = {"x": "price", "high": "price + 1", "low": "price - 1", "close": "price", "volume": "size"}
+INDICATOR_INPUTS = {
+    "x": "price",
+    "open": "price - 0.5",
+    "high": "price + 1",
+    "low": "price - 1",
+    "close": "price",
+    "volume": "size",
+}
 INTRODUCTION = """
 Each example is run when this page is made; the results are the engine's own. They read these trades:
 """

@@ -4,86 +4,17 @@ Where TA-Lib has the function, values and the first row with a value are TA-Lib'
 infinite gets NULL, and does not exist for the rows after it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
-from candlewright_cep.functions.series import Memory, Series, Walk
-from candlewright_cep.types import DOUBLE
-from candlewright_cep.vector import Array, Bools, Index, Vector
+from candlewright_cep.functions.candles import CANDLES
+from candlewright_cep.functions.indicator import Argument, Indicator
+from candlewright_cep.functions.series import Series, Walk
+from candlewright_cep.vector import Array
 
-#: Rows that an indicator may look back.
-LONGEST = 10_000
 #: What TA-Lib takes for zero.
 _NOTHING = 1e-14
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A number that is fixed when the text is checked: of rows (a whole one) or a factor."""
-
-    name: str
-    least: float = 2
-    most: float = LONGEST
-    is_whole: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Indicator:
-    """`compute` takes a walk, a series for each of `inputs`, and a number for each of `numbers`."""
-
-    name: str
-    inputs: tuple[str, ...]
-    numbers: tuple[Argument, ...]
-    compute: Callable[..., Series]
-    text: str
-    #: Numbers at the end that may be left out.
-    optional: int = 0
-
-    @property
-    def signature(self) -> str:
-        return f"{self.name}({', '.join([*self.inputs, *(number.name for number in self.numbers)])})"
-
-    def over(self, arguments: Sequence[Vector], numbers: Sequence[float], rows: "Rows") -> Vector:
-        """The values of the rows, which `rows.memory` has then taken."""
-        length = arguments[0].length
-        usable: Bools = np.ones(length, np.bool_)
-        for argument in arguments:
-            usable &= argument.mask & np.isfinite(argument.values)
-        picked: Index | None = None
-        sizes = rows.ends - rows.starts
-        if not usable.all():
-            picked = np.flatnonzero(usable)
-            before = np.concatenate([np.zeros(1, np.int64), np.cumsum(usable)])
-            sizes = before[rows.ends] - before[rows.starts]
-        walk = Walk(rows.memory, rows.partitions, sizes)
-        given = [Series(argument.values if picked is None else argument.values[picked]) for argument in arguments]
-        with np.errstate(all="ignore"):
-            found = self.compute(walk, *given, *numbers)
-        valid: Bools = walk.numbers >= found.start
-        if picked is None:
-            return Vector(DOUBLE, found.values, valid)
-        values, known = np.zeros(length), np.zeros(length, np.bool_)
-        values[picked], known[picked] = found.values, valid
-        return Vector(DOUBLE, values, known)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows in order, `starts[i]` to `ends[i]` of the partition that has the number `partitions[i]` in `memory`."""
-
-    starts: Index
-    ends: Index
-    partitions: Index
-    memory: Memory
-
-
-def whole(starts: Index, ends: Index) -> Rows:
-    """A finished input: every partition begins and ends in it."""
-    memory = Memory()
-    memory.grow(len(starts))
-    return Rows(starts, ends, np.arange(len(starts), dtype=np.int64), memory)
 
 
 # -- moving averages ------------------------------------------------------------------------------------------------
@@ -111,6 +42,33 @@ def _tema(walk: Walk, x: Series, n: int) -> Series:
     once = walk.ema(x, n)
     twice = walk.ema(once, n)
     return once.scaled(3.0) - twice.scaled(3.0) + walk.ema(twice, n)
+
+
+def _kama(walk: Walk, x: Series, n: int) -> Series:
+    """The weight goes from 2 / 31 to 2 / 3 with the share of the way that was not taken back."""
+    step, whole = x - walk.back(x, 1), x - walk.back(x, n)
+    way = walk.total(Series(np.abs(step.values), 1), n)
+    is_straight = (way.values <= whole.values) | (np.abs(way.values) < _NOTHING)
+    share = np.where(is_straight, 1.0, np.abs(whole.values / np.where(is_straight, 1.0, way.values)))
+    weight = (share * (2 / 3 - 2 / 31) + 2 / 31) ** 2
+    found = walk.recurrence(
+        Series(x.values, n - 1), 1, lambda y: y, lambda y, x, weight: (x - y) * weight + y, further=weight
+    )
+    return Series(found, n)
+
+
+def _by_half_life(walk: Walk, x: Series, half_life: float) -> tuple[Series, Series]:
+    """Mean and variance; what is `half_life` rows back counts half."""
+    weight = 1 - 0.5 ** (1 / half_life)
+    mean = walk.smoothed(x, 1, weight)
+    apart = np.where(walk.numbers == 0, 0.0, x.values - walk.back(mean, 1).values)
+    squares = Series(weight * (1 - weight) * (apart * apart))
+    variance = walk.recurrence(squares, 1, lambda y: y, lambda y, x: y * (1 - weight) + x)
+    return mean, Series(variance)
+
+
+def _ewm(part: int) -> Callable[..., Series]:
+    return lambda walk, x, half_life: _by_half_life(walk, x, half_life)[part]
 
 
 def _macd(part: int) -> Callable[..., Series]:
@@ -177,6 +135,16 @@ def _stoch_k(walk: Walk, high: Series, low: Series, close: Series, k: int, slow:
 
 def _stoch_d(walk: Walk, high: Series, low: Series, close: Series, k: int, slow: int, d: int) -> Series:
     return walk.mean(walk.mean(_stochastic(walk, high, low, close, k), slow), d)
+
+
+def _stochrsi(part: int) -> Callable[..., Series]:
+    def run(walk: Walk, x: Series, n: int, k: int, d: int) -> Series:
+        index = _rsi(walk, x, n)
+        fast = _stochastic(walk, index, index, index, k)
+        smooth = walk.mean(fast, d)
+        return (fast.after(smooth.start), smooth)[part]
+
+    return run
 
 
 def _willr(walk: Walk, high: Series, low: Series, close: Series, n: int) -> Series:
@@ -323,6 +291,8 @@ _K = Argument("k", least=0, most=1e6, is_whole=False)
 _X = ("x",)
 _HLC = ("high", "low", "close")
 _STOCHASTIC = (Argument("k", least=1), Argument("slow", least=1), Argument("d", least=1))
+_STOCHRSI = (Argument("n"), Argument("k", least=1), Argument("d", least=1))
+_HALF_LIFE = Argument("half_life", least=0.01, most=1e6, is_whole=False)
 _MACD = (Argument("fast"), Argument("slow"), Argument("signal", least=1))
 _ALL = (
     Indicator("SMA", _X, (_N,), _sma, "mean of the last n values"),
@@ -350,6 +320,11 @@ _ALL = (
     Indicator("STOCH_D", _HLC, _STOCHASTIC, _stoch_d, "mean of d rows of STOCH_K"),
     Indicator("OBV", ("close", "volume"), (), _obv, "volume added where the close rose, taken off where it fell"),
     Indicator("WILLR", _HLC, (_N,), _willr, "Williams %R, -100 to 0"),
+    Indicator("KAMA", _X, (_N,), _kama, "Kaufman's adaptive moving average"),
+    Indicator("STOCHRSI_K", _X, _STOCHRSI, _stochrsi(0), "place of the RSI of n rows in its range of k rows"),
+    Indicator("STOCHRSI_D", _X, _STOCHRSI, _stochrsi(1), "mean of d rows of STOCHRSI_K"),
+    Indicator("EWM_MEAN", _X, (_HALF_LIFE,), _ewm(0), "mean in which what is half_life rows back counts half"),
+    Indicator("EWM_VARIANCE", _X, (_HALF_LIFE,), _ewm(1), "variance in which what is half_life rows back counts half"),
     Indicator("MFI", (*_HLC, "volume"), (_N,), _mfi, "money flow index, 0 to 100"),
     Indicator("AROON_UP", ("high", "low"), (_N,), _aroon(largest=True), "how new the highest high of n + 1 rows is"),
     Indicator("AROON_DOWN", ("high", "low"), (_N,), _aroon(largest=False), "how new the lowest low of n + 1 rows is"),
@@ -362,4 +337,4 @@ _ALL = (
     Indicator("KELTNER_LOWER", _HLC, (_N, _K), _keltner(-1), "EMA of the close less k ATR, both of n rows"),
     Indicator("REALIZED_VOLATILITY", _X, (_ANY_N,), _realized, "root of the sum of n squared logarithmic returns"),
 )  # fmt: skip
-INDICATORS = {indicator.name: indicator for indicator in _ALL}
+INDICATORS = {indicator.name: indicator for indicator in (*_ALL, *CANDLES)}

@@ -8,6 +8,7 @@ is computed by the same steps in the same order whatever the batches are, so res
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,10 @@ class Memory:
 
     rows: Index = field(default_factory=lambda: np.zeros(0, np.int64))
     tables: list[Array] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(table.size for table in self.tables)
 
     def grow(self, partitions: int) -> None:
         """Room for so many partitions."""
@@ -198,12 +203,19 @@ class Walk:
     # -- recurrences ----------------------------------------------------------------------------------------------
 
     def recurrence(
-        self, series: Series, seed: int, finish: Callable[[Array], Array], step: Step, *, holds: bool = False
+        self,
+        series: Series,
+        seed: int,
+        finish: Callable[[Array], Array],
+        step: Step,
+        *,
+        holds: bool = False,
+        further: Array | None = None,
     ) -> Array:
         """Per row y, where y is `finish` of the sum of the first `seed` values, then `step(y, x)` with each further x.
 
         `step` computes the same with floats and with arrays. `holds`: a value that is NaN counts as 0 in the seed, and
-        leaves y as it is after it.
+        leaves y as it is after it. `further`: a second value of each row, which `step` takes as well.
         """
         table = self._table(1)
         work.spend(self._length, work.FOLDED_A_STEP)
@@ -215,7 +227,10 @@ class Walk:
                 rows = slice(first, first + int(self._sizes[segment]))
                 known = float(state[segment])
                 number = int(self.numbers[first]) - series.start
-                state[segment] = _through(series.values[rows], found[rows], known, number, seed, finish, step, holds)
+                more = None if further is None else further[rows]
+                state[segment] = _through(
+                    series.values[rows], found[rows], known, number, seed, finish, step, holds, more
+                )
             short = np.flatnonzero(self._sizes <= _LONG)
             firsts, sizes = self._firsts[short], self._sizes[short]
             for offset in range(int(sizes.max(initial=0))):
@@ -224,7 +239,9 @@ class Walk:
                     short, firsts, sizes = short[live], firsts[live], sizes[live]
                 at = firsts + offset
                 numbers = self.numbers[at] - series.start
-                found[at] = state[short] = _stepped(state[short], series.values[at], numbers, seed, finish, step, holds)
+                more = None if further is None else further[at]
+                state[short] = _stepped(state[short], series.values[at], numbers, seed, finish, step, holds, more)
+                found[at] = state[short]
         table[self._partitions, 0] = state
         return found
 
@@ -276,6 +293,7 @@ def _through(
     finish: Callable[..., Array],
     step: Step,
     holds: bool,
+    further: Array | None,
 ) -> float:
     """Many rows of one partition, the first of them the `number`-th value; the y of the last."""
     lead = min(max(seed - number, 0), len(values))
@@ -292,18 +310,34 @@ def _through(
         def held(y: float, x: float) -> float:
             return y if x != x else step(y, x)  # type: ignore[return-value]
 
-        run = accumulate(values[lead:].tolist(), held if holds else step, initial=y)  # type: ignore[arg-type]
-        next(run)
-        found[lead:] = np.fromiter(run, np.float64, len(values) - lead)
+        rest: list[Any] = values[lead:].tolist()
+        run: Any = held if holds else step
+        if further is not None:
+            rest = list(zip(rest, further[lead:].tolist(), strict=True))
+            run = _of_pair(step)
+        ys = accumulate(rest, run, initial=y)
+        next(ys)
+        found[lead:] = np.fromiter(ys, np.float64, len(rest))
         y = float(found[-1])
     return y
 
 
+def _of_pair(step: Step) -> Callable[[float, tuple[float, float]], Any]:
+    return lambda y, pair: step(y, *pair)
+
+
 def _stepped(
-    y: Array, x: Array, number: Index, seed: int, finish: Callable[[Array], Array], step: Step, holds: bool
+    y: Array,
+    x: Array,
+    number: Index,
+    seed: int,
+    finish: Callable[[Array], Array],
+    step: Step,
+    holds: bool,
+    further: Array | None,
 ) -> Array:
     """One row of each of many partitions."""
-    stepped = step(y, x)
+    stepped = step(y, x) if further is None else step(y, x, further)
     if holds:
         is_held: Bools = np.isnan(x)
         stepped = np.where(is_held, y, stepped)

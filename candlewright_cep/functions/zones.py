@@ -31,7 +31,7 @@ def _names() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-@lru_cache(maxsize=400_000)
+@lru_cache(maxsize=50_000)
 def _offset(name: str, second: int) -> int:
     """Seconds that the zone is ahead of UTC at a second since 1970."""
     ahead = (_EPOCH + timedelta(seconds=second)).astimezone(ZoneInfo(name)).utcoffset()
@@ -39,7 +39,7 @@ def _offset(name: str, second: int) -> int:
     return int(ahead.total_seconds())
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=50_000)
 def _change(name: str, day: int) -> tuple[int, int, int]:
     """Of a day: the offset at its start, the first second from which it is another, and that one."""
     low, high = day * _DAY_SECONDS, (day + 1) * _DAY_SECONDS

@@ -11,7 +11,8 @@ from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.functions.aggregates import COUNTS, empty_value, reduced, running, spend
 from candlewright_cep.functions.frames import framed
-from candlewright_cep.functions.indicators import INDICATORS, whole
+from candlewright_cep.functions.indicator import whole
+from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.conditions import Trial
 from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.indicator import Rows as Part
 from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.indicators import Rows as Part
 from candlewright_cep.functions.series import Memory
 from candlewright_cep.planning.over import Window
 from candlewright_cep.planning.relation import arranged
@@ -18,6 +18,8 @@ from candlewright_cep.streaming.release import Rows
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Array, Index, Vector
 
+#: Numbers that all indicators of one window keep.
+MOST_KEPT = 1 << 22
 _MAX_PARTITIONS = 200_000
 _FEW = 1_000
 _PAST_NS = 2 * UNITS["DAY"]
@@ -54,7 +56,14 @@ class IndicatorStates:
             arguments = [values.value(argument).expand() for argument in function.arguments]
             part = Part(bounds.starts, bounds.ends, partitions, memory)
             found.append(INDICATORS[function.name].over(arguments, function.numbers, part).take(back))
+            self._check()
         return found
+
+    def _check(self) -> None:
+        if sum(memory.size for memory in self._memories) > MOST_KEPT:
+            raise TriggerRejected(
+                f"the indicators of a window keep more than {MOST_KEPT} numbers", hint="use fewer or shorter ones"
+            )
 
     def _partitions(self, rows: Rows, firsts: Index) -> Index:
         """The partitions' numbers, each with room in the memories."""

@@ -129,6 +129,17 @@ HOSTILE = [
     doubled("SELECT price FROM a{0} UNION ALL SELECT price FROM a{0}"),
     doubled("SELECT x.price FROM a{0} AS x JOIN a{0} AS y ON x.price = y.price"),
     "SELECT * FROM (SELECT " + ", ".join(["*"] * 200) + " FROM ticks)",
+    "SELECT EMA(price, 9999999999) OVER (ORDER BY ts) FROM ticks",
+    "SELECT " + "EMA(" * 300 + "price" + ", 2)" * 300 + " OVER (ORDER BY ts) FROM ticks",
+    "SELECT ts AT TIME ZONE '../../etc/passwd' FROM ticks",
+    "SELECT ts" + " AT TIME ZONE 'UTC'" * 2_000 + " FROM ticks",
+    "SELECT ARRAY_AGG(price)" + "[1]" * 2_000 + " FROM ticks",
+    "SELECT tags" + "[tags" * 2_000 + "]" * 2_000 + " FROM ticks",
+    "price" + "[" * 5_000,
+    "SELECT ticker FROM ticks QUALIFY " + "(" * 2_000 + "ROW_NUMBER() OVER (ORDER BY ts) > 1" + ")" * 2_000,
+    recognize("A{:x}"),
+    recognize("A{:x,${y}}"),
+    recognize(define="A AS " + "EMA(" * 200 + "price" + ", 2)" * 200 + " > 1"),
     f"WITH a AS (SELECT {', '.join(f'price AS p{i}' for i in range(900))} FROM ticks) SELECT p1 FROM a, a AS b",
 ]
 
@@ -325,8 +336,21 @@ _WORDS = """
     SELECT FROM ticks WHERE price ts ticker ( ) , . * + - / > < = AND OR NOT NULL IS IN BETWEEN CASE WHEN THEN END 1 2.5
     'a' :p MATCH_RECOGNIZE PARTITION BY ORDER MEASURES AS PATTERN DEFINE A B { } {- -} ? | ^ $ 2 LAST FIRST PREV COUNT
     SUM OVER ROWS GROUP HAVING INTERVAL SECOND TABLE TUMBLE DESCRIPTOR JOIN ON UNION ALL WITH SUBSET WITHIN AFTER
-    MATCH SKIP TO     CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW
+    MATCH SKIP TO QUALIFY RANK EMA CDL_DOJI VWAP MEDIAN PERCENTILE_CONT GROUP IGNORE NULLS AT ZONE TIME [ ] ARRAY_AGG
+    ARRAY_JOIN CARDINALITY CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW
     """.split()  # noqa: SIM905
+
+
+@pytest.mark.timeout(30)
+def test_indicators_past_the_work_limit_are_stopped() -> None:
+    rows = 20_000
+    columns = ", ".join(f"CCI(price, price, price, {10_000 - number}) OVER w AS c{number}" for number in range(500))
+    times = pa.array(range(rows)).cast(pa.timestamp("ns", "UTC"))
+    table = pa.table({"ticker": ["A"] * rows, "ts": times, "price": [1.0] * rows})
+    begin = time.process_time()
+    with pytest.raises(TriggerRejected, match="the text took more than"):
+        evaluate(f"SELECT {columns} FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)", table)
+    assert time.process_time() - begin < 5.0
 
 
 @settings(max_examples=300, deadline=None)

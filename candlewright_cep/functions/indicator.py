@@ -1,0 +1,80 @@
+"""What an indicator is: its declaration, and how it runs over rows in order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep.functions.series import Memory, Series, Walk
+from candlewright_cep.types import DOUBLE
+from candlewright_cep.vector import Bools, Index, Vector
+
+#: Rows that an indicator may look back.
+LONGEST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A number that is fixed when the text is checked: of rows (a whole one) or a factor."""
+
+    name: str
+    least: float = 2
+    most: float = LONGEST
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Indicator:
+    """`compute` takes a walk, a series for each of `inputs`, and a number for each of `numbers`."""
+
+    name: str
+    inputs: tuple[str, ...]
+    numbers: tuple[Argument, ...]
+    compute: Callable[..., Series]
+    text: str
+    #: Numbers at the end that may be left out.
+    optional: int = 0
+
+    @property
+    def signature(self) -> str:
+        return f"{self.name}({', '.join([*self.inputs, *(number.name for number in self.numbers)])})"
+
+    def over(self, arguments: Sequence[Vector], numbers: Sequence[float], rows: "Rows") -> Vector:
+        """The values of the rows, which `rows.memory` has then taken."""
+        length = arguments[0].length
+        usable: Bools = np.ones(length, np.bool_)
+        for argument in arguments:
+            usable &= argument.mask & np.isfinite(argument.values)
+        picked: Index | None = None
+        sizes = rows.ends - rows.starts
+        if not usable.all():
+            picked = np.flatnonzero(usable)
+            before = np.concatenate([np.zeros(1, np.int64), np.cumsum(usable)])
+            sizes = before[rows.ends] - before[rows.starts]
+        walk = Walk(rows.memory, rows.partitions, sizes)
+        given = [Series(argument.values if picked is None else argument.values[picked]) for argument in arguments]
+        with np.errstate(all="ignore"):
+            found = self.compute(walk, *given, *numbers)
+        valid: Bools = walk.numbers >= found.start
+        if picked is None:
+            return Vector(DOUBLE, found.values, valid)
+        values, known = np.zeros(length), np.zeros(length, np.bool_)
+        values[picked], known[picked] = found.values, valid
+        return Vector(DOUBLE, values, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in order, `starts[i]` to `ends[i]` of the partition that has the number `partitions[i]` in `memory`."""
+
+    starts: Index
+    ends: Index
+    partitions: Index
+    memory: Memory
+
+
+def whole(starts: Index, ends: Index) -> Rows:
+    """A finished input: every partition begins and ends in it."""
+    memory = Memory()
+    memory.grow(len(starts))
+    return Rows(starts, ends, np.arange(len(starts), dtype=np.int64), memory)
