@@ -378,8 +378,8 @@ class BrokerServer:
                 self._feed.check_finals(list(state.decided))
 
     def _spare_requests(self) -> None:
-        """A full garbage collection looks at every request that waits: with 190,000 of them the loop stood for seconds.
-        What is there already is left out. Requests that end are freed by their count of references all the same.
+        """A full garbage collection visits every waiting request: with 190,000 of them it stopped the loop for seconds.
+        What is there already is left out. Requests that end are freed by their reference counts.
         """
         count = len(self.state.requests)
         if count > self._spared + MANY_REQUESTS:
