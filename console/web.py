@@ -1,7 +1,9 @@
 """The console's files: the bundle in `console/web/dist`, and its one page for every address of the application."""
 
+import mimetypes
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -22,6 +24,8 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+#: The smallest first.
+_PACKED = {"br": ".br", "gzip": ".gz"}
 _NOT_BUILT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>candlewright</title></head>
 <body><h1>The console is not built</h1>
@@ -46,12 +50,29 @@ class Web(StaticFiles):
         if not self._index.is_file():
             return HTMLResponse(_NOT_BUILT, 200, {"Cache-Control": "no-store"})
         try:
-            found = await super().get_response("index.html" if path == "." else path, scope)
+            packed, encoding = _packed(path, Headers(scope=scope).get("accept-encoding", ""))
+            found = await super().get_response(packed, scope)
+            if encoding:
+                found.headers["Content-Encoding"] = encoding
+                found.headers["Content-Type"] = mimetypes.guess_type(path)[0] or "application/octet-stream"
             is_page = path in (".", "index.html")
         except HTTPException as error:
             if error.status_code != 404 or "." in path.rpartition("/")[2]:
                 raise
             found, is_page = FileResponse(self._index), True
         hashed = path.startswith("assets/")
+        if hashed:
+            found.headers["Vary"] = "Accept-Encoding"
         found.headers["Cache-Control"] = "public, max-age=31536000, immutable" if hashed and not is_page else "no-cache"
         return found
+
+
+def _packed(path: str, accepted: str) -> tuple[str, str]:
+    """The file to send: assets have compressed copies beside them, made with the bundle."""
+    if path == ".":
+        return "index.html", ""
+    wanted = {each.partition(";")[0].strip() for each in accepted.split(",")}
+    for encoding, suffix in _PACKED.items():
+        if encoding in wanted and path.startswith("assets/") and (DIST / f"{path}{suffix}").is_file():
+            return f"{path}{suffix}", encoding
+    return path, ""

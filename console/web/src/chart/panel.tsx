@@ -126,6 +126,7 @@ export function ChartPanel(props: Props) {
         )}
         {state.phase === "empty" && <Empty parts={parts} period={period} />}
         {state.phase === "shown" && state.isAtBeginning && !props.isSmall && <Earlier parts={parts} period={period} />}
+        {state.notLive && <p class="not-live">Not live: {state.notLive}</p>}
         {state.isLoadingOlder && <div class="older" aria-live="polite">Reading older bars</div>}
         <a class="attribution" href="https://www.tradingview.com/" title="Charts by TradingView Lightweight Charts">
           Charts by TradingView

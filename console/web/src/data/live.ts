@@ -18,8 +18,11 @@ export type Connection = "idle" | "connecting" | "live" | "lost";
 
 interface Follower {
   topic: string;
-  message: (message: Message, kind: string) => void;
+  message: (message: Message) => void;
+  /** A new connection, or numbers that the platform no longer keeps: something may have been missed. */
   resumed?: () => void;
+  /** Why nothing will come, or that a trigger was stopped. */
+  failed?: (reason: string) => void;
 }
 
 /** The server says something, if only a comment, at least every 15 s. */
@@ -41,10 +44,11 @@ let planned = false;
 /** Returns what ends it. */
 export function follow(
   topic: string,
-  message: (message: Message, kind: string) => void,
+  message: (message: Message) => void,
   resumed?: () => void,
+  failed?: (reason: string) => void,
 ): () => void {
-  const follower: Follower = { topic, message, resumed };
+  const follower: Follower = { topic, message, resumed, failed };
   followers.add(follower);
   plan();
   return () => {
@@ -132,16 +136,22 @@ async function readOnce(topics: string[], attempt: AbortController, opened: () =
   }
 }
 
+const CONTENT = new Set(["ticks", "bar", "snapshot", "event", "final"]);
+
 function dispatch(kind: string, data: string, id: string): void {
   if (id) cursor = id;
   const message = JSON.parse(data) as Message;
   const { topic, sequence } = message;
-  if (topic === undefined) return;
-  if (sequence !== undefined) {
-    if (sequence <= (lastSequence.get(topic) ?? -1)) return;
-    lastSequence.set(topic, sequence);
+  const own = [...followers].filter((each) => each.topic === topic);
+  if (kind === "gap") {
+    for (const each of own) each.resumed?.();
+  } else if (kind === "error" || kind === "suspended") {
+    for (const each of own) each.failed?.(String(message.reason));
+  } else if (CONTENT.has(kind)) {
+    if (sequence !== undefined && sequence <= (lastSequence.get(topic) ?? -1)) return;
+    if (sequence !== undefined) lastSequence.set(topic, sequence);
+    for (const each of own) each.message(message);
   }
-  for (const each of followers) if (each.topic === topic) each.message(message, kind);
 }
 
 /** The lines of a stream of events; https://html.spec.whatwg.org/multipage/server-sent-events.html */
