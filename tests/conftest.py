@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may use."""
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
-from tests.two_processes import FromBothEnds, Turns, place_in_line, processes_for
+from tests.two_processes import FromBothEnds, Turns, is_in_the_middle, place_in_line, processes_for
 
 pytest_plugins = ("tests.timeouts",)
 
@@ -24,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the tests marked long: many rounds, clusters, other tools"
     )
+    parser.addoption("--quick", action="store_true", help="run only tests that start no process but the embedded Redis")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -36,12 +38,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.option.long:
-        long = [item for item in items if item.get_closest_marker("long")]
-        items[:] = [item for item in items if item not in long]
-        config.hook.pytest_deselected(items=long)
+        _deselect(config, items, [item for item in items if item.get_closest_marker("long")])
+    if config.option.quick:
+        slow = [
+            item
+            for item in items
+            if item.get_closest_marker("processes") or not is_in_the_middle(item.nodeid.partition("::")[0])
+        ]
+        _deselect(config, items, slow)
     if hasattr(config, "workerinput"):
         # In one of two processes; pytest alone keeps the order of the folders.
         items.sort(key=place_in_line)
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], left_out: list[pytest.Item]) -> None:
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+    config.hook.pytest_deselected(items=left_out)
 
 
 _TURNS = pytest.StashKey[Turns]()
@@ -49,6 +62,7 @@ _TURNS = pytest.StashKey[Turns]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: of two processes the other one runs no test meanwhile")
+    config.addinivalue_line("markers", "processes: starts other processes than Redis; left out with --quick")
     config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")
     if hasattr(config, "workerinput"):
         config.stash[_TURNS] = Turns(config.workerinput["testrunuid"])
@@ -57,6 +71,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if turns := config.stash.get(_TURNS, None):
         turns.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _only_redis(request: pytest.FixtureRequest) -> Generator[None]:
+    """Holds `--quick` to its word."""
+    is_on = bool(request.config.option.quick)
+
+    def check(event: str, arguments: tuple[object, ...]) -> None:
+        if is_on and event == "subprocess.Popen" and not str(arguments[0]).endswith("redis-server"):
+            raise RuntimeError(f"a quick test starts {arguments[0]}: mark it with pytest.mark.processes")
+
+    if is_on:
+        sys.addaudithook(check)
+    yield
+    is_on = False
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

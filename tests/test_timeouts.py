@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _TESTS = """
 import time
 import pytest
@@ -38,10 +40,11 @@ def test_quick():
 """
 
 
+@pytest.mark.processes
 def test_a_test_that_reached_its_timeout_fails_though_the_exception_was_dropped(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(_TESTS)
     plugins = ("-p", "tests.timeouts", "-p", "no:xdist", "-p", "no:asyncio", "-p", "no:hypothesispytest")
-    options = ("-c", "/dev/null", "--rootdir", str(tmp_path), "-rA", "--timeout", "0.2")
+    options = ("-c", "/dev/null", "--rootdir", str(tmp_path), "-rA", "--timeout", "1")
     command = (sys.executable, "-m", "pytest", *plugins, *options, str(tmp_path))
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     said = subprocess.run(

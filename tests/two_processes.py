@@ -82,6 +82,11 @@ def starts_no_spark(path: str) -> bool:
     return _LINE.index("tests/") <= _place(path) < _LINE.index("tests/flink_replacement_spark/test_hostile_topics.py")
 
 
+def is_in_the_middle(path: str) -> bool:
+    """Whether its folder or file is not one of those that start parts of the platform."""
+    return _place(path) == _LINE.index("tests/")
+
+
 class FromBothEnds(LoadFileScheduling):
     """Gives files to the first process from the front and to the second from the end.
 

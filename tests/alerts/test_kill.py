@@ -9,12 +9,16 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from alerts.destination import MAX_IN_FLIGHT
 from bus import topics
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
 from tests.alerts.receiver import Receiver, until
 from tests.alerts.test_server import event, outcomes
+
+pytestmark = pytest.mark.processes
 
 EVENTS = 400
 KILLS = 4
@@ -59,8 +63,8 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path) -> None:
     wanted = {f"t{number % 5}-{number}" for number in range(EVENTS)}
     assert set(receiver.taken) == wanted
     assert ended == dict.fromkeys(wanted, 1)
-    # At least once: what was on its way at a kill may have arrived before it.
-    assert len(receiver.taken) <= EVENTS + KILLS * MAX_IN_FLIGHT
+    # At least once: what was on its way at a kill, or waited to be noted, may have arrived before it.
+    assert len(receiver.taken) <= EVENTS + KILLS * 4 * MAX_IN_FLIGHT
 
 
 async def test_of_two_processes_one_delivers_and_the_other_takes_over(tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ async def test_of_two_processes_one_delivers_and_the_other_takes_over(tmp_path: 
                 first.send_signal(signal.SIGCONT)
                 assert await asyncio.wait_for(first.wait(), 60) != 0
                 bus.publish(topics.TRIGGER_EVENTS, [event(3)])
-                await until(lambda: len(outcomes(bus)) == 3, "the second one goes on")
+                await until(lambda: len(outcomes(bus)) == 3, "the second one continues")
             finally:
                 for process in (first, second):
                     if process.returncode is None:

@@ -1,4 +1,8 @@
+import pytest
+
 from benchmarks import broker as benchmark
+
+pytestmark = pytest.mark.processes
 
 
 def test_every_job_of_the_benchmark_ends_once() -> None:

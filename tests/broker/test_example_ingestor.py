@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.conftest import Stage
 from tests.broker.harness import MINUTE, START
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "ingestor.py"

@@ -68,6 +68,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
         assert server.is_running
 
 
+@pytest.mark.processes
 def test_a_server_whose_owner_was_killed_is_replaced(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib; from bus.embedded import EmbeddedRedis\n"

@@ -116,6 +116,7 @@ def _run_part(body: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.processes
 def test_a_thread_that_nothing_restarts_takes_its_part_down_loudly() -> None:
     done = _run_part("""
         start_thread("reader", lambda: {}["x"])
@@ -126,6 +127,7 @@ def test_a_thread_that_nothing_restarts_takes_its_part_down_loudly() -> None:
     assert "KeyError" in done.stderr
 
 
+@pytest.mark.processes
 def test_a_task_that_nothing_restarts_takes_its_part_down_loudly() -> None:
     done = _run_part("""
         async def fail():

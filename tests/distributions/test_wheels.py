@@ -32,7 +32,7 @@ with cw.connect() as c:
     trigger.remove()
 """
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 
 def build(folder: Path) -> Path:

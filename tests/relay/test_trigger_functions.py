@@ -33,6 +33,7 @@ def _outcome(functions: KnownFunctions, sql: str = "price > 1", **parameters: st
     return check(CEPTriggerRequest(trigger_id="t", sql_pattern=sql, parameters=parameters), TriggerRules(), functions)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "options", [{}, {"udf.times": "2"}, {"udf.label": "'a', INTERVAL '5' SECOND; 'b', INTERVAL '1' MINUTE"}]
 )
@@ -40,6 +41,7 @@ def test_function_that_takes_the_options_is_sound(functions: KnownFunctions, opt
     assert _outcome(functions, udf="sums", **options) == Sound((), False, 0)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("parameters", "status", "told"),
     [
@@ -64,6 +66,7 @@ def test_what_cannot_run_is_refused_with_a_reason(
     assert told in outcome.text
 
 
+@pytest.mark.processes
 def test_function_is_asked_once_a_minute_and_one_that_fails_not_for_each_client(tmp_path: Path) -> None:
     notes = tmp_path / "asked"
     script = f"echo x >> {notes}; exec {sys.executable} {FUNCTIONS['sums'].args[0]}"

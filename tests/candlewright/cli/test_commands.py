@@ -231,6 +231,7 @@ def test_columns_that_do_not_fit_are_left_out_and_never_broken() -> None:
     assert fitting(("id",), [("x" * 300,)], 80) == ([("id", True)], [])
 
 
+@pytest.mark.processes
 def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_CHECKOUT", "1")
     said = candlewright("config", "show").stderr
@@ -283,6 +284,7 @@ def test_status_of_a_well_platform(run: Run, page: dict[str, bool]) -> None:
     assert (row["part"], row["state"], row["restarts"]) == ("broker", "ready", 2)
 
 
+@pytest.mark.processes
 def test_warnings_are_shown_and_are_no_failure(run: Run, page: dict[str, bool]) -> None:
     result = run("status")
     assert result.exit_code == 0
@@ -356,6 +358,7 @@ def test_many_live_tickers_are_summed_up(capsys: pytest.CaptureFixture[str]) -> 
     assert "50 live tickers, 100 trades/s" in text
 
 
+@pytest.mark.processes
 def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_INGESTOR__VENUES", '["BINANCE", "nowhere"]')
     result = run("doctor", "--output", "json")
@@ -363,6 +366,7 @@ def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: 
     assert '"ccxt has no exchange NOWHERE: see ingestor.venues"' in result.stdout
 
 
+@pytest.mark.processes
 def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
     result = run("doctor", "--output", "json")
     findings = {row["what"]: row["verdict"] for row in map(json.loads, result.stdout.splitlines())}
@@ -371,6 +375,7 @@ def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
     assert set(findings) >= {"java", "bus", "data directory", "memory"}
 
 
+@pytest.mark.processes
 def test_doctor_says_why_a_redis_takes_no_writes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_BUS__URL", "redis://127.0.0.1:1/0")
     assert "the Redis of bus.url: the bus does not answer" in run("doctor", "--output", "json").stdout
@@ -387,6 +392,7 @@ def candlewright(*arguments: str, **options: object) -> "subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.processes
 def test_a_refusal_is_exit_code_1_and_one_line_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", "tcp://127.0.0.1:1")
     result = candlewright("venues", "--timeout", "0.3")
@@ -396,6 +402,7 @@ def test_a_refusal_is_exit_code_1_and_one_line_on_stderr(monkeypatch: pytest.Mon
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.processes
 def test_help_loads_no_heavy_library() -> None:
     heavy = ("pyspark", "ccxt", "pyarrow", "pandas", "redis", "zmq", "pyiceberg", "pydantic")
     code = (
@@ -408,6 +415,7 @@ def test_help_loads_no_heavy_library() -> None:
     assert "history" in done.stdout
 
 
+@pytest.mark.processes
 def test_sql_loads_neither_tables_nor_matcher_for_a_plain_text() -> None:
     code = (
         "import sys, candlewright.cli.tables, flink_replacement_spark.sql.connect\n"
@@ -424,6 +432,7 @@ def test_kapacitor_functions_are_those_of_the_contract(run: Run) -> None:
     assert run("kapacitor-udf", "other").exit_code == 2
 
 
+@pytest.mark.processes
 def test_kapacitor_function_loads_little_before_its_first_answer() -> None:
     code = (
         "import sys, candlewright.cli.app, candlewright_platform.cli.kapacitor\n"

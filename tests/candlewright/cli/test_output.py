@@ -89,6 +89,7 @@ def test_longer_lists_leave_out_columns_and_say_so(terminal: Terminal, capsys: p
     assert "not enough room for ask, ask_size, volume_24h" in said
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("group", ["", "trigger", "dead-letters", "keys", "alerts", "config"])
 @pytest.mark.parametrize("columns", [80, 140])
 def test_no_summary_in_the_help_is_cut(group: str, columns: int) -> None:

@@ -89,6 +89,7 @@ def test_a_refused_text_is_one_line_on_stderr_and_exit_code_1(run: Run) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", INVALID + "\n")
 
 
+@pytest.mark.processes
 def test_on_a_terminal_a_refused_text_shows_its_place(relay: TriggerRelay) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "candlewright", "trigger", "add", "--sql", "SELECT pric FROM ticks"]
@@ -100,6 +101,7 @@ def test_on_a_terminal_a_refused_text_shows_its_place(relay: TriggerRelay) -> No
     assert told == [INVALID, "  SELECT pric FROM ticks", "         ^"]
 
 
+@pytest.mark.processes
 def test_a_refusal_of_the_platform_is_exit_code_1(relay: TriggerRelay) -> None:
     relay.refusal = "no room"
     command = [sys.executable, "-m", "candlewright", "trigger", "add", "--sql", SQL]
@@ -190,6 +192,7 @@ def test_events_that_are_kept_are_shown_and_it_ends(run: Run, relay: TriggerRela
     }
 
 
+@pytest.mark.processes
 def test_who_waits_for_events_of_a_suspended_trigger_hears_why_none_come(relay: TriggerRelay) -> None:
     relay.on_register, relay.is_unseen, relay.suspends = 2, True, "a ticker has 9 rows, 8 are allowed"
     command = [sys.executable, "-m", "candlewright", "trigger", "add", "--sql", SQL, "--id", "mine", "--follow"]

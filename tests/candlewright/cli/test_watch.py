@@ -219,6 +219,7 @@ def relay() -> Iterator[Relay]:
     relay.close()
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_screen_with_exit_code_0(relay: Relay, number: signal.Signals) -> None:

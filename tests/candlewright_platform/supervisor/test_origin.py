@@ -20,6 +20,8 @@ from candlewright_platform.supervisor.ports import free_port
 from core.origin import Origin
 from core.settings import BusSettings, Settings
 
+pytestmark = pytest.mark.processes
+
 SANDBOX, EXCHANGES = Origin.SANDBOX, Origin.EXCHANGES
 
 

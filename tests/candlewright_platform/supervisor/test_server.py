@@ -19,6 +19,8 @@ from candlewright_platform.supervisor import processes
 from candlewright_platform.supervisor.server import Supervisor
 from candlewright_platform.supervisor.state import Exited, Supervision, TimePassed
 
+pytestmark = pytest.mark.processes
+
 FAKE_UP = Path(__file__).with_name("fake_up.py")
 WAIT_SECONDS = 20.0
 

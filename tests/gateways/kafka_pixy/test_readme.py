@@ -5,10 +5,13 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from grpc_tools import protoc
 
 from tests.conftest import ROOT
 from tests.gateways.kafka_pixy.conftest import Client, Serve
+
+pytestmark = pytest.mark.processes
 
 
 def test_the_client_of_the_readme_gets_its_message_back(serve: Serve, tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import pytest
 from grpc_tools import protoc
 
 from gateways.numaflow.server import NumaflowSource
 from tests.conftest import ROOT
 from tests.gateways.numaflow.conftest import Serve, ShakyBus, publish
+
+pytestmark = pytest.mark.processes
 
 
 async def _printed(folder: Path, gateway: NumaflowSource) -> list[bytes]:
