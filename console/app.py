@@ -23,7 +23,7 @@ from console.live.sending import serve_socket
 from console.openapi import PREFIX, document
 from console.operation import Answer, Call, Operation, checked_body, checked_query
 from console.problems import Problem, problem_of, response_of
-from console.routes import history, language, live, market, status, triggers
+from console.routes import history, language, live, market, sql, status, triggers
 from console.services import Services
 from console.web import SECURITY_HEADERS, Web
 from core.doors import KeyFolder, KnownTokens
@@ -48,6 +48,7 @@ OPERATIONS: Sequence[Operation] = (
     *triggers.OPERATIONS,
     *live.OPERATIONS,
     *language.OPERATIONS,
+    *sql.OPERATIONS,
     Operation(
         "GET",
         "/openapi.json",

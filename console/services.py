@@ -10,6 +10,7 @@ from typing import Any
 
 from candlewright.client import AsyncClient, Market, aconnect
 from console.live.hub import Hub
+from console.sql.pool import QueryPool
 from console.stored import Tables
 from core.doors import KeyFolder, Role
 from core.http import SUPERVISOR_PORT_FILE
@@ -28,6 +29,7 @@ class Services:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tables = Tables(settings)
+        self.queries = QueryPool(settings)
         self.hub = Hub(self.client, settings.console.max_streams)
         self._client: AsyncClient | None = None
         self._markets: dict[str, tuple[float, Sequence[Market]]] = {}
@@ -63,5 +65,6 @@ class Services:
         return page if isinstance(page, dict) else None
 
     async def close(self) -> None:
+        await self.queries.close()
         if self._client is not None:
             await self._client.close()

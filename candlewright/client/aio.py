@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import zmq
 from google.protobuf.message import Message
@@ -28,6 +28,9 @@ from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.times import Time
 from candlewright.client.triggers.triggers import AsyncTriggers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -239,6 +242,10 @@ class AsyncClient(AsyncClosing):
     async def snapshot(self, ticker: str) -> Snapshot:
         """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
         return await self.run(lambda ask: ask.snapshot(ticker))
+
+    async def sql(self, sql: str, *, limit: int | None = None) -> "pa.Table":
+        """See `Client.sql`."""
+        return await asyncio.to_thread(self._connection.sql, sql, limit)
 
     async def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None

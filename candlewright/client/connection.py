@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from candlewright.client.history.rows import Rows, near_rows
 from candlewright.client.live.feed import Feed
@@ -15,6 +16,7 @@ from candlewright.client.records import Notification, Range
 from candlewright.client.session.questions import fresh_id
 from candlewright.client.session.session import Session
 from candlewright.client.session.sockets import reachable
+from candlewright.client.sql import query
 from candlewright.client.times import Time, format_nanoseconds, to_nanoseconds
 from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
 from candlewright.client.triggers.parameters import Parameter, parameter_texts
@@ -24,6 +26,9 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright.wire.keys import ClientKey
 from candlewright.wire.periods import parse_period
 from candlewright.wire.ticker import Ticker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_CLIENT_ID_BYTES = 200
 
@@ -130,6 +135,9 @@ class Connection:
     def periods(self, periods: Sequence[str | int]) -> list[int]:
         """Raises InvalidRequest."""
         return [parse_period(str(period)) for period in periods]
+
+    def sql(self, text: str, limit: int | None) -> "pa.Table":
+        return query(self._settings, text, limit)
 
     @property
     def near(self) -> Rows | None:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import zmq
 from google.protobuf.message import Message
@@ -28,6 +28,9 @@ from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.times import Time
 from candlewright.client.triggers.triggers import Triggers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 #: A thread keeps the sockets this long at most, so that others come to see what arrived for them.
@@ -248,6 +251,15 @@ class Client(Closing):
     def snapshot(self, ticker: str) -> Snapshot:
         """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
         return self.run(lambda ask: ask.snapshot(ticker))
+
+    def sql(self, sql: str, *, limit: int | None = None) -> "pa.Table":
+        """A query over the stored tables (`ohlc`, `ticks`, `trigger_events`, …) in DuckDB's dialect; a text with
+        MATCH_RECOGNIZE is one of the trigger language. It runs on the platform, over its HTTP API.
+
+        `limit`: the first N rows; without it a result that is too long for one answer is an error, never cut off.
+        Raises InvalidTrigger with the place of a mistake, InvalidRequest, and PlatformUnreachable.
+        """
+        return self._connection.sql(sql, limit)
 
     def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from candlewright.settings import environment
@@ -43,9 +43,12 @@ class RelayAddresses(SharedGroup):
 
 
 class ClientSettings(Group):
-    """`key`: the file of `candlewright keys new`, where the platform has keys on."""
+    """`key`: the file of `candlewright keys new`, where the platform has keys on; `token`: for its HTTP API, where that
+    is not on loopback.
+    """
 
     key: str = ""
+    token: str = Field("", repr=False)
 
 
 class SparkAddress(SharedGroup):

@@ -1,0 +1,16 @@
+"""`python -m console.sql`: the settings as the first line of stdin, then queries, until stdin ends."""
+
+import sys
+
+from console.sql.worker import serve
+from core.settings import Settings
+
+
+def main() -> int:
+    source = sys.stdin.buffer
+    serve(Settings.model_validate_json(source.readline()), source, sys.stdout.buffer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

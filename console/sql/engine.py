@@ -1,0 +1,162 @@
+"""One query over the tables: DuckDB, or the trigger engine for MATCH_RECOGNIZE. Nothing but the tables is in reach.
+
+DuckDB runs without access to files and networks, its configuration locked; the tables are handed to it as readers that
+push columns and filters down into the files.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from candlewright.wire.errors import InvalidRequest, TriggerRejected
+
+__all__ = ["TABLE_NAMES", "Limits", "Result", "run"]
+
+TABLE_NAMES = ("ohlc", "ohlc_revisions", "ticks", "trigger_events", "gaps", "coverage", "deliveries")
+_RECOGNIZE = re.compile(r"\bMATCH_RECOGNIZE\b", re.IGNORECASE)
+_PREFIX = re.compile(r"\b(?:lake\s*\.\s*)?market\s*\.\s*(?=[a-z_])", re.IGNORECASE)
+_NOT_CODE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_LINE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
+_BATCH_ROWS = 10_000
+_MAX_RESULT_BYTES = 256 << 20
+
+#: The table of a name, or None where the platform has not made it yet.
+Open = Callable[[str], "pa.Table | Any | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    rows: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    table: pa.Table
+    is_truncated: bool
+
+
+def run(sql: str, open_table: Open, limits: Limits, deliver: Callable[[Any], None] = lambda connection: None) -> Result:
+    """At most `limits.rows` rows. `deliver` gets the connection, which may be interrupted.
+
+    Raises TriggerRejected with the place of a mistake, and InvalidRequest for work past a limit.
+    """
+    code = _NOT_CODE.sub(lambda found: " " * len(found[0]), sql)
+    named = [name for name in TABLE_NAMES if re.search(rf"\b{name}\b", code, re.IGNORECASE)]
+    if _RECOGNIZE.search(code):
+        return _recognized(sql, named, open_table, limits)
+    connection = _connection(named, open_table, limits)
+    deliver(connection)
+    try:
+        return _selected(connection, sql, limits)
+    except duckdb.InterruptException as error:
+        raise InvalidRequest("the query was cancelled, or took longer than console.sql_seconds") from error
+    except duckdb.OutOfMemoryException as error:
+        raise InvalidRequest("the query needs more memory than console.sql_memory_bytes") from error
+    except duckdb.Error as error:
+        raise _rejected(error) from error
+    finally:
+        connection.close()
+
+
+def _selected(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> Result:
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise TriggerRejected(f"one query is needed, not {len(statements)}", hint="leave out the semicolon")
+    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        kind = statements[0].type.name
+        raise TriggerRejected(f"only queries are allowed, not {kind}", hint="begin with SELECT or WITH")
+    reader = connection.execute(statements[0]).to_arrow_reader(_BATCH_ROWS)
+    rows, size, batches = 0, 0, []
+    for batch in reader:
+        batches.append(batch.slice(0, limits.rows - rows))
+        rows += batch.num_rows
+        size += batches[-1].nbytes
+        if size > _MAX_RESULT_BYTES:
+            raise InvalidRequest(f"the result has more than {_MAX_RESULT_BYTES >> 20} MiB; select less of it")
+        if rows > limits.rows:
+            break
+    names = _unique(reader.schema.names)
+    table = pa.Table.from_batches(batches, reader.schema).rename_columns(names)
+    return Result(table, rows > limits.rows)
+
+
+def _connection(named: list[str], open_table: Open, limits: Limits) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": "2",
+            "memory_limit": f"{limits.memory_bytes}B",
+            "max_temp_directory_size": "0KB",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+        },
+    )
+    connection.execute("ATTACH ':memory:' AS lake; CREATE SCHEMA lake.market; CREATE SCHEMA market")
+    for name in named:
+        if (found := open_table(name)) is not None:
+            connection.register(f"_{name}", found)
+            for place in (name, f"market.{name}", f"lake.market.{name}"):
+                connection.execute(f"CREATE VIEW {place} AS SELECT * FROM _{name}")
+    connection.execute(
+        "SET TimeZone = 'UTC'; SET python_enable_replacements = false; SET enable_external_access = false;"
+        " SET lock_configuration = true"
+    )
+    return connection
+
+
+def _recognized(sql: str, named: list[str], open_table: Open, limits: Limits) -> Result:
+    from candlewright_cep import SkipFailed, evaluate
+    from candlewright_cep import TriggerRejected as Rejected
+
+    tables: dict[str, pa.Table] = {}
+    for name in named:
+        found = open_table(name)
+        if found is not None:
+            tables[name] = found if isinstance(found, pa.Table) else found.to_table()
+    try:
+        # The names of the tables alone, at their places.
+        table = evaluate(_PREFIX.sub(lambda found: " " * len(found[0]), sql), _known(tables))
+    except Rejected as error:
+        raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
+    except SkipFailed as error:
+        raise TriggerRejected(str(error)) from error
+    return Result(table.slice(0, limits.rows), table.num_rows > limits.rows)
+
+
+def _known(tables: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
+    """Columns of the types that the trigger language has: maps and lists are none of them."""
+    return {
+        name: table.select([field.name for field in table.schema if not pa.types.is_nested(field.type)])
+        for name, table in tables.items()
+    }
+
+
+def _unique(names: list[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for name in names:
+        number, unique = 1, name
+        while unique in found:
+            number += 1
+            unique = f"{name}_{number}"
+        found[unique] = None
+    return [*found]
+
+
+def _rejected(error: duckdb.Error) -> TriggerRejected:
+    """DuckDB shows a long line cut off, and its mark below what is shown: the column is that of the whole line where
+    the line is shown whole.
+    """
+    text = str(error)
+    head = text.partition("\n\nLINE ")[0]
+    message, *more = head.partition(": ")[2].splitlines() or [head]
+    line, column = 1, 1
+    if place := _LINE.search(text):
+        shown = f"LINE {place[1]}: "
+        line, column = int(place[1]), max(1, len(place[3]) - len(shown) + 1)
+    return TriggerRejected(message or head, line, column, " ".join(more).strip())

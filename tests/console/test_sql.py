@@ -1,0 +1,166 @@
+"""Queries of clients: what they may read, what is refused and where, and that nothing else is in reach."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import candlewright as cw
+from candlewright.wire.errors import InvalidRequest, TriggerRejected
+from console.server import Console
+from console.sql.engine import Limits, run
+from iceberg import create_tables, load_table, open_catalog
+from iceberg.tables import OHLC
+from tests.console.calls import calling, settings_in
+
+LIMITS = Limits(1_000, 256 << 20)
+MINUTE = 60_000_000
+START = 1_704_067_200_000_000
+
+
+def bars(count: int) -> pa.Table:
+    closes = [100.0 + (number % 7) for number in range(count)]
+    columns: dict[str, Any] = {
+        "ticker": ["BTC/USDT.BINANCE"] * count,
+        "period_seconds": pa.array([60] * count, pa.int32()),
+        "open_time": pa.array([START + number * MINUTE for number in range(count)], pa.timestamp("us", "UTC")),
+        **dict.fromkeys(("open", "high", "low", "close", "volume"), closes),
+        "quote_volume": closes,
+        "trade_count": [1] * count,
+        "source": ["exchange"] * count,
+        "complete": [True] * count,
+        "updated_at": pa.array([START] * count, pa.timestamp("us", "UTC")),
+    }
+    return pa.table(columns).cast(OHLC.arrow_schema)
+
+
+def tables(name: str) -> pa.Table | None:
+    return bars(100) if name == "ohlc" else None
+
+
+@pytest.mark.parametrize("name", ["ohlc", "market.ohlc", "lake.market.ohlc", "OHLC"])
+def test_a_table_answers_to_its_names(name: str) -> None:
+    found = run(f"SELECT count(*) AS n, max(open_time) AS last FROM {name} WHERE close > 100", tables, LIMITS)
+    assert found.table.column_names == ["n", "last"] and found.table["n"].to_pylist() == [85]
+    assert found.table.schema.field("last").type == pa.timestamp("us", "UTC")
+
+
+def test_rows_past_the_limit_are_left_out_and_said() -> None:
+    found = run("SELECT * FROM ohlc ORDER BY open_time", tables, Limits(10, 256 << 20))
+    assert (found.table.num_rows, found.is_truncated) == (10, True)
+    assert run("SELECT 1 AS a, 2 AS a", tables, LIMITS).table.column_names == ["a", "a_2"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM tables",
+        "SELECT * FROM LIMITS",
+        "COPY (SELECT 1) TO '/tmp/x.csv'",
+        "COPY ohlc FROM '/etc/passwd'",
+        "ATTACH '/tmp/x.db' AS x",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+        "PRAGMA memory_limit = '100GB'",
+        "CREATE TABLE x AS SELECT 1",
+        "DROP VIEW ohlc",
+        "EXPORT DATABASE '/tmp/x'",
+        "SELECT 1; SELECT 2",
+        "CALL pragma_version()",
+        "SELECT getenv('HOME')",
+        "SELECT * FROM duckdb_secrets()",
+        "",
+        ";",
+        "\x00",
+    ],
+)
+def test_nothing_but_queries_over_the_tables_runs(sql: str) -> None:
+    with pytest.raises(TriggerRejected):
+        run(sql, tables, LIMITS)
+
+
+def test_a_mistake_has_its_place() -> None:
+    with pytest.raises(TriggerRejected) as refused:
+        run("SELECT close,\n   clse FROM ohlc", tables, LIMITS)
+    assert (refused.value.line, refused.value.column) == (2, 4)
+    assert "clse" in refused.value.message and "close" in refused.value.hint
+
+
+def test_match_recognize_goes_to_the_trigger_engine() -> None:
+    text = """SELECT * FROM lake.market.ohlc MATCH_RECOGNIZE (
+      PARTITION BY ticker ORDER BY open_time
+      MEASURES A.close AS low, LAST(B.close) AS high
+      PATTERN (A B+) DEFINE A AS close = 100, B AS close > PREV(close)) AS m"""
+    found = run(text, tables, LIMITS)
+    assert found.table.column_names == ["ticker", "low", "high"]
+    assert set(found.table["high"].to_pylist()) <= {101.0, 106.0} and found.table.num_rows == 15
+    with pytest.raises(TriggerRejected) as refused:
+        run(text.replace("A.close", "A.clse"), tables, LIMITS)
+    assert refused.value.line == 3
+
+
+def test_memory_is_bounded() -> None:
+    with pytest.raises(InvalidRequest, match="memory"):
+        run("SELECT list(range) FROM range(100000000)", tables, Limits(10, 64 << 20))
+
+
+@pytest.mark.timeout(120)
+async def test_over_http_with_limits_of_time_and_processes_of_their_own(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, sql_seconds=1.0)
+    create_tables(open_catalog(settings))
+    load_table(open_catalog(settings), OHLC).append(bars(50))
+    async with calling(settings) as http:
+
+        async def ask(sql: str, **more: Any) -> Any:
+            return await http.post("/api/v1/sql", json={"sql": sql, **more}, timeout=60)
+
+        answer = await ask("SELECT open_time, close FROM ohlc ORDER BY 1", limit=2)
+        body = answer.json()
+        assert body["rows"][0] == {"open_time": "2024-01-01T00:00:00.000000000Z", "close": 100.0}
+        assert (len(body["rows"]), body["truncated"]) == (2, True)
+        assert [column["name"] for column in body["columns"]] == ["open_time", "close"]
+        wrong = await ask("SELECT nothing FROM ohlc")
+        assert wrong.status_code == 400 and wrong.headers["content-type"] == "application/problem+json"
+        assert (wrong.json()["line"], wrong.json()["column"]) == (1, 8) and wrong.json()["errors"]
+        began = time.monotonic()
+        slow = await ask("SELECT count(*) FROM range(10000000) a, range(1000000) b WHERE a.range + b.range = 7")
+        assert slow.status_code == 400 and "console.sql_seconds" in slow.json()["detail"]
+        assert time.monotonic() - began < 15
+        huge = await ask("SELECT repeat('x', 8000000000) AS x")
+        assert huge.status_code == 400
+        assert (await ask("SELECT 1 AS one")).json()["rows"] == [{"one": 1}]
+        arrow = await http.post("/api/v1/sql?format=arrow", json={"sql": "SELECT count(*) AS n FROM ticks"})
+        assert pa.ipc.open_stream(arrow.content).read_all().to_pylist() == [{"n": 0}]
+
+
+@pytest.mark.timeout(120)
+async def test_the_python_client_gets_arrow_without_spark(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, bind="127.0.0.1:0", sql_rows=40)
+    create_tables(open_catalog(settings))
+    load_table(open_catalog(settings), OHLC).append(bars(50))
+    console = Console(settings)
+    serving = asyncio.create_task(console.serve())
+    bound = settings_in(tmp_path, bind=f"127.0.0.1:{console.port}")
+    client = cw.aconnect(settings=bound)
+    try:
+        assert (await client.sql("SELECT count(*) AS n FROM lake.market.ohlc"))["n"].to_pylist() == [50]
+        assert (await client.sql("SELECT * FROM ohlc", limit=3)).num_rows == 3
+        with pytest.raises(cw.InvalidRequest, match="more than 40 rows"):
+            await client.sql("SELECT * FROM ohlc")
+        with pytest.raises(cw.InvalidTrigger) as refused:
+            await client.sql("SELECT clse FROM ohlc")
+        assert (refused.value.line, refused.value.column) == (1, 8)
+    finally:
+        console.stop()
+        await serving
+    with pytest.raises(cw.PlatformUnreachable):
+        await client.sql("SELECT 1")
