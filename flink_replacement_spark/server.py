@@ -26,7 +26,7 @@ from candlewright.wire.errors import (
     RecordsLost,
     RoleLost,
 )
-from core.background import start_thread
+from core.background import only_noted, start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.reach import away
@@ -54,6 +54,7 @@ from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
 from flink_replacement_spark.triggers.source import TriggerSource
 from flink_replacement_spark.vitals import Reading, Vitals
+from flink_replacement_spark.warm import warm_streaming
 from iceberg import COVERAGE, OHLC, create_tables, is_shared, load_table, open_catalog, scan_range, settle_origin
 
 log = get_logger()
@@ -155,7 +156,7 @@ class Driver:
         session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
         if (catalog := self._open_tables()) is None:
             return
-        if (term := self._keeper.wait(self._stopping, on_standby)) is not None:
+        if (term := self._keeper.wait(self._stopping, lambda: self._stand_by(session, on_standby))) is not None:
             took_at = time.monotonic()
             url = term.address(settings.bus.url)
             self._settings = settings.model_copy(update={"bus": settings.bus.model_copy(update={"url": url})})
@@ -167,6 +168,17 @@ class Driver:
                 start_seconds=round(time.monotonic() - started, 2),
                 serve_seconds=round(time.monotonic() - took_at, 2),
             )
+
+    def _stand_by(self, session: SparkSession, on_standby: Callable[[], object]) -> None:
+        """Looks for the role meanwhile: a warm query that is late must not make the take-over late."""
+        on_standby()
+        folder = self._settings.data_dir / "run"
+        folder.mkdir(parents=True, exist_ok=True)
+        start_thread("warm-up", lambda: warm_streaming(session, folder, self._is_over), on_failure=only_noted)
+
+    def _is_over(self) -> bool:
+        """Of the time as a standby."""
+        return self._stopping.is_set() or self._keeper.term is not None
 
     def _open_tables(self) -> Catalog | None:
         """Waits for a catalog or store that does not answer; None when `stop` was called meanwhile."""
@@ -372,6 +384,11 @@ class Driver:
                 pass
             except RoleLost as error:
                 self._failure = error
+            except (Py4JError, PySparkException):
+                # The JVM ends while this process does.
+                if self._stopping.is_set():
+                    return
+                raise
             self._away = "; ".join(away(self._settings)) if self._troubles() else ""
 
     def _observe(self, at: float) -> None:

@@ -26,6 +26,8 @@ def doors_of(settings: Settings) -> Iterator[Door]:
     yield _bus(settings)
     yield _spark_connect(settings)
     yield _plain("status pages", settings.http.bind, "http.bind")
+    if settings.console.enabled:
+        yield _console(settings)
     gateways = settings.gateways
     if gateways.kafka_pixy.enabled:
         yield _plain("kafka_pixy", gateways.kafka_pixy.bind, "gateways.kafka_pixy.bind")
@@ -61,6 +63,16 @@ def _spark_connect(settings: Settings) -> Door:
     if settings.spark.token:
         return Door("Spark Connect", bind, "holders of spark.connect_token, who run any code")
     return _plain("Spark Connect", bind, "spark.connect_token", "set spark.connect_token")
+
+
+def _console(settings: Settings) -> Door:
+    """On another address it refuses every call without a token."""
+    bind = settings.console.bind
+    if settings.console.is_open:
+        return Door("HTTP API and console", bind, "every user of this machine")
+    folder = KeyFolder(settings.data_dir)
+    counts = [f"{len(folder.names(role))} {role}s" for role in (Role.viewer, Role.operator)]
+    return Door("HTTP API and console", bind, f"tokens: {' and '.join(counts)}; not encrypted, so put TLS in front")
 
 
 def _rocketmq(settings: Settings) -> Door:

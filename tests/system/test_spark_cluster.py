@@ -10,7 +10,7 @@ import sysconfig
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,8 @@ from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of
 
 #: A busy machine takes minutes for what a quiet one does in seconds; what has ended is told at once.
 PATIENCE_SECONDS = 600.0
+#: Ten seconds of silence, the time between two looks, and what a busy machine adds.
+SILENT_SECONDS = 20.0
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -175,6 +177,15 @@ class _Cluster:
         self.services.start("pipeline", _command("pipeline", {}), environment)
         self.services.wait_until(lambda: _is_ready(self._port_file), "a ready pipeline")
 
+    def executor_of(self, worker: str) -> int:
+        """The process that runs tasks below this worker's folder."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                is_below = (process / "cwd").readlink().is_relative_to(self.folder / worker)
+                if is_below and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
+                    return int(process.name)
+        raise AssertionError(f"no executor of {worker}")
+
     def status(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port_file.read_text()}/status", timeout=5) as reply:
             page: dict[str, Any] = json.load(reply)
@@ -220,6 +231,22 @@ def test_history_is_written_on_a_cluster_whose_workers_lack_the_product(cluster:
     cluster.request(bus, "on-cluster")
     assert read_ohlc(cluster.settings, "CLUSTER/USDT.BINANCE", 60, 0, 10**6 * MINUTE).num_rows == 1_000
     cluster.services.wait_until(lambda: cluster.status()["executors"] == 2, "two executors")
+
+
+@pytest.mark.long
+def test_an_executor_that_falls_silent_holds_nothing_up(cluster: _Cluster, bus: RedisBus) -> None:
+    cluster.start_pipeline()
+    cluster.request(bus, "before")
+    cluster.services.wait_until(lambda: cluster.status()["executors"] == 2, "two executors")
+    frozen = cluster.executor_of("worker-1")
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        stopped_at = time.monotonic()
+        cluster.services.wait_until(lambda: cluster.status()["executors"] < 2 or None, "one executor fewer")
+        assert time.monotonic() - stopped_at < SILENT_SECONDS
+        cluster.request(bus, "meanwhile")
+    finally:
+        os.kill(frozen, signal.SIGKILL)
 
 
 @pytest.mark.long

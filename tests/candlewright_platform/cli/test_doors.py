@@ -18,7 +18,15 @@ def doors(where: Path, **groups: Any) -> dict[str, Door]:
 
 def test_by_default_every_door_is_this_machines_own(tmp_path: Path) -> None:
     found = doors(tmp_path)
-    assert list(found) == ["relay requests", "relay notifications", "broker", "bus", "Spark Connect", "status pages"]
+    assert list(found) == [
+        "relay requests",
+        "relay notifications",
+        "broker",
+        "bus",
+        "Spark Connect",
+        "status pages",
+        "HTTP API and console",
+    ]
     assert not [door for door in found.values() if door.remedy]
 
 
@@ -43,6 +51,12 @@ def test_a_door_that_others_reach_names_its_remedy(tmp_path: Path) -> None:
         "kafka_pixy": "change gateways.kafka_pixy.bind",
         "rocketmq": "set gateways.rocketmq.access_keys",
     }
+
+
+def test_the_console_of_another_address_takes_tokens_alone(tmp_path: Path) -> None:
+    KeyFolder(tmp_path).new_token("desk", Role.viewer)
+    door = doors(tmp_path, console={"bind": "0.0.0.0:8090"})["HTTP API and console"]
+    assert door.who.startswith("tokens: 1 viewers and 0 operators")
 
 
 def test_keys_and_a_token_close_their_doors(tmp_path: Path) -> None:
