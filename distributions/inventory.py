@@ -6,6 +6,7 @@ python distributions/inventory.py notice      # writes NOTICE; a test compares i
 import json
 import re
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -87,6 +88,19 @@ def license_of(name: str) -> str:
     return ", ".join(names) or (about.get("License") or "").strip().partition("\n")[0] or "see the package"
 
 
+def bundled() -> dict[str, dict[str, Any]]:
+    """The browser packages in the console's bundle, as its lock file has them."""
+    lock = json.loads((ROOT / "console" / "web" / "package-lock.json").read_text())["packages"]
+    found: dict[str, dict[str, Any]] = {}
+    waiting = [name for name in lock[""]["dependencies"] if name != "esbuild"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = lock[f"node_modules/{name}"]
+            waiting += found[name].get("dependencies", {})
+    return dict(sorted(found.items()))
+
+
 def notice() -> str:
     found = packages()
     width = max(len(f"{each.name} {each.version}") for each in found)
@@ -124,6 +138,18 @@ def bill_of_materials(version: str) -> dict[str, Any]:
             ],
         }
         for each in packages()
+    ]
+    others += [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:npm/{name.replace('@', '%40')}@{each['version']}",
+            "name": name,
+            "version": each["version"],
+            "purl": f"pkg:npm/{name.replace('@', '%40')}@{each['version']}",
+            "licenses": [{"license": {"name": each.get("license", "see the package")}}],
+            "hashes": [{"alg": "SHA-512", "content": b64decode(each["integrity"].removeprefix("sha512-")).hex()}],
+        }
+        for name, each in bundled().items()
     ]
     return {
         "bomFormat": "CycloneDX",

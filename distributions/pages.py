@@ -2,6 +2,7 @@
 
 python distributions/pages.py            # the bundle
 python distributions/pages.py --check    # the types of its sources
+python distributions/pages.py --tools    # installs what checks and tests need
 
 Packages come from the package registry that npm is set up for, the first time and after a change of the lock file.
 """
@@ -57,6 +58,8 @@ if __name__ == "__main__":
     try:
         if sys.argv[1:] == ["--check"]:
             check()
+        elif sys.argv[1:] == ["--tools"]:
+            install(with_tools=True)
         else:
             bundle()
     except Failed as error:

@@ -1,5 +1,6 @@
 """The wheels as a user meets them: in an empty environment, outside the tree."""
 
+import base64
 import hashlib
 import json
 import os
@@ -140,9 +141,24 @@ def test_the_bill_of_materials_names_each_locked_package_with_its_hashes(dist: P
     libraries = [each for each in bill["components"] if each["type"] == "library"]
     assert {"pyspark", "pyzmq", "redis", "ccxt", "sqlalchemy"} <= {each["name"] for each in libraries}
     assert not {"pytest", "mypy", "ruff"} & {each["name"] for each in libraries}
-    for each in libraries:
+    browser = {each["name"]: each for each in libraries if each["purl"].startswith("pkg:npm/")}
+    assert {"lightweight-charts", "preact", "@codemirror/view"} <= set(browser)
+    packages = json.loads((ROOT / "console" / "web" / "package-lock.json").read_text())["packages"]
+    for name, each in browser.items():
+        digest = base64.b64encode(bytes.fromhex(each["hashes"][0]["content"])).decode()
+        assert packages[f"node_modules/{name}"]["integrity"] == f"sha512-{digest}"
+    for each in (each for each in libraries if each["name"] not in browser):
         assert re.search(rf"^{re.escape(each['name'])}=={re.escape(each['version'])}", lock, re.M | re.I), each["name"]
         assert all(digest["content"] in lock for digest in each["externalReferences"][0]["hashes"])
+
+
+def test_the_platforms_wheel_carries_the_consoles_pages(dist: Path) -> None:
+    with zipfile.ZipFile(wheel(dist, "candlewright_platform")) as archive:
+        web = {name.removeprefix("console/web/") for name in archive.namelist() if name.startswith("console/web/")}
+        page = archive.read("console/web/dist/index.html").decode()
+    assert {"dist/index.html", "dist/licences.txt", "dist/icon.svg"} <= web
+    assert {f"dist{name}" for name in re.findall(r'(?:src|href)="(/[^"]+)"', page)} <= web
+    assert all(name.startswith("dist/") or name == "README.md" for name in web)
 
 
 def test_the_notice_lists_what_is_locked() -> None:

@@ -1,4 +1,5 @@
 /** Every part of the platform: whether it is well, and what to do where it is not. */
+import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { nameOf, partsOf, problemsOf, readStatus, status } from "../data/platform";
 import { useValue } from "../data/value";
@@ -62,8 +63,8 @@ export default function System() {
               const name = nameOf(part);
               const figures = figuresOf(part);
               return (
-                <>
-                  <tr key={name}>
+                <Fragment key={name}>
+                  <tr>
                     <td>
                       <button
                         type="button"
@@ -86,7 +87,7 @@ export default function System() {
                     </td>
                   </tr>
                   {open === name && (
-                    <tr key={`${name} details`}>
+                    <tr>
                       <td colSpan={5} class="wrap">
                         {figures.map(([label, value]) => (
                           <span key={label} class="pair">
@@ -97,7 +98,7 @@ export default function System() {
                       </td>
                     </tr>
                   )}
-                </>
+                </Fragment>
               );
             })}
           </tbody>
