@@ -1,5 +1,6 @@
 """The trigger language: SQL with MATCH_RECOGNIZE over ticks and bars, in batches and on streams."""
 
+from candlewright_cep.diagnosis import Diagnosis, diagnose
 from candlewright_cep.engine import CompiledQuery, compile_query, evaluate
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
@@ -13,6 +14,7 @@ from candlewright_cep.streaming.stream import Events, TriggerStream, compile_str
 __all__ = [
     "Clock",
     "CompiledQuery",
+    "Diagnosis",
     "Events",
     "JoinedStream",
     "Limits",
@@ -24,5 +26,6 @@ __all__ = [
     "TriggerStream",
     "compile_query",
     "compile_stream",
+    "diagnose",
     "evaluate",
 ]

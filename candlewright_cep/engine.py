@@ -7,8 +7,10 @@ import pyarrow as pa
 
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
+from candlewright_cep.binding.recovery import raise_noted
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
+from candlewright_cep.planning.doubts import doubts
 from candlewright_cep.planning.planner import Planner
 from candlewright_cep.planning.plans import Match, Plan
 from candlewright_cep.planning.relation import Relation, from_table
@@ -80,8 +82,9 @@ def compile_query(
         plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
+    raise_noted()
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
-    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits, tuple(planner.warnings))
+    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits, (*planner.warnings, *doubts(plan)))
 
 
 def evaluate(

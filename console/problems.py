@@ -100,7 +100,7 @@ def _retry(status: int) -> dict[str, str]:
 
 def _of_sql(error: TriggerRejected) -> dict[str, Any]:
     first = {"message": error.message, "line": error.line, "column": error.column, "hint": error.hint}
-    return {"line": error.line, "column": error.column, "hint": error.hint, "errors": [first]}
+    return {"line": error.line, "column": error.column, "hint": error.hint, "errors": [first], **error.details}
 
 
 def response_of(problem: Problem) -> Response:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from bus.api import partition_of
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
-from candlewright_cep import Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream
+from candlewright_cep import Diagnosis, Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream, diagnose
 from candlewright_cep.binding.binder import closest
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
 from candlewright_cep.streaming.stages import is_lookup
@@ -26,6 +26,7 @@ __all__ = [
     "TriggerRules",
     "check_trigger",
     "compile_trigger",
+    "diagnose_trigger",
     "is_joint",
 ]
 
@@ -230,6 +231,18 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
     if compiled.options.lookback_ns and not compiled.looks_back:
         warnings += ("lookback_seconds changes nothing: this text looks at one row alone",)
     return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions), function)
+
+
+def diagnose_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None) -> Diagnosis:
+    """All errors of a trigger's text, or its warnings. Raises InvalidRequest for everything else."""
+
+    def check(sql: str) -> tuple[str, ...]:
+        asked = CEPTriggerRequest()
+        asked.CopyFrom(request)
+        asked.sql_pattern = sql
+        return check_trigger(asked, rules).warnings
+
+    return diagnose(request.sql_pattern, check)
 
 
 def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@
 """
 
 from shlex import quote
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class CandlewrightError(Exception):
@@ -61,9 +61,13 @@ class InvalidRequest(CandlewrightError):
 
 
 class TriggerRejected(CandlewrightError):
-    """A trigger text that is refused, with the place in it (1-based) and, where there is one, a hint."""
+    """A trigger text that is refused, with the place in it (1-based) and, where there is one, a hint.
+
+    `details`: what else is known of the text, as JSON data: `errors` (all of them) and `mended`.
+    """
 
     def __init__(self, message: str, line: int = 1, column: int = 1, hint: str = "") -> None:
+        self.details: dict[str, Any] = {}
         self.message = message
         self.line = line
         self.column = column

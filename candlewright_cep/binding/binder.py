@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
+from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import zones
 from candlewright_cep.functions.aggregates import AGGREGATES
@@ -143,6 +144,7 @@ class Binder:
 
     # -- entries --------------------------------------------------------------------------------------------------
 
+    @recovering
     def condition(self, node: Node, what: str) -> Expression:
         """A boolean expression."""
         found = self.bind(node)
@@ -152,6 +154,7 @@ class Binder:
             raise node.at.reject(f"{what} must be a condition, but it has type {found.type}")
         return found
 
+    @recovering
     def bind(self, node: Node) -> Expression:
         match node:
             case LiteralNode():

@@ -16,6 +16,7 @@ from candlewright_cep.binding.expressions import (
     walk,
 )
 from candlewright_cep.binding.indicators import bind_indicator
+from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
 from candlewright_cep.functions.arrays import NAMES as ARRAYS
 from candlewright_cep.functions.indicators import INDICATORS
@@ -86,6 +87,7 @@ class PatternBinder(Binder):
     def further_functions(self) -> Sequence[str]:
         return (*PATTERN_FUNCTIONS, *AGGREGATES, *INDICATORS)
 
+    @recovering
     def bind(self, node: Node) -> Expression:
         if isinstance(node, ModeNode):
             self._check_mode(node.mode, node.at)

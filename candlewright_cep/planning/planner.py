@@ -1,9 +1,11 @@
 """From the syntax of a query to a plan."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
+from candlewright_cep.binding.recovery import is_noted
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
 from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
@@ -393,7 +395,11 @@ class Planner:
         if name not in self.inputs:
             known = [*self.views[-1], *(original for original, _ in self.inputs.values())]
             hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)
-            raise node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
+            error = node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
+            if not self.inputs or not is_noted(error):
+                raise error
+            near = difflib.get_close_matches(name, self.inputs, n=1, cutoff=0.6)
+            name = near[0] if near else next(iter(self.inputs))
         original, fields = self.inputs[name]
         if self._joins and original.lower() == BARS:
             return _renamed(with_close_time(Scan(original, fields), self.limits), alias, node.columns)

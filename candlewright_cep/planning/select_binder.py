@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
 from candlewright_cep.binding.expressions import Aggregation, Column, Constant, Expression, WindowFunction, walk
 from candlewright_cep.binding.indicators import bind_indicator
+from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
@@ -382,6 +383,7 @@ class GroupBinder(SelectBinder):
     def aggregates(self) -> tuple[Aggregation, ...]:
         return tuple(self._places)
 
+    @recovering
     def bind(self, node: Node) -> Expression:
         if not isinstance(node, OverNode) and not has_aggregate(node) and not _has_over(node):
             if isinstance(node, LiteralNode | ParameterNode):

@@ -102,7 +102,7 @@ class Reader:
 
     def spelling(self, *wanted: str) -> str:
         """A "did you mean" for a misspelt key word: here, just before (read as an alias), or at the very start."""
-        tried = {self.index, max(0, self.index - 1), max(0, self.index - 2), 0}
+        tried = {*(max(0, self.index - back) for back in range(4)), 0}
         for token in (self.tokens[place] for place in sorted(tried, reverse=True)):
             word = token.text.upper()
             if token.kind is not TokenKind.NAME or word in RESERVED or word in KEY_WORDS or len(word) > 40:

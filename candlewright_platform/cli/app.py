@@ -326,6 +326,24 @@ def alerts_dead_letters(
     alerts.dead_letters(again or [], all_of_them, output, data_dir, config)
 
 
+@trigger_app.command("check")
+def trigger_check(
+    sql: SqlOption = None,
+    file: SqlFileOption = None,
+    ticker: Annotated[list[str] | None, typer.Option("--ticker", help="As for trigger add.")] = None,
+    param: ParamOption = None,
+    output: OutputOption = Output.table,
+    config: Config = None,
+) -> None:
+    """Check a trigger's text without registering it. All errors at once, warnings, and obvious slips mended.
+
+    Example: candlewright trigger check --sql "SELECT prise FROM ticks WHERE prise > :limit" --param limit=70000
+    """
+    from candlewright_platform.cli import trigger_text
+
+    trigger_text.check(sql, file, ticker or [], param or [], output, config)
+
+
 @trigger_app.command("try")
 def trigger_try(
     sql: SqlOption = None,

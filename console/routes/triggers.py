@@ -1,6 +1,7 @@
 """Triggers: listed, checked, tried over what is stored, registered, removed, and their events."""
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -226,7 +227,7 @@ async def list_trigger_events(call: Call) -> Response:
 # ---- inside
 async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[str, Any]:
     from candlewright_cep.types import flink_name
-    from triggers.check import TriggerRules, check_trigger, compile_trigger
+    from triggers.check import TriggerRules, compile_trigger, diagnose_trigger
 
     settings = call.services.settings
     rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
@@ -234,7 +235,12 @@ async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[st
     request = CEPTriggerRequest(trigger_id="check", sql_pattern=body.sql, tickers=tickers, parameters=parameters)
 
     def work(_: object) -> dict[str, Any]:
-        found = check_trigger(request, rules)
+        found = diagnose_trigger(request, rules)
+        if found.problems:
+            first = found.problems[0]
+            refused = TriggerRejected(first.message, first.line, first.column, first.hint)
+            refused.details = {"errors": [asdict(each) for each in found.problems], "mended": found.mended}
+            raise refused
         query = compile_trigger(body.sql, parameters, rules).query
         columns = [{"name": name, "type": flink_name(kind)} for name, kind in query.columns]
         return {"columns": columns, "warnings": list(found.warnings)}

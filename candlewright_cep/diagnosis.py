@@ -1,0 +1,148 @@
+"""Everything that is wrong with a text at once, and the text as it was probably meant."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from candlewright_cep.binding.recovery import collecting
+from candlewright_cep.errors import TriggerRejected
+
+__all__ = ["Diagnosis", "Problem", "diagnose"]
+
+_ROUNDS = 8
+_NAME = re.compile(r"did you mean '([^']+)'\?$")
+_WORD = re.compile(r"did you mean ([A-Z_]+) instead of ([A-Za-z_0-9]+)\?$")
+_WRITE = re.compile(r"write (AND|>=)$")
+_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>")
+_QUOTES = "write texts in single quotes, names in double quotes"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error with its place in the text that was given (1-based)."""
+
+    line: int
+    column: int
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`mended`: the text without its obvious slips; None where there are none, or where that leaves as many errors."""
+
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+    mended: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """`length` characters from `column` on are `text` instead."""
+
+    line: int
+    column: int
+    length: int
+    text: str
+
+
+def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
+    """`check`: gives the warnings of a text; raises TriggerRejected.
+
+    A syntax error hides what is after it, unless it is an obvious slip: checking then continues with the mended text.
+    """
+    text, moved = sql, list[_Edit]()
+    problems: dict[tuple[int, int, str], Problem] = {}
+    first: int | None = None
+    for _ in range(_ROUNDS):
+        errors, warnings = _errors(text, check)
+        if first is None:
+            first = len(errors)
+        for error in errors:
+            line, column = _original(error.line, error.column, moved)
+            problem = Problem(line, column, error.message, error.hint)
+            problems.setdefault((line, column, error.message), problem)
+        edits = _edits(text, errors)
+        if not edits:
+            break
+        for edit in edits:
+            text = _edited(text, edit)
+            moved.append(edit)
+    is_better = text != sql and len(_errors(text, check)[0]) < len(problems)
+    ordered = tuple(problems[place] for place in sorted(problems))
+    return Diagnosis(ordered, tuple(warnings) if not ordered else (), text if is_better else None)
+
+
+def _errors(text: str, check: Callable[[str], Sequence[str]]) -> tuple[list[TriggerRejected], Sequence[str]]:
+    with collecting() as found:
+        try:
+            return [], check(text)
+        except TriggerRejected as error:
+            # After one that was noted it may follow from that.
+            if not found:
+                found.append(error)
+        except Exception:
+            # What comes of an expression that was taken for NULL; without one it is a fault of ours.
+            if not found:
+                raise
+    return sorted(found, key=lambda error: (error.line, error.column)), ()
+
+
+def _edits(text: str, errors: Sequence[TriggerRejected]) -> list[_Edit]:
+    """From the last to the first, so that none moves the others."""
+    found: dict[tuple[int, int], _Edit] = {}
+    lines = text.split("\n")
+    for error in errors:
+        if error.line > len(lines):
+            continue
+        edit = _edit(lines, error)
+        if edit is not None:
+            found[edit.line, edit.column] = edit
+    return [found[place] for place in sorted(found, reverse=True)]
+
+
+def _edit(lines: Sequence[str], error: TriggerRejected) -> _Edit | None:
+    line = lines[error.line - 1]
+    token = _TOKEN.match(line, error.column - 1)
+    if wrong := _WORD.search(error.hint):
+        return _word(lines, error, *wrong.groups())
+    if token is None:
+        return None
+    written = token[0]
+    if (named := _NAME.search(error.hint)) and written[0] not in "&=":
+        name = named[1]
+        if written.startswith(":"):
+            name = f":{name}"
+        elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            return None
+        return _Edit(error.line, error.column, len(written), name)
+    if (shown := _WRITE.search(error.hint)) and written[0] in "&=":
+        return _Edit(error.line, error.column, len(written), shown[1])
+    if error.hint == _QUOTES and written.startswith('"'):
+        return _Edit(error.line, error.column, len(written), "'" + written[1:-1].replace("'", "''") + "'")
+    return None
+
+
+def _word(lines: Sequence[str], error: TriggerRejected, meant: str, written: str) -> _Edit | None:
+    """The misspelt word is here, or shortly before."""
+    for number in range(error.line, 0, -1):
+        upto = error.column - 1 + len(written) if number == error.line else None
+        places = [found.start() for found in re.finditer(rf"\b{written}\b", lines[number - 1][:upto])]
+        if places:
+            return _Edit(number, places[-1] + 1, len(written), meant)
+    return None
+
+
+def _edited(text: str, edit: _Edit) -> str:
+    lines = text.split("\n")
+    line, start = lines[edit.line - 1], edit.column - 1
+    lines[edit.line - 1] = line[:start] + edit.text + line[start + edit.length :]
+    return "\n".join(lines)
+
+
+def _original(line: int, column: int, moved: Sequence[_Edit]) -> tuple[int, int]:
+    """Where a place of the mended text was in the one that was given."""
+    for edit in reversed(moved):
+        if edit.line == line and column > edit.column:
+            column = max(edit.column, column - len(edit.text) + edit.length)
+    return line, column

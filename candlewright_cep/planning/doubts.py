@@ -1,0 +1,142 @@
+"""Conditions that are accepted and probably not meant: never true, always true, about NULL, whole-number division."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from candlewright_cep.binding.binder import Field
+from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts, walk
+from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project
+
+__all__ = ["doubts"]
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+_OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": False}
+
+
+def doubts(plan: Plan) -> Iterator[str]:
+    """Sentences for the one who wrote the text."""
+    for node in _nodes(plan):
+        if isinstance(node, Filter):
+            yield from _of_condition(node.condition, node.inner.fields, "the condition")
+        elif isinstance(node, Match):
+            for name, condition in node.recognize.definitions:
+                yield from _of_condition(condition, node.inner.fields, f"DEFINE {name}")
+            for measure in node.recognize.measures:
+                yield from _of_values(measure.expression, node.inner.fields)
+        elif isinstance(node, Join) and node.rest is not None:
+            yield from _of_condition(node.rest, node.fields, "ON")
+        elif isinstance(node, Project):
+            for part in node.expressions:
+                yield from _of_values(part, node.inner.fields)
+        elif isinstance(node, Group):
+            for aggregate in node.aggregates:
+                yield from _of_values(aggregate, node.inner.fields)
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """The plan and everything below it."""
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        yield node
+        for name in ("inner", "left", "right"):
+            if (below := getattr(node, name, None)) is not None and is_dataclass(below):
+                pending.append(below)
+        pending += getattr(node, "branches", ())
+
+
+def _of_condition(condition: Expression, columns: Sequence[Field], what: str) -> Iterator[str]:
+    if isinstance(condition, Constant):
+        # FALSE alone is meant: it is the text of a trigger that only has silences.
+        if condition.value is None:
+            yield f"{what} is never true: it is NULL"
+        return
+    yield from _of_values(condition, columns)
+    parts = conjuncts(condition)
+    for part in parts:
+        if isinstance(part, Constant) and part.value is not True:
+            yield f"{what} is never true: a part of it is {'NULL' if part.value is None else 'FALSE'}"
+        elif (said := _of_itself(part)) is not None:
+            yield f"{what} compares {_shown(part, columns)} with itself, which is {'always' if said else 'never'} true"
+    yield from _contradictions(parts, columns, what)
+
+
+def _of_itself(part: Expression) -> bool | None:
+    if not isinstance(part, Apply) or part.function not in _OF_SAME or len(part.arguments) != 2:
+        return None
+    one, other = part.arguments
+    return _OF_SAME[part.function] if one == other and not isinstance(one, Constant) else None
+
+
+def _of_values(node: Expression, columns: Sequence[Field]) -> Iterator[str]:
+    for part in walk(node):
+        if not isinstance(part, Apply):
+            continue
+        if part.function == "/" and all(side.type.is_integer for side in part.arguments):
+            shown = _shown(part, columns)
+            yield f"{shown} divides whole numbers, and the result is cut to one: CAST one side AS DOUBLE, or write 2.0"
+        if part.function in ("=", "<>", "<", "<=", ">", ">=") and any(map(_is_null, part.arguments)):
+            yield f"a comparison with NULL is never true: write {_shown(part, columns)} IS NULL, or IS NOT NULL"
+        if part.function == "IN" and any(map(_is_null, part.arguments[1:])):
+            yield f"a list with NULL: {_shown(part, columns)} NOT IN such a list is never true"
+
+
+def _is_null(node: Expression) -> bool:
+    return isinstance(node, Constant) and node.value is None
+
+
+@dataclass(slots=True)
+class _Span:
+    """What comparisons leave of one value."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    without_least: bool = False
+    without_most: bool = False
+
+    def narrow(self, symbol: str, value: float) -> None:
+        if symbol in (">", ">=", "=") and (value > self.least or (value == self.least and symbol == ">")):
+            self.least, self.without_least = value, symbol == ">"
+        if symbol in ("<", "<=", "=") and (value < self.most or (value == self.most and symbol == "<")):
+            self.most, self.without_most = value, symbol == "<"
+
+    @property
+    def is_empty(self) -> bool:
+        return self.least > self.most or (self.least == self.most and (self.without_least or self.without_most))
+
+
+def _contradictions(parts: Sequence[Expression], columns: Sequence[Field], what: str) -> Iterator[str]:
+    spans: dict[Expression, _Span] = {}
+    for part in parts:
+        for symbol, value, bound in _bounds(part):
+            spans.setdefault(value, _Span()).narrow(symbol, bound)
+    for value, span in spans.items():
+        if span.is_empty:
+            yield f"{what} is never true: no {_shown(value, columns)} is between its bounds"
+
+
+def _bounds(part: Expression) -> Iterator[tuple[str, Expression, float]]:
+    if not isinstance(part, Apply):
+        return
+    if part.function == "BETWEEN":
+        value, low, high = part.arguments
+        pairs = [(">=", value, low), ("<=", value, high)]
+    elif part.function in _MIRRORED and len(part.arguments) == 2:
+        one, other = part.arguments
+        pairs = [(part.function, one, other)]
+        if isinstance(one, Constant):
+            pairs = [(_MIRRORED[part.function], other, one)]
+    else:
+        return
+    for symbol, value, bound in pairs:
+        is_number = isinstance(bound, Constant) and isinstance(bound.value, int | float)
+        if is_number and isinstance(bound, Constant) and not isinstance(value, Constant):
+            yield symbol, value, bound.value
+
+
+def _shown(node: Expression, columns: Sequence[Field]) -> str:
+    """The names in it."""
+    names = [columns[part.index].name for part in walk(node) if isinstance(part, Column) and part.index < len(columns)]
+    return " and ".join(dict.fromkeys(name for name in reversed(names) if name)) or "the value"

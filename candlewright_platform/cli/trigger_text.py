@@ -1,0 +1,57 @@
+"""`candlewright trigger check`: a text, looked at without running it."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from candlewright.cli.output import Output, json_line, say
+from candlewright.cli.trigger import parameter, read_text
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright_platform.cli.loading import settings_for
+from triggers.check import TriggerRules, diagnose_trigger
+
+
+def check(
+    sql: str | None,
+    file: Path | None,
+    tickers: Sequence[str],
+    parameters: Sequence[str],
+    output: Output,
+    config: Path | None,
+) -> None:
+    """Exit code 1 where the text would be refused."""
+    text = read_text(sql, file)
+    settings = settings_for(config, None)
+    rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
+    request = CEPTriggerRequest(
+        trigger_id="check", sql_pattern=text, tickers=tickers, parameters=dict(map(parameter, parameters))
+    )
+    try:
+        found = diagnose_trigger(request, rules)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from error
+    if output is Output.json:
+        problems = [asdict(problem) for problem in found.problems]
+        first = {name: problems[0][name] for name in ("line", "column", "hint")} if problems else {}
+        print(
+            json_line(
+                {"ok": not problems, **first, "errors": problems, "warnings": found.warnings, "mended": found.mended}
+            )
+        )
+    else:
+        for problem in found.problems:
+            hint = f" ({problem.hint})" if problem.hint else ""
+            say(f"INVALID_SQL {problem.line}:{problem.column}: {problem.message}{hint}")
+        for warning in found.warnings:
+            say(f"warning: {warning}")
+        if found.mended is not None:
+            say("with its obvious slips mended:")
+            sys.stdout.write(found.mended.rstrip("\n") + "\n")
+        elif not found.problems:
+            say("the text may be registered")
+    if found.problems:
+        raise typer.Exit(1)

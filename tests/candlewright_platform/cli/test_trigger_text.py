@@ -1,0 +1,37 @@
+"""`trigger check`: what is wrong with a text, for people and for programs."""
+
+import json
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from candlewright.cli.app import app
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["trigger", "check", *arguments])
+
+
+def test_all_errors_come_at_once_with_the_mended_text() -> None:
+    sql = "SELECT prise FROM ticks WHERE sise > :limit"
+    found = run("--sql", sql, "--param", "limit=2", "--output", "json")
+    assert found.exit_code == 1
+    told = json.loads(found.stdout)
+    assert (told["ok"], told["line"], told["column"], told["hint"]) == (False, 1, 8, "did you mean 'price'?")
+    assert [(each["line"], each["column"]) for each in told["errors"]] == [(1, 8), (1, 31)]
+    assert told["mended"] == "SELECT price FROM ticks WHERE size > :limit"
+    shown = run("--sql", sql, "--param", "limit=2")
+    assert shown.stderr.splitlines()[1] == "INVALID_SQL 1:31: unknown column 'sise' (did you mean 'size'?)"
+    assert shown.stdout == told["mended"] + "\n"
+
+
+def test_a_sound_text_has_its_warnings() -> None:
+    found = run("--sql", "price > 5 AND price < 3", "--param", "limit=1", "--output", "json")
+    assert found.exit_code == 0
+    told = json.loads(found.stdout)
+    assert (told["ok"], told["errors"], told["mended"]) == (True, [], None)
+    assert [warning[:30] for warning in told["warnings"]] == [
+        "the condition is never true: n",
+        "nothing uses the parameter lim",
+    ]
+    assert "the text may be registered" in run("--sql", "price > 5").stderr
