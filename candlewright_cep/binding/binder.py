@@ -303,15 +303,20 @@ class Binder:
         return Constant(found.to_list()[0], node.type)
 
     def _in_zone(self, node: CallNode) -> Expression:
-        zone = self.bind(node.arguments[1])
+        name = self.zone_name(node.arguments[1])
+        return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, name)
+
+    def zone_name(self, node: Node) -> str:
+        """The name of a time zone as the tz database writes it. Raises TriggerRejected for others."""
+        zone = self.bind(node)
         name = zone.text if isinstance(zone, Constant) else None
         if name is None:
-            raise node.arguments[1].at.reject("a time zone must be a text written in the trigger or a parameter")
+            raise node.at.reject("a time zone must be a text written in the trigger or a parameter")
         known = next((known for known in zones.zone_names() if known.lower() == name.lower()), None)
         if known is None:
             hint = closest(name, zones.zone_names()) or "write 'America/New_York'"
-            raise node.arguments[1].at.reject(f"unknown time zone '{name[:60]}'", hint)
-        return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, known)
+            raise node.at.reject(f"unknown time zone '{name[:60]}'", hint)
+        return known
 
     def _with_unit(self, node: CallNode, name: str) -> Expression:
         if not node.arguments:

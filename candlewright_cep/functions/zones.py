@@ -74,6 +74,14 @@ def instants(clock: Array, name: str) -> Array:
     return found
 
 
+def first_instants(clock: Array, name: str) -> Array:
+    """Of a wall clock that comes twice the earlier instant; of one that is skipped the instant of the change."""
+    earlier, later = clock - offsets(clock - _DAY, name), clock - offsets(clock + _DAY, name)
+    is_only_later = (wall_clock(earlier, name) != clock) & (wall_clock(later, name) == clock)
+    found: Array = np.where(is_only_later, later, earlier)
+    return found
+
+
 def _signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or not types[0].is_time:
         raise Mismatch

@@ -27,7 +27,7 @@ from candlewright_cep.planning.plans import (
     Union,
 )
 from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
-from candlewright_cep.planning.windows import WindowTable, check_intervals, window_fields
+from candlewright_cep.planning.windows import WindowTable, check_intervals, check_zone, window_fields
 from candlewright_cep.syntax.tree import (
     CallNode,
     Identifier,
@@ -431,11 +431,14 @@ class Planner:
             partition.append(column.index)
         intervals = tuple(binder.interval(part).value for part in node.intervals if isinstance(part, CallNode))
         check_intervals(node.function, intervals, node.at)
+        zone = "" if node.zone is None else binder.zone_name(node.zone)
+        if zone:
+            check_zone(node.function, intervals, node.at)
         if partition and node.function != "SESSION":
             raise node.at.reject(f"{node.function} takes no PARTITION BY")
         alias = node.alias.text if node.alias is not None else ""
         fields = window_fields(inner.fields, time.type, alias, hidden=False)
-        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at)
+        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at, zone)
         return _renamed(plan, alias, node.columns) if alias else plan
 
 

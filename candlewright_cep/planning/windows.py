@@ -6,9 +6,11 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
+from candlewright_cep.functions.zones import first_instants, wall_clock
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, partition_codes
 from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.times import UNITS
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import Index, Vector, is_every
 
@@ -23,7 +25,8 @@ class WindowTable:
     """The rows of `inner`, once per window that holds them, with window_start, window_end and window_time.
 
     `intervals` in nanoseconds, in the order of the call: TUMBLE(size), HOP(slide, size), CUMULATE(step, size),
-    SESSION(gap); an offset may follow. Rows without time belong to no window.
+    SESSION(gap); an offset may follow. Rows without time belong to no window. `zone`: TUMBLE by the wall clock there,
+    whose days have 23 to 25 hours.
     """
 
     inner: Plan
@@ -33,6 +36,13 @@ class WindowTable:
     partition: tuple[int, ...]
     fields: tuple[Field, ...]
     at: Position
+    zone: str = ""
+
+    @property
+    def longest(self) -> int:
+        """How long a window may last; of a session what is between two of its rows."""
+        size = self.intervals[1 if self.function in ("HOP", "CUMULATE") else 0]
+        return size + UNITS["DAY"] if self.zone else size
 
     def run(self, inputs: Inputs) -> Relation:
         return self.run_numbered(inputs)[1]
@@ -54,6 +64,10 @@ class WindowTable:
             return self._sessions(rows, times, known)
         if self.function == "TUMBLE":
             size, offset = self.intervals[0], sum(self.intervals[1:])
+            if self.zone:
+                clock = wall_clock(times, self.zone)
+                begins = clock - np.mod(clock - offset, size)
+                return known, first_instants(begins, self.zone), first_instants(begins + size, self.zone)
             starts = times - np.mod(times - offset, size)
             return known, starts, starts + size
         step, size, offset = self.intervals[0], self.intervals[1], sum(self.intervals[2:])
@@ -99,6 +113,14 @@ class WindowTable:
 
 def window_fields(fields: tuple[Field, ...], kind: SqlType, qualifier: str, hidden: bool) -> tuple[Field, ...]:
     return (*fields, *(Field(name, kind, qualifier, hidden) for name in ("window_start", "window_end", "window_time")))
+
+
+def check_zone(function: str, intervals: tuple[int, ...], at: Position) -> None:
+    """Raises TriggerRejected for windows that a wall clock does not have: an hour may come twice there."""
+    if function != "TUMBLE":
+        raise at.reject(f"{function} takes no time zone", "TUMBLE of whole days does")
+    if intervals[0] % UNITS["DAY"]:
+        raise at.reject("windows in a time zone have whole days", "write INTERVAL '1' DAY")
 
 
 def check_intervals(function: str, intervals: tuple[int, ...], at: Position) -> None:

@@ -104,7 +104,7 @@ class LagStage(Stateless):
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         window = self._group.window
-        lag = 0 if window.function == "SESSION" else window.intervals[int(window.function in ("HOP", "CUMULATE"))]
+        lag = 0 if window.function == "SESSION" else window.longest
         reached: dict[str, int] = {}
         oldest = self._group.oldest() if window.function == "SESSION" else {}
         for name in {*clock.watermarks, *clock.closed}:

@@ -444,9 +444,7 @@ class GroupStage:
         """Each row once per window, carrying which row it is."""
         window = self.window
         given = _Given(window.inner.fields, rows.relation)
-        moved = WindowTable(
-            given, window.function, window.time_column, window.intervals, window.partition, window.fields, window.at
-        )
+        moved = replace(window, inner=given)
         picked, relation = moved.run_numbered({})
         if is_every(picked, rows.length):
             return Rows(relation, rows.time, picked, rows.ticker)

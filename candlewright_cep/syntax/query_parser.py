@@ -1,6 +1,7 @@
 """Queries: WITH, SELECT, FROM, joins, window tables, UNION; and the entry `parse`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.pattern_parser import PatternReader
@@ -356,9 +357,7 @@ class QueryReader(PatternReader):
 
     def _aliased_window(self, found: WindowTableNode) -> WindowTableNode:
         alias, columns = self._alias()
-        return WindowTableNode(
-            found.function, found.source, found.time, found.partition, found.intervals, alias, columns, found.at
-        )
+        return replace(found, alias=alias, columns=columns)
 
     def _window_table(self) -> WindowTableNode:
         token = self.advance()
@@ -388,14 +387,18 @@ class QueryReader(PatternReader):
         if len(described) != 1:
             raise described[1].at.reject("DESCRIPTOR names one time column here")
         intervals: list[Node] = []
+        zone: Node | None = None
         while self.accept(","):
             for name in ("SIZE", "SLIDE", "STEP", "GAP", "OFFSET"):
                 self._argument_name(name)
+            if self.token.kind in (TokenKind.STRING, TokenKind.PARAMETER) and intervals:
+                zone = self._primary()
+                break
             if not self.is_word("INTERVAL"):
                 raise self.unexpected("INTERVAL", "','")
             intervals.append(self.interval())
         self.expect(")", after=f"the arguments of {function}")
-        return WindowTableNode(function, source, described[0], partition, tuple(intervals), None, (), token.at)
+        return WindowTableNode(function, source, described[0], partition, tuple(intervals), None, (), token.at, zone)
 
     def _argument_name(self, name: str) -> None:
         if self.is_word(name) and self.is_symbol("=>", ahead=1):

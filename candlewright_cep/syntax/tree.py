@@ -253,6 +253,7 @@ class WindowTableNode:
     alias: Identifier | None
     columns: tuple[Identifier, ...]
     at: Position
+    zone: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,3 +169,107 @@ def test_a_text_past_the_limit_is_null() -> None:
     table = pa.table({"word": ["x" * 4_000] * 3})
     sql = "SELECT ARRAY_JOIN(ARRAY_AGG(word), '') AS text, CARDINALITY(ARRAY_AGG(word)) AS size FROM ticks"
     assert evaluate(sql, table).to_pylist() == [{"text": None, "size": 3}]
+
+
+# -- windows of a place's days ----------------------------------------------------------------------------------------
+
+DAYS = """
+    SELECT ticker, window_start, window_end, COUNT(*) AS n
+    FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '{hours}' HOUR, '{zone}'))
+    GROUP BY ticker, window_start, window_end"""
+#: Midnight itself comes twice or not at all where these change their clocks.
+AT_MIDNIGHT = ["America/Havana", "America/Asuncion", "Asia/Beirut"]
+
+
+def _around_the_changes(zone: str, year: int = 2023) -> list[datetime]:
+    """Each hour of the weeks in which the clocks change."""
+    found: list[datetime] = []
+    day = datetime(year, 1, 1, tzinfo=UTC)
+    while day.year == year:
+        if (
+            day.astimezone(ZoneInfo(zone)).utcoffset()
+            != (day + timedelta(days=1)).astimezone(ZoneInfo(zone)).utcoffset()
+        ):
+            found += [day + timedelta(hours=hour, minutes=30) for hour in range(-72, 96)]
+        day += timedelta(days=1)
+    return found or [datetime(year, 3, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(60)]
+
+
+def _day_begins(day: datetime, hours: int, zone: str) -> datetime:
+    """The first instant of a place whose wall clock shows that hour of the day, or a later one."""
+    clock = (day + timedelta(hours=hours)).replace(tzinfo=None)
+    moment = clock.replace(tzinfo=UTC) - timedelta(hours=26)
+    while moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None) < clock:
+        moment += timedelta(minutes=30)
+    return moment
+
+
+@pytest.mark.parametrize("hours", [0, 17])
+@pytest.mark.parametrize("zone", [*ZONES, *AT_MIDNIGHT])
+def test_days_of_a_place_are_windows(zone: str, hours: int) -> None:
+    times = _around_the_changes(zone)
+    tickers = [random.Random(row).choice("AB") for row in range(len(times))]
+    table = pa.table({"ticker": tickers, "ts": pa.array(times, pa.timestamp("ns", "UTC"))})
+    sql = DAYS.format(zone=zone, hours=hours)
+    expected: dict[tuple[str, datetime, datetime], int] = {}
+    for ticker, moment in zip(tickers, times, strict=True):
+        local = moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None) - timedelta(hours=hours)
+        day = datetime(local.year, local.month, local.day)
+        key = (ticker, _day_begins(day, hours, zone), _day_begins(day + timedelta(days=1), hours, zone))
+        expected[key] = expected.get(key, 0) + 1
+    rows = evaluate(sql, table).to_pylist()
+    found = {
+        (row["ticker"], row["window_start"].to_pydatetime(), row["window_end"].to_pydatetime()): row["n"]
+        for row in rows
+    }
+    assert found == expected
+    _assert_streams(sql, table)
+    mean = (
+        "SELECT ticker, window_start, AVG(n) OVER (PARTITION BY ticker ORDER BY window_start ROWS 2 PRECEDING) AS m, "
+        f"RANK() OVER (PARTITION BY window_end ORDER BY n) AS r FROM ({sql})"
+    )
+    _assert_streams(mean, table)
+
+
+def _assert_streams(sql: str, table: pa.Table) -> None:
+    """Restarted after each batch, with rows that come late by hours and are held for a day."""
+    query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
+    order = sorted(range(table.num_rows), key=lambda row: row + random.Random(row).uniform(0, 5))
+    arriving = table.take(pa.array(order))
+    stream, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker", 24 * 3600 * 10**9)
+    buffer.advance({"A": -1, "B": -1})
+    found: list[dict[str, object]] = []
+    for start in range(0, table.num_rows, 23):
+        found += stream.feed(buffer.push(arriving.slice(start, 23)).rows, buffer.clock).table.to_pylist()
+        state = stream.snapshot()
+        stream = TriggerStream(query)
+        stream.restore(state)
+    assert buffer.late_rows == 0
+    found += stream.feed(buffer.close({"A", "B"}), buffer.clock).table.to_pylist()
+    assert sorted(found, key=repr) == sorted(evaluate(sql, table).to_pylist(), key=repr)
+
+
+def test_the_window_in_group_by_takes_a_zone_too() -> None:
+    times = pa.array(_around_the_changes("America/New_York"), pa.timestamp("ns", "UTC"))
+    table = pa.table({"ticker": ["A"] * len(times), "ts": times})
+    window = "TUMBLE(ts, INTERVAL '1' DAY, INTERVAL '0' HOUR, {})"
+    sql = (
+        "SELECT ticker, TUMBLE_START(ts, INTERVAL '1' DAY, INTERVAL '0' HOUR, :zone) AS window_start, "
+        f"TUMBLE_END(ts, INTERVAL '1' DAY, INTERVAL '0' HOUR, 'America/New_York') AS window_end, COUNT(*) AS n "
+        f"FROM ticks GROUP BY ticker, {window.format(':zone')}"
+    )
+    found = evaluate(sql, table, {"zone": "america/new_york"})
+    assert found.to_pylist() == evaluate(DAYS.format(zone="America/New_York", hours=0), table).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        ("TUMBLE(ts, INTERVAL '1' HOUR, 'America/New_York')", "windows in a time zone have whole days"),
+        ("HOP(ts, INTERVAL '1' DAY, INTERVAL '2' DAY, 'America/New_York')", "HOP takes no time zone"),
+        ("TUMBLE(ts, INTERVAL '1' DAY, 'Mars')", "unknown time zone 'Mars'"),
+    ],
+)
+def test_windows_that_a_place_does_not_have_are_refused(window: str, message: str) -> None:
+    with pytest.raises(TriggerRejected, match=message):
+        evaluate(f"SELECT COUNT(*) AS n FROM ticks GROUP BY {window}", TRADES)
