@@ -245,6 +245,31 @@ async def test_while_the_bus_is_full_the_socket_is_not_read_and_nothing_is_lost(
     assert_each_once(bus)
 
 
+async def test_while_the_store_is_at_its_maxmemory_live_trades_wait_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ingestor.realtime.lanes.MAX_UNPUBLISHED", 10)
+    bus = FreshBus()
+    async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(ids(bus, TICKER)) > 50)
+        bus._store.call("CONFIG", "SET", "maxmemory", 1)
+        try:
+            feed = own.service._feeds["BINANCE"]
+            await until(lambda: any(not gate.is_set() for gate in feed._gates.values()))
+            beats = len(own.heartbeats)
+            await until(lambda: len(own.heartbeats) > beats + 3)
+            before = len(ids(bus, TICKER))
+            assert not task.done()
+        finally:
+            monkeypatch.setattr("ingestor.realtime.lanes.MAX_UNPUBLISHED", 1_000_000)
+            bus._store.call("CONFIG", "SET", "maxmemory", 0)
+        await until(lambda: len(ids(bus, TICKER)) > before + 20)
+        await stopped(task)
+    assert_each_once(bus)
+    assert not marks(bus, TICKER, "gap")
+
+
 async def test_another_ingestor_goes_on_where_the_dead_one_stopped() -> None:
     bus = FreshBus()
     async with sandbox() as exchange:
