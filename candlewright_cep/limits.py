@@ -32,6 +32,8 @@ class Limits:
     retained_rows: int = 1_000_000
     # That one operator of a stream keeps at a time.
     partitions: int = 50_000
+    # That a text joins by time on a stream: each keeps rows of its own.
+    joined_inputs: int = 16
     # Of a query whose WITH queries stand where they are read: tables and sub-queries that it reads.
     sources: int = 500
     columns: int = 1_000

@@ -12,7 +12,7 @@ from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Plan, Rename
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput
 from candlewright_cep.streaming.query import StreamQuery, chain_of, check_anchors, ties_in, walked
 from candlewright_cep.streaming.stages import STATELESS, is_lookup
-from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.syntax.tokens import BEGIN, Position
 
 _SECOND = 1_000_000_000
 
@@ -56,7 +56,12 @@ def joined_query(
     TriggerRejected for what no stream can do."""
     reader = _Reader(inputs, period_seconds)
     branch, _ = reader.branch(nodes)
-    first = branch.first
+    first, count = branch.first, len(list(branch.leaves()))
+    if count > compiled.limits.joined_inputs:
+        at = nodes[0].at if isinstance(nodes[0], Join | AsofJoin) else BEGIN
+        raise at.reject(
+            f"the text joins {count} inputs by time; {compiled.limits.joined_inputs} are allowed on a stream"
+        )
     check_anchors(compiled, first.source, partitions_close=partitions_close, is_in_order=True)
     return StreamQuery(
         compiled, first.name, first.source, tuple(nodes), reader.merges, ties_in(nodes[1:]), joined=branch

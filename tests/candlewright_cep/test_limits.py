@@ -293,6 +293,8 @@ HEAVY = {
     "panes": hop(2_000),
     "panes and their values": hop(400),
     "a join": "SELECT AVG(a.price * b.price) AS n FROM ticks a JOIN ticks b ON FLOOR(a.size / 5) = FLOOR(b.size / 5)",
+    "an interval": "SELECT AVG(a.price * b.price) AS n FROM ticks a JOIN ticks b "
+    "ON b.ts BETWEEN a.ts - INTERVAL '1' DAY AND a.ts + INTERVAL '1' DAY",
     "branches": " UNION ALL ".join(["SELECT * FROM ticks"] * 400),
     "functions": "SELECT " + ", ".join(f"DATE_FORMAT(ts, '%Y {n}') AS x{n}" for n in range(300)) + " FROM ticks",
 }

@@ -334,6 +334,11 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
             "needs to know which period_seconds of ohlc it takes (AND ohlc.period_seconds = 60 in ON",
         ),
         ("SELECT * FROM (VALUES (1)) AS v", "VALUES is not an input"),
+        (
+            "SELECT t0.n FROM ticks t0 "
+            + " ".join(f"ASOF JOIN ticks t{n} ON t0.ticker = t{n}.ticker AND t0.ts >= t{n}.ts" for n in range(1, 17)),
+            "the text joins 17 inputs by time; 16 are allowed on a stream",
+        ),
         ("SELECT n FROM ticks FULL JOIN (VALUES (1)) AS v(m) ON m = n", "FULL JOIN with VALUES is not possible"),
     ],
 )
