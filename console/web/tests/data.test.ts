@@ -4,20 +4,21 @@ import { coveredDays } from "../src/data/coverage";
 import { EventParser } from "../src/data/live";
 import { price, precisionOf } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
-import { openTime, periodName, periodSeconds, span } from "../src/data/times";
+import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
 
 test("events are the same however their bytes are cut", () => {
-  const text = ': hello\n\nid: 7\nevent: bar\ndata: {"a":\ndata: 1}\n\nretry: 5\r\ndata:x\r\n\r\n';
+  const text = 'id: 6\n\n: hello\n\nid: 7\nevent: bar\ndata: {"a":\ndata: 1}\n\nretry: 5\r\ndata:x\r\n\r\n';
   const whole: string[][] = [];
   new EventParser((...event) => whole.push(event)).take(text);
   assert.deepEqual(whole, [
-    ["bar", '{"a":\n1}', "7"],
-    ["message", "x", "7"],
+    ["bar", '{"a":\n1}'],
+    ["message", "x"],
   ]);
   const pieces: string[][] = [];
   const parser = new EventParser((...event) => pieces.push(event));
   for (const character of text) parser.take(character);
   assert.deepEqual(pieces, whole);
+  assert.equal(parser.id, "7");
 });
 
 test("parameters are found outside of texts, comments and casts", () => {
@@ -33,6 +34,11 @@ test("a day is covered once by overlapping requests, and not where it has holes"
   const hole = { start: "2024-01-02T00:00:00Z", end: "2024-01-02T06:00:00Z" };
   const days = coveredDays([row("1", "3", [hole]), row("1", "2"), row("3", "4", [], "ERROR")]);
   assert.deepEqual([...days], [[first, 1], [first + 1, 0.75]]);
+});
+
+test("a row happened at its own times, not when it was stored", () => {
+  const row = { open_time: "1970-01-01T00:02:00.000000000Z", at: "1970-01-01T00:01:00Z", updated_at: "2024-01-01T00:00:00Z" };
+  assert.deepEqual(timesOf({ ...row, ticker: "A/B.C", close: 5 }), [60, 120]);
 });
 
 test("periods, spans and prices are shown as people write them", () => {

@@ -53,7 +53,7 @@ export class ChartFeed {
       follow(
         barsTopic(this.ticker, this.period),
         (message) => this.#closed(message),
-        () => void this.#mendSeam(1),
+        () => void this.#catchUp(this.candles.last?.time),
         (notLive) => this.#change({ notLive }),
       ),
       follow(ticksTopic(this.ticker), (message) => this.#traded(tradesOf(message))),
@@ -130,30 +130,32 @@ export class ChartFeed {
     } else if (changed) {
       this.#draw();
     }
-    if (leavesHole) void this.#mendSeam(SEAM_TRIES);
+    if (leavesHole) void this.#mendSeam(last.time + this.period, bar.time);
   }
 
-  /** Reads from the tables what lies between the stored bars and the first live one. */
-  async #mendSeam(tries: number): Promise<void> {
+  /** Reads from the tables what lies between the stored bars and the first live one; it takes a moment to get there. */
+  async #mendSeam(from: number, to: number): Promise<void> {
+    for (let tries = 0; tries < SEAM_TRIES && !this.#abort.signal.aborted; tries += 1) {
+      await this.#catchUp(from);
+      if (this.candles.at(to - this.period) !== undefined) return;
+      await new Promise((done) => setTimeout(done, STORED_AFTER_MS));
+    }
+  }
+
+  async #catchUp(from: number | undefined): Promise<void> {
     const { signal } = this.#abort;
     if (this.state.get().phase === "loading") return;
-    for (let count = 0; count < tries && !signal.aborted; count += 1) {
-      const hole = this.candles.holes().pop();
-      const from = hole?.from ?? this.candles.last?.time;
-      try {
-        const bars =
-          from === undefined
-            ? await newestBars(this.ticker, this.#periodName, FIRST_BARS, undefined, signal)
-            : await barsBetween(this.ticker, this.#periodName, from, undefined, signal);
-        if (this.candles.merge(bars)) {
-          this.#change({ phase: "shown" });
-          this.#draw();
-        }
-      } catch {
-        if (signal.aborted) return;
+    try {
+      const bars =
+        from === undefined
+          ? await newestBars(this.ticker, this.#periodName, FIRST_BARS, undefined, signal)
+          : await barsBetween(this.ticker, this.#periodName, from, undefined, signal);
+      if (!signal.aborted && this.candles.merge(bars)) {
+        this.#change({ phase: "shown" });
+        this.#draw();
       }
-      if (this.candles.holes().pop()?.to !== hole?.to) return;
-      await new Promise((done) => setTimeout(done, STORED_AFTER_MS));
+    } catch {
+      // The next bar, or the next connection, asks again.
     }
   }
 

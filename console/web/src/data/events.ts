@@ -1,7 +1,7 @@
 /** Events of triggers: stored ones, and those that fire while the page is open. */
 import { get } from "./api";
 import { follow } from "./live";
-import { seconds } from "./times";
+import { seconds, timesOf } from "./times";
 
 export interface TriggerEvent {
   id: string;
@@ -49,21 +49,11 @@ export function eventOf(row: Row): TriggerEvent {
     id: String(row.event_id),
     trigger: String(row.trigger_id),
     ticker: String(row.ticker ?? ""),
-    time: timeIn(columns) ?? firedAt,
+    // The latest time is that of the row which decided the match.
+    time: timesOf(columns).pop() ?? firedAt,
     firedAt,
     columns,
   };
-}
-
-const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
-
-/** The latest time among the columns: the row that decided the match. */
-function timeIn(columns: Row): number | undefined {
-  const times = Object.values(columns)
-    .filter((value): value is string => typeof value === "string" && ISO.test(value))
-    .map(seconds)
-    .filter((value) => Number.isFinite(value));
-  return times.length > 0 ? Math.max(...times) : undefined;
 }
 
 const EVENTS_OF_EACH = 200;

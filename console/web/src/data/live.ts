@@ -122,7 +122,7 @@ async function readOnce(topics: string[], attempt: AbortController, opened: () =
     refusal.set("");
     connection.set("live");
     for (const each of [...followers]) each.resumed?.();
-    const parser = new EventParser(dispatch);
+    const parser = new EventParser(dispatch, cursor);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { done, value } = await reader.read();
@@ -130,6 +130,7 @@ async function readOnce(topics: string[], attempt: AbortController, opened: () =
       if (done) return;
       silence = setTimeout(() => attempt.abort(), SILENCE_MS);
       parser.take(value);
+      if (!attempt.signal.aborted) cursor = parser.id;
     }
   } finally {
     clearTimeout(silence);
@@ -138,8 +139,7 @@ async function readOnce(topics: string[], attempt: AbortController, opened: () =
 
 const CONTENT = new Set(["ticks", "bar", "snapshot", "event", "final"]);
 
-function dispatch(kind: string, data: string, id: string): void {
-  if (id) cursor = id;
+function dispatch(kind: string, data: string): void {
   const message = JSON.parse(data) as Message;
   const { topic, sequence } = message;
   const own = [...followers].filter((each) => each.topic === topic);
@@ -159,9 +159,12 @@ export class EventParser {
   #rest = "";
   #kind = "";
   #data: string[] = [];
-  #id = "";
 
-  constructor(private readonly event: (kind: string, data: string, id: string) => void) {}
+  /** `id`: of the last event, which may have had no data. */
+  constructor(
+    private readonly event: (kind: string, data: string) => void,
+    public id = "",
+  ) {}
 
   take(text: string): void {
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
@@ -171,7 +174,7 @@ export class EventParser {
 
   #line(line: string): void {
     if (line === "") {
-      if (this.#data.length > 0) this.event(this.#kind || "message", this.#data.join("\n"), this.#id);
+      if (this.#data.length > 0) this.event(this.#kind || "message", this.#data.join("\n"));
       this.#kind = "";
       this.#data = [];
       return;
@@ -182,7 +185,7 @@ export class EventParser {
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (name === "data") this.#data.push(value);
     else if (name === "event") this.#kind = value;
-    else if (name === "id") this.#id = value;
+    else if (name === "id") this.id = value;
   }
 }
 

@@ -55,3 +55,16 @@ export function openTime(time: number, period: number): number {
   const shift = period % 604800 === 0 ? MONDAY : 0;
   return Math.floor((time - shift) / period) * period + shift;
 }
+
+/** Columns that say when a row was stored or received, not when something happened. */
+const OF_STORING = new Set(["updated_at", "received_at", "known_at", "detected_at"]);
+const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
+
+/** The times among the columns of a row, in order. */
+export function timesOf(row: Record<string, unknown>): number[] {
+  return Object.entries(row)
+    .filter(([name, value]) => !OF_STORING.has(name) && typeof value === "string" && ISO.test(value))
+    .map(([, value]) => seconds(value as string))
+    .filter((value) => Number.isFinite(value))
+    .sort((a, b) => a - b);
+}

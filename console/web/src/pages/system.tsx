@@ -2,6 +2,7 @@
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { nameOf, partsOf, problemsOf, readStatus, status } from "../data/platform";
+import { bytes } from "../data/numbers";
 import { useValue } from "../data/value";
 
 interface Role {
@@ -54,6 +55,7 @@ export default function System() {
               <th>Part</th>
               <th>State</th>
               <th class="number">Process</th>
+              <th class="number">Memory</th>
               <th class="number">Restarts</th>
               <th class="wide-only">Figures</th>
             </tr>
@@ -77,6 +79,7 @@ export default function System() {
                     </td>
                     <td>{stateOf(part)}</td>
                     <td class="number muted">{String(part.pid ?? "")}</td>
+                    <td class="number">{typeof part.memory_bytes === "number" ? bytes(part.memory_bytes) : ""}</td>
                     <td class={`number ${Number(part.restarts) > 0 ? "warn" : "muted"}`}>{String(part.restarts ?? "")}</td>
                     <td class="wide-only wrap muted">
                       {figures.slice(0, 5).map(([label, value]) => (
@@ -88,7 +91,7 @@ export default function System() {
                   </tr>
                   {open === name && (
                     <tr>
-                      <td colSpan={5} class="wrap">
+                      <td colSpan={6} class="wrap">
                         {figures.map(([label, value]) => (
                           <span key={label} class="pair">
                             <i>{label.replaceAll("_", " ")}</i> {value}
@@ -148,12 +151,13 @@ function wellness(part: Part): string {
 function stateOf(part: Part): string {
   if (part.standby) return "standing by";
   if (part.ready) return "ready";
+  if (part.waits_for) return `waits for ${String(part.waits_for)}`;
   return String(part.phase ?? "starting");
 }
 
 const SHOWN_ELSEWHERE = new Set([
   ...["part", "name", "version", "ready", "healthy", "standby", "problems", "warnings"],
-  ...["pid", "restarts", "phase"],
+  ...["pid", "restarts", "phase", "memory_bytes", "waits_for"],
 ]);
 
 /** Everything else that a part says of itself, nested figures with both names. */

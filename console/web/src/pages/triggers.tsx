@@ -10,7 +10,7 @@ import { language, type Language } from "../data/language";
 import { percent, whole } from "../data/numbers";
 import { parameterNames } from "../data/parameters";
 import type { Column } from "../data/sql";
-import { day, iso, moment, now, openTime, periodSeconds, seconds, span } from "../data/times";
+import { day, iso, moment, now, openTime, periodSeconds, seconds, span, timesOf } from "../data/times";
 import { useValue } from "../data/value";
 import { Editor } from "../parts/editor";
 import { cell, ResultTable } from "../parts/result_table";
@@ -427,14 +427,6 @@ function variableColumn(tried: Tried): string | undefined {
       tried.rows.every((row) => /^[A-Za-z_]\w{0,15}$/.test(String(row[name]))),
   )?.name;
 }
-
-const ISO = /^\d{4}-\d\d-\d\dT/;
-
-const timesOf = (row: Record<string, unknown>): number[] =>
-  Object.values(row)
-    .filter((value): value is string => typeof value === "string" && ISO.test(value))
-    .map(seconds)
-    .sort((a, b) => a - b);
 
 function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigger) => void; changed: () => void }) {
   const [error, setError] = useState("");
