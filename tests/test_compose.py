@@ -52,7 +52,13 @@ def test_nothing_starts_without_secrets_and_the_command_makes_all_of_them(tmp_pa
     assert mounted and all((tmp_path / path).exists() for path in mounted)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (environment, tmp_path / "secrets")] == [0o600, 0o700]
     ingestor = ClientKey.read(tmp_path / "secrets" / "keys" / "own" / "ingestors.key")
-    assert KeyFolder(tmp_path / "secrets").names(Role.ingestor) == {ingestor.public: "ingestors"}
+    folder = KeyFolder(tmp_path / "secrets")
+    assert folder.names(Role.ingestor) == {ingestor.public: "ingestors"}
+    # The console finds its key, since its folder is read-only.
+    before = {file: file.read_text() for file in folder.path.rglob("*") if file.is_file()}
+    console = ClientKey.read(folder.own(secrets.CONSOLE, Role.client))
+    assert folder.names() == {console.public: secrets.CONSOLE}
+    assert {file: file.read_text() for file in folder.path.rglob("*") if file.is_file()} == before
 
 
 def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
