@@ -418,9 +418,10 @@ class Driver:
 
     def _troubles(self) -> tuple[str, ...]:
         now = time.monotonic()
-        found = [query.problem for query in self.queries] + [follower.problem for follower in self._tables.values()]
+        found = [query.problem for query in self.queries]
         if self._writer is not None:
             found.append(self._writer.health.problem)
+        found += [follower.problem for follower in list(self._tables.values())]
         if self._prover is not None:
             found.append(self._prover.problem)
         return tuple(filter(None, [*found, *self._vitals.problems(now)]))
