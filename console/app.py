@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
+from starlette_compress import CompressMiddleware, remove_compress_type
 
 from candlewright.wire.errors import CandlewrightError
 from console import metrics
@@ -35,6 +36,8 @@ log = get_logger()
 
 SESSION_COOKIE = "candlewright_session"
 _WHO = "candlewright.who"
+#: Shorter answers are not compressed.
+_WORTH_BYTES = 1_000
 
 
 async def get_openapi(call: Call) -> Response:
@@ -82,7 +85,10 @@ def application(services: Services) -> ASGIApp:
     api.router.redirect_slashes = False
     gate = Gate(settings, KnownTokens(KeyFolder(services.settings.data_dir)).holder_of)
     public = frozenset(PREFIX + each.path for each in OPERATIONS if each.is_public)
-    return _Guarded(_Places(api, _problems_of(Web())), gate, Rates(settings.requests_per_second), public)
+    # What is live is small, and waits for no compressor.
+    remove_compress_type("text/event-stream")
+    places = CompressMiddleware(_Places(api, _problems_of(Web())), minimum_size=_WORTH_BYTES, brotli=False)
+    return _Guarded(places, gate, Rates(settings.requests_per_second), public)
 
 
 def _route(operations: Sequence[Operation], services: Services) -> Route:

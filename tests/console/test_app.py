@@ -134,3 +134,14 @@ async def test_the_bundle_is_served_with_its_page_for_every_address(
         for path in ("/assets/other.js", "/%2e%2e/%2e%2e/etc/passwd.txt"):
             assert (await http.get(path)).status_code == 404
         assert (await http.post("/chart")).status_code == 405
+
+
+@pytest.mark.parametrize(("accepted", "used"), [("gzip", "gzip"), ("gzip, zstd", "zstd"), ("identity", None)])
+async def test_long_answers_are_compressed_as_the_caller_can_read(
+    tmp_path: Path, accepted: str, used: str | None
+) -> None:
+    async with calling(settings_in(tmp_path), **{"Accept-Encoding": accepted}) as http:
+        answer = await http.get("/api/v1/openapi.json")
+        assert answer.headers.get("content-encoding") == used
+        assert (await http.get("/api/v1/nothing")).headers.get("content-encoding") is None
+        assert answer.json()["openapi"] == "3.1.0"
