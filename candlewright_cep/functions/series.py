@@ -95,6 +95,7 @@ class Walk:
         self._sizes = sizes
         self._firsts = np.cumsum(sizes) - sizes
         self._length = int(sizes.sum())
+        self._is_one_each = bool((sizes == 1).all())
         self._next = 0
         self._layouts: dict[int, tuple[Index, Index]] = {}
         before = memory.rows[partitions]
@@ -118,6 +119,12 @@ class Walk:
         """The values with the `count` ones before them in front of those of each partition; and where the rows are."""
         table = self._table(count)
         work.spend(self._length + count * len(self._partitions))
+        if self._is_one_each:
+            # As when a minute closes: whole blocks are copied.
+            block = np.empty((len(values), count + 1))
+            block[:, :count], block[:, count] = table[self._partitions], values
+            table[self._partitions] = block[:, 1:]
+            return block.reshape(-1), np.arange(count, block.size, count + 1)
         if count not in self._layouts:
             segments = np.arange(1, len(self._sizes) + 1, dtype=np.int64)
             places = np.arange(self._length) + np.repeat(segments * count, self._sizes)

@@ -69,17 +69,14 @@ class IndicatorStates:
         """The partitions' numbers, each with room in the memories."""
         columns = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         keys: list[Key] = list(zip(*columns, strict=True)) if columns else [()] * len(firsts)
-        found = np.empty(len(keys), np.int64)
-        tickers: list[str | None] = rows.ticker.take(pa.array(firsts)).to_pylist()
-        for place, key in enumerate(keys):
-            number = self._numbers.setdefault(key, len(self._numbers))
-            if number == len(self._tickers):
-                self._tickers.append("")
-            self._tickers[number] = tickers[place] or ""
-            found[place] = number
-        if len(self._numbers) > _MAX_PARTITIONS:
+        numbers = self._numbers
+        found = [numbers.setdefault(key, len(numbers)) for key in keys]
+        self._tickers += [""] * (len(numbers) - len(self._tickers))
+        for number, ticker in zip(found, rows.ticker.take(pa.array(firsts)).to_pylist(), strict=True):
+            self._tickers[number] = ticker or ""
+        if len(numbers) > _MAX_PARTITIONS:
             raise TriggerRejected(f"the partitions of OVER are more than {_MAX_PARTITIONS}")
-        return found
+        return np.array(found, np.int64)
 
     def _let_go(self, rows: Rows) -> None:
         """Forget partitions whose time is long past in their ticker; looked for whenever twice as many are there."""

@@ -263,6 +263,18 @@ def test_a_stream_gives_the_rows_of_a_finished_table(seed: int) -> None:
     assert sorted(_streamed(sql, table, cuts[::3], order=order), key=repr) == expected
 
 
+def test_a_bar_of_every_ticker_at_a_time_gives_the_same_values() -> None:
+    """Every row in a batch is the only one of its ticker."""
+    bars = _bars(9, 300)
+    table = _table(bars, set()).set_column(0, "ticker", pa.array(TICKERS * 60))
+    times = pa.array(np.arange(300) // 5 * 60 * 10**9).cast(pa.timestamp("ns", "UTC"))
+    table = table.set_column(1, "open_time", times)
+    sql = _every_indicator(random.Random(9), 12)
+    assert sorted(_streamed(sql, table, list(range(5, 300, 5))), key=repr) == sorted(
+        evaluate(sql, table).to_pylist(), key=repr
+    )
+
+
 PATTERN = """
     SELECT * FROM ohlc MATCH_RECOGNIZE (
       PARTITION BY ticker ORDER BY open_time
