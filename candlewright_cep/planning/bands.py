@@ -154,6 +154,7 @@ class Ordered:
         #: Row numbers of the right side in order.
         self.rows: Index = rows.astype(np.int64)
         self._placed = placed
+        self._starts = np.searchsorted(placed, np.arange(count + 1, dtype=np.int64) * span).astype(np.int64)
 
     def before(self, codes: Index, times: Index, *, inclusive: bool) -> Index:
         """How many rows are in order before these times of these keys, or at them (`inclusive`)."""
@@ -172,7 +173,7 @@ class Ordered:
 
     def starts(self, codes: Index) -> Index:
         """Where the rows of these keys begin."""
-        found: Index = np.searchsorted(self._placed, codes * self._span, side="left").astype(np.int64)
+        found: Index = self._starts.take(np.minimum(codes, len(self._starts) - 1))
         return found
 
 
