@@ -1,0 +1,29 @@
+"""What a standby runs while it waits leaves nothing behind."""
+
+from pathlib import Path
+
+from flink_replacement_spark.warm import warm_streaming
+from tests.flink_replacement_spark.driver import Platform
+
+
+def names(platform: Platform) -> list[str]:
+    return [query.name for query in platform.driver.session.streams.active]
+
+
+def test_a_warm_query_ends_by_itself_and_leaves_no_file(platform: Platform, tmp_path: Path) -> None:
+    # Asked before each wait: it ended because its batches were made, not because it was told to.
+    asked: list[list[str]] = []
+
+    def is_over() -> bool:
+        asked.append(names(platform))
+        return False
+
+    warm_streaming(platform.driver.session, tmp_path, is_over)
+    assert ["warm-up" in each for each in asked].count(True) >= 1
+    assert "warm-up" not in names(platform)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_gives_way_at_once_to_a_term(platform: Platform, tmp_path: Path) -> None:
+    warm_streaming(platform.driver.session, tmp_path, lambda: True)
+    assert "warm-up" not in names(platform)
