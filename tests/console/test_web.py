@@ -26,6 +26,7 @@ def test_lock_has_hashes_and_names_no_registry() -> None:
     assert all(each["integrity"].startswith("sha512-") for name, each in packages.items() if name)
 
 
+@pytest.mark.processes
 def test_modules_without_a_browser() -> None:
     if not (WEB / "node_modules" / "esbuild").is_dir():
         pytest.skip("the console's packages are not installed (./run build)")

@@ -4,9 +4,10 @@ import { fetchHistory } from "../data/bars";
 import { eventsOf, followEvents, type TriggerEvent } from "../data/events";
 import { periodsToChoose, storedBars, type Stored } from "../data/markets";
 import { compact, percent, price } from "../data/numbers";
-import { moment, now, openTime, periodSeconds, span } from "../data/times";
+import { moment, now, openTime, periodName, periodSeconds, span } from "../data/times";
 import { useValue, Value } from "../data/value";
 import { revisedBars, tradeGaps, type Gap } from "../data/truth";
+import { downloadBlob } from "../data/download";
 import { Icon } from "../shell/icons";
 import { useShortcuts } from "../shell/keys";
 import { theme } from "../shell/theme";
@@ -197,16 +198,15 @@ class Parts {
     this.view = undefined;
   }
 
+  /** What is in view as a PNG, with a line that says what it is. */
   save(): void {
-    const canvas = this.view?.picture();
-    if (canvas === undefined) return;
-    canvas.toBlob((blob) => {
-      if (blob === null) return;
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = `${this.ticker.replaceAll("/", "-")}-${this.period}s.png`;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    const view = this.view;
+    const range = view?.visible();
+    if (view === undefined || range === undefined) return;
+    const name = periodName(this.period);
+    const title = `${this.ticker}  ${name}  ${moment(range.from)} to ${moment(range.to)} UTC`;
+    titled(view.picture(), title, view.color("panel"), view.color("muted")).toBlob((blob) => {
+      if (blob !== null) downloadBlob(`${this.ticker.replaceAll("/", "-")}-${name}.png`, blob);
     });
   }
 
@@ -289,6 +289,21 @@ class Parts {
   revisionOf(bar: Bar): number {
     return Math.max(bar.revision, this.#revised.get(bar.time) ?? 0);
   }
+}
+
+function titled(chart: HTMLCanvasElement, title: string, ground: string, ink: string): HTMLCanvasElement {
+  const canvas = document.createElement("canvas");
+  const height = 28 * devicePixelRatio;
+  canvas.width = chart.width;
+  canvas.height = chart.height + height;
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = ground;
+  context.fillRect(0, 0, canvas.width, height);
+  context.fillStyle = ink;
+  context.font = `${12 * devicePixelRatio}px sans-serif`;
+  context.fillText(title, height / 2, height * 0.65);
+  context.drawImage(chart, 0, height);
+  return canvas;
 }
 
 function LastPrice({ parts }: { parts: Parts }) {

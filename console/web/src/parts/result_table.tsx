@@ -1,5 +1,6 @@
 /** Rows of a result. Only those in view are in the document, so any number scrolls. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { downloadBlob } from "../data/download";
 import type { Column } from "../data/sql";
 
 const ROW = 26;
@@ -78,13 +79,8 @@ export function cell(value: unknown) {
   return /^\d{4}-\d\d-\d\dT/.test(text) ? text.replace("T", " ").replace(ZEROS, "$1").replace(/0+Z$/, "") : text;
 }
 
-export function download(name: string, type: string, text: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
+export const download = (name: string, type: string, text: string): void =>
+  downloadBlob(name, new Blob([text], { type }));
 
 export function csv(columns: Column[], rows: Record<string, unknown>[]): string {
   const quote = (value: unknown): string => {

@@ -1,0 +1,9 @@
+/** Hands something made in the page to the browser's downloads. */
+
+export function downloadBlob(name: string, blob: Blob): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
