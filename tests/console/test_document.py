@@ -20,6 +20,7 @@ SECONDS = 8
 LONG_SECONDS = 120
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seconds", [SECONDS, pytest.param(LONG_SECONDS, marks=pytest.mark.long)])
 async def test_every_answer_is_one_that_the_document_names(

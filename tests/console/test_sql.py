@@ -113,6 +113,7 @@ def test_memory_is_bounded() -> None:
         run("SELECT list(range) FROM range(100000000)", tables, Limits(10, 64 << 20))
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 async def test_over_http_with_limits_of_time_and_processes_of_their_own(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, sql_seconds=1.0)
@@ -142,6 +143,7 @@ async def test_over_http_with_limits_of_time_and_processes_of_their_own(tmp_path
         assert pa.ipc.open_stream(arrow.content).read_all().to_pylist() == [{"n": 0}]
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 async def test_the_python_client_gets_arrow_without_spark(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, bind="127.0.0.1:0", sql_rows=40)
