@@ -298,3 +298,17 @@ def test_as_seen_without_published_bars_says_so(run: Run, lived: Path) -> None:
 def test_as_seen_needs_a_ticker(tmp_path: Path) -> None:
     given = ["trigger", "try", "--sql", "close > 1", "--input", str(tmp_path / "x.parquet"), "--as-seen"]
     assert CliRunner().invoke(app, given).exit_code == 2
+
+
+def test_a_join_reads_the_stored_rows_of_each_of_its_inputs(run: Run) -> None:
+    sql = """SELECT t.ts_ns, t.price, o.close FROM ticks t ASOF JOIN ohlc o
+        ON t.ticker = o.ticker AND t.ts >= o.close_time AND o.period_seconds = 60"""
+    found = run(sql, "--since", "2024-01-01", "--output", "json")
+    assert "refused" not in found.stderr
+    closes = bars()["close"].to_pylist()
+    wanted = []
+    for row in in_order(trades()).to_pylist():
+        ended = min((row["ts_ns"] - START) // (60 * SECOND), BARS)
+        if ended:
+            wanted.append((row["ts_ns"], row["price"], closes[ended - 1]))
+    assert [tuple(row.values()) for row in rows_of(found)] == wanted
