@@ -1,9 +1,9 @@
 """Readers of one live topic over server-sent events: how many messages a second reach them, and how late.
 
 A relay over a Redis of its own, the process `console`, and readers in another process. Bars are published
-`--per-second` times a second for `--seconds`: `p50_ms` and `p99_ms` are the times from publish to each of `--readers` readers,
-`floor_p50_ms` those of one SUB of the relay itself, in the same run. `cores` is the processor time of the console
-per second, `idle_cores` that of the same console with readers and no message.
+`--per-second` times a second for `--seconds`. `p50_ms` and `p99_ms` are the times from publish to each of `--readers`
+readers, `floor_p50_ms` those of one SUB of the relay itself, in the same run. `cores` is the processor time of the
+console per second, `idle_cores` that of the same console with readers and no message.
 """
 
 import argparse
