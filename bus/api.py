@@ -243,6 +243,10 @@ class Log(Protocol):
         """One entry a partition; raises BusError for an unknown topic."""
         ...
 
+    def states(self, topics: Sequence[str]) -> dict[str, list[PartitionState]]:
+        """`state` of each topic, one after the other, in one call."""
+        ...
+
 
 class Registries(Protocol):
     """Names that count once: a record is appended, and its name remembered, in one atomic step."""
@@ -389,6 +393,21 @@ class KeyedTables(Protocol):
     def put_new(self, table: str, key: str, value: bytes) -> bytes:
         """Store `value` unless `key` is taken, in one atomic step; returns what is stored then. For keys that never
         expire.
+        """
+        ...
+
+    def replace(
+        self,
+        table: str,
+        key: str,
+        old: bytes | None,
+        new: bytes,
+        *,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> bool:
+        """Store `new` if `key` holds `old` (None: nothing), with the rows `put` and without those of `delete`, all in
+        one atomic step. False, with nothing written, if it holds anything else but `new`. For keys that never expire.
         """
         ...
 

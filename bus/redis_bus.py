@@ -271,16 +271,22 @@ class RedisBus:
         return sorted(name.decode() for name in self._store.call("HKEYS", "cw:topics"))
 
     def state(self, topic: str) -> list[PartitionState]:
-        count = self.partitions(topic)
-        if not count:
-            raise BusError(f"no topic {topic}")
-        names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size", "lives")]
-        values = self._store.call("HMGET", f"cw:topic:{topic}", *names)
-        found = []
-        for at in range(0, len(values), 4):
-            first, end, size = (int(value or 0) for value in values[at : at + 3])
-            found.append(PartitionState(first, end, size, (values[at + 3] or b"").decode()))
-        return found
+        return self.states([topic])[topic]
+
+    def states(self, topics: Sequence[str]) -> dict[str, list[PartitionState]]:
+        commands = []
+        for topic in topics:
+            if not (count := self.partitions(topic)):
+                raise BusError(f"no topic {topic}")
+            names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size", "lives")]
+            commands.append(("HMGET", f"cw:topic:{topic}", *names))
+        return {
+            topic: [
+                PartitionState(int(first or 0), int(end or 0), int(size or 0), (lives or b"").decode())
+                for first, end, size, lives in zip(*[iter(values)] * 4, strict=True)
+            ]
+            for topic, values in zip(topics, self._store.calls(commands), strict=True)
+        }
 
     # ---- retention
     def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
@@ -444,6 +450,21 @@ class RedisBus:
     def put_new(self, table: str, key: str, value: bytes) -> bytes:
         name = f"cw:table:{table}"
         return bytes(self._store.write([("HSETNX", name, key, value), ("HGET", name, key)])[1])
+
+    def replace(
+        self,
+        table: str,
+        key: str,
+        old: bytes | None,
+        new: bytes,
+        *,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> bool:
+        rows = put or {}
+        expected = b"" if old is None else b"=" + old
+        pairs = [part for pair in rows.items() for part in pair]
+        return bool(self._store.run("table_replace", table, key, expected, new, len(rows), *pairs, *delete))
 
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
         if not keys:

@@ -620,6 +620,27 @@ def test_of_several_writers_of_a_new_key_the_first_wins(bus: Bus) -> None:
     assert bus.get("t", ["k"]) == [b"first"]
 
 
+def test_the_states_of_several_topics_are_those_of_each(bus: Bus) -> None:
+    bus.create_topic("a", 2)
+    bus.create_topic("b", 1)
+    bus.publish("a", [Record(b"x", partition=1)])
+    assert bus.states(["b", "a"]) == {"b": bus.state("b"), "a": bus.state("a")}
+    assert [state.end for state in bus.states(["a"])["a"]] == [0, 1]
+    with pytest.raises(BusError, match="no topic unknown"):
+        bus.states(["a", "unknown"])
+
+
+def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> None:
+    bus.put("t", {"outdated": b"0"})
+    assert bus.replace("t", "k", None, b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
+    assert bus.items("t") == {"k": b"1", "a": b"x"}
+    # Nobody else wrote meanwhile; a lost answer has the call repeated.
+    assert bus.replace("t", "k", b"1", b"2") and bus.replace("t", "k", b"1", b"2")
+    assert not bus.replace("t", "k", b"1", b"3", put={"a": b"y"}, delete=["a"])
+    assert not bus.replace("t", "k", None, b"3") and not bus.replace("t", "new", b"", b"3")
+    assert bus.items("t") == {"k": b"2", "a": b"x"}
+
+
 def test_table_entries_may_expire(bus: Bus) -> None:
     bus.put("a", {"x": b"1", "y": b"2"}, keep_seconds=0.02)
     bus.put("a", {"y": b"3"})

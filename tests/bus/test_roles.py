@@ -84,6 +84,7 @@ WRITES: dict[str, Callable[[RedisBus], object]] = {
     "trim": lambda bus: bus.trim("old", keep_seconds=0),
     "put": lambda bus: bus.put("table", {"a": b"1"}),
     "put new": lambda bus: bus.put_new("table", "new", b"1"),
+    "replace": lambda bus: bus.replace("table", "replaced", None, b"1"),
     "delete": lambda bus: bus.delete("table", ["kept"]),
     "grant": lambda bus: bus.grant({"job": b""}, revoking=["lease"]),
     "revoke": lambda bus: bus.revoke(["lease"]),
