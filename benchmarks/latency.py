@@ -1,6 +1,6 @@
 """Latencies of a running platform, each beside the floor, and what it costs while almost nothing happens.
 
-    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--idle-seconds 30] [--fsync always]
+    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--idle-seconds 30] [--mode batch]
 
 Starts a whole platform without ingestors, publishes trades on its bus as an ingestor does, and listens at the relay's
 notifications. A line each:
@@ -45,7 +45,7 @@ from candlewright.client import connect as connect_client
 from candlewright.wire import tick_columns
 from candlewright_platform.supervisor.private import PrivatePlatform
 from core.log import configure_logging
-from core.settings import Settings
+from core.settings import Settings, SparkSettings
 
 #: Of each measured ticker the trades are one second of event time apart, or one minute where each closes a bar.
 PATTERN_TICKER, BARS_TICKER = "PATTERN/USDT.BENCH", "BARS/USDT.BENCH"
@@ -60,6 +60,7 @@ LOAD_TICKERS = 100
 _BASE_NS, _SECOND_NS, _MINUTE_NS = 1_704_067_200_000_000_000, 1_000_000_000, 60_000_000_000
 _LOAD_STEP_SECONDS = 0.02
 _PERCENTILES = (50, 99)
+_MODE = SparkSettings().mode
 
 
 @dataclass(slots=True)
@@ -310,6 +311,7 @@ def run(
     load_rate: int = 2_000,
     idle_seconds: float = 30.0,
     fsync: str = "always",
+    mode: str = _MODE,
     *,
     hops: bool = False,
 ) -> Iterator[dict[str, Any]]:
@@ -318,7 +320,7 @@ def run(
         redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync=fsync))  # type: ignore[arg-type]
         platform = stack.enter_context(
             PrivatePlatform(
-                folder / "data", ("--ingestors", "0"), {"BUS__URL": redis.url},
+                folder / "data", ("--ingestors", "0"), {"BUS__URL": redis.url, "SPARK__MODE": mode},
                 hear=lambda line: print(line, file=sys.stderr),
             )
         )  # fmt: skip
@@ -372,11 +374,14 @@ def main() -> None:
     parser.add_argument("--load-rate", type=int, default=2_000, help="further trades a second under load")
     parser.add_argument("--idle-seconds", type=float, default=30.0)
     parser.add_argument("--fsync", choices=["always", "everysec", "no"], default="always")
+    parser.add_argument("--mode", choices=["continuous", "batch"], default=_MODE, help="as spark.mode")
     parser.add_argument("--hops", action="store_true", help="also the parts of each way")
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
-    for line in run(asked.rows, asked.pause, asked.load_rate, asked.idle_seconds, asked.fsync, hops=asked.hops):
+    for line in run(
+        asked.rows, asked.pause, asked.load_rate, asked.idle_seconds, asked.fsync, asked.mode, hops=asked.hops
+    ):
         print(json.dumps(line), flush=True)
 
 

@@ -165,8 +165,8 @@ class _Paused:
 class _PausingHealth(LiveHealth):
     gate: "_CountedGate | None" = None
 
-    def add(self, counts: LiveCounts) -> None:
-        super().add(counts)
+    def add(self, counts: LiveCounts, batches: int = 1) -> None:
+        super().add(counts, batches)
         if self.gate is not None:
             self.gate.wait()
 

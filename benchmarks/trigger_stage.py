@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -56,8 +55,8 @@ class GatedHealth(TriggerHealth):
 
     gate: Gate | None = None
 
-    def count(self, results: pa.Table) -> None:
-        super().count(results)
+    def count(self, counts: Mapping[str, int], suspended: Mapping[str, str], batches: int = 1) -> None:
+        super().count(counts, suspended, batches)
         if self.gate is not None:
             self.gate.wait()
 

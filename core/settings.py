@@ -113,7 +113,8 @@ class BusSettings(Group):
 
 class SparkSettings(SparkAddress):
     """`checkpoints`: a folder or URL for the offsets of the queries, by default in the data directory; `packages`:
-    Maven coordinates of further jars.
+    Maven coordinates of further jars. `mode`: how live data is evaluated, by tasks that take it as it comes or in
+    micro-batches; `interval_seconds`: how often such tasks report what they have done.
     """
 
     model_config = _WHOLE
@@ -125,6 +126,8 @@ class SparkSettings(SparkAddress):
     trigger_milliseconds: int = Field(0, ge=0)
     #: Of a cluster; 0 = all that it has.
     max_cores: int = Field(0, ge=0)
+    mode: Literal["continuous", "batch"] = "batch"
+    interval_seconds: float = Field(5.0, gt=0, le=60)
 
 
 class IcebergSettings(Group):

@@ -40,7 +40,7 @@ from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.history.state import OutcomeRecord
 from flink_replacement_spark.history.writer import Health, HistoryWriter
-from flink_replacement_spark.live.query import LIVE_QUERY, start_live_query
+from flink_replacement_spark.live.query import LIVE_QUERY, serve_live, settle_live_mode, start_live_query
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
@@ -51,7 +51,15 @@ from flink_replacement_spark.tables.maintenance import Maintenance
 from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once
 from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
 from flink_replacement_spark.triggers.functions import TriggerFunctions
-from flink_replacement_spark.triggers.query import TRIGGERS_QUERY, TriggerHealth, start_trigger_query
+from flink_replacement_spark.triggers.query import (
+    TRIGGERS_QUERY,
+    TriggerHealth,
+    held_for_triggers,
+    is_served,
+    serve_triggers,
+    settle_trigger_mode,
+    start_trigger_query,
+)
 from flink_replacement_spark.triggers.source import TriggerSource
 from flink_replacement_spark.vitals import Reading, Vitals
 from flink_replacement_spark.warm import warm_streaming
@@ -227,26 +235,18 @@ class Driver:
                 held = bus.holds(topic, reader)
                 bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
         partitions = bus.partitions(bus_topics.TICKS)
+        settle_live_mode(session, settings, checkpoint, partitions)
+        settle_trigger_mode(session, settings, trigger_checkpoint, partitions)
         triggers = WatchedQuery(
             "triggers",
-            lambda: start_trigger_query(
-                session,
-                settings,
-                self._triggers,
-                trigger_checkpoint,
-                partitions,
-                self._events_published,
-                self._functions,
-            ),
+            lambda: self._start_triggers(session, trigger_checkpoint, partitions),
             lambda: self._triggers.batches,
         )
         self.queries = [
             WatchedQuery(
                 "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
             ),
-            WatchedQuery(
-                "live", lambda: start_live_query(session, settings, self._live, checkpoint), lambda: self._live.batches
-            ),
+            WatchedQuery("live", lambda: self._start_live(session, checkpoint, partitions), lambda: self._live.batches),
             triggers,
         ]
         for query in self.queries[:2]:
@@ -280,6 +280,19 @@ class Driver:
         self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
         prover = self._prover = Prover(bus, catalog, self._stopping)
         self._start_thread("prover", prover.run)
+
+    def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
+        if self._settings.spark.mode == "continuous":
+            return serve_live(session, self._settings, self._live, partitions, self._stopping)
+        return start_live_query(session, self._settings, self._live, checkpoint)
+
+    def _start_triggers(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
+        settings = self._settings
+        if is_served(settings):
+            return serve_triggers(session, settings, self._triggers, partitions, self._stopping)
+        return start_trigger_query(
+            session, settings, self._triggers, checkpoint, partitions, self._events_published, self._functions
+        )
 
     def _sign(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Of a commit that is about to be made, with the epoch; see `TableLocks`."""
@@ -403,14 +416,13 @@ class Driver:
         }
         self._vitals.observe_bars(ends[bus_topics.TICKS], ends[bus_topics.OHLC], at)
         healths: tuple[Health | LiveHealth | TriggerHealth, ...] = (self._writer.health, self._live, self._triggers)
-        for query, health, topic, reader in zip(
-            self.queries,
-            healths,
-            (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS),
-            (bus_topics.READER_HISTORY_WRITER, bus_topics.READER_BAR_MAKER, bus_topics.READER_TRIGGERS),
-            strict=True,
-        ):
-            held = self._bus.holds(topic, reader)
+        topics = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
+        holds = (
+            self._bus.holds(bus_topics.HISTORY_OUTCOMES, bus_topics.READER_HISTORY_WRITER),
+            self._bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER),
+            held_for_triggers(self._settings, self._bus, len(ends[bus_topics.TICKS])),
+        )
+        for query, health, topic, held in zip(self.queries, healths, topics, holds, strict=True):
             # Without a trigger, no batch is made, and holds alone move.
             marker = (health.batches, tuple(sorted(held.items())))
             stepped_at = at - max(0.0, time.time() - health.last_batch_at)

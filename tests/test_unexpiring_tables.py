@@ -14,6 +14,7 @@ from bus import topics
 from bus.dead_letters import MAX_KINDS, Letter, put_aside
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, remember_plan
 from flink_replacement_spark.engine.checkpoints import TABLE_CHECKPOINTS, SharedCheckpoint
+from flink_replacement_spark.engine.serving import NO_STEP, Step, Steps
 from flink_replacement_spark.live.state import StateStore, drop_outdated
 from flink_replacement_spark.triggers.state import PartStore, Stored
 from tests.fresh_bus import FreshBus
@@ -30,6 +31,7 @@ OF_ONE_KEY = {
     "delivery_table": ("flink_replacement_spark/tables/follower.py", '{"identity"'),
     "history_written": ("flink_replacement_spark/history/writer.py", "TABLE_HISTORY_WRITTEN, {p:"),
     "revision_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
+    "serving": ("flink_replacement_spark/engine/serving_query.py", "put_new(TABLE_SERVING, name"),
     "tick_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "trigger_costs": ("flink_replacement_spark/triggers/rows.py", "TABLE_TRIGGER_COSTS, {str(plan.owner)"),
     "trigger_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
@@ -86,6 +88,13 @@ def checkpoints(bus: FreshBus, rounds: int) -> str:
     return TABLE_CHECKPOINTS
 
 
+def steps(bus: FreshBus, rounds: int) -> str:
+    own, step = Steps(bus, "q"), NO_STEP
+    for number in range(rounds):
+        step = own.advance("0", step, Step(number, {}, {}))
+    return "steps:q"
+
+
 def dead_letters(bus: FreshBus, rounds: int) -> str:
     for number in range(rounds // 3):
         word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
@@ -100,6 +109,7 @@ FILLED_HERE: dict[str, Callable[[FreshBus, int], str]] = {
     "live_state": live_state,
     "live_state_queries": live_state_queries,
     "planned_offsets": planned_offsets,
+    "steps": steps,
     # Functions keep theirs by the same class.
     "trigger_function_state": live_state,
     "trigger_function_state_queries": live_state_queries,

@@ -168,7 +168,7 @@ class BusStreamReader(HoldingReader):
         except BusUnavailable:
             return dict(self._planned)
         lives.check_all(self._topic, after, states)
-        planned = capped(before, [state.end for state in states], self._max_records)
+        planned = capped(before, ends_of(states), self._max_records)
         if planned == before:
             self._let_go_of_last()
         else:
@@ -264,6 +264,14 @@ def written_lives(lives: Lives) -> dict[str, dict[str, str]]:
     return {LIVES: {f"{topic}:{partition}": history for (topic, partition), history in sorted(lives.known.items())}}
 
 
+def lives_at(bus: Bus, topics: Iterable[str]) -> Lives:
+    """Of all partitions as they are."""
+    lives = Lives()
+    for topic in topics:
+        lives.start(topic, bus.state(topic))
+    return lives
+
+
 def check_start(
     topic: str, first: Positions, past: Positions, start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> None:
@@ -297,9 +305,13 @@ class BatchRoom:
         return min(self.max_records, max(1, self.max_bytes * count // max(1, size)))
 
 
-def capped(planned: Positions, ends: Sequence[int], max_records: int) -> Positions:
+def ends_of(states: Sequence[PartitionState]) -> Positions:
+    return {str(p): state.end for p, state in enumerate(states)}
+
+
+def capped(planned: Positions, ends: Positions, max_records: int) -> Positions:
     """From `planned` towards `ends` by at most `max_records` in all, partitions taking equal shares first."""
-    behind = {str(p): max(0, end - planned.get(str(p), 0)) for p, end in enumerate(ends)}
+    behind = {p: max(0, end - planned.get(p, 0)) for p, end in ends.items()}
     left = max_records
     result = {p: planned.get(p, 0) for p in behind}
     for remaining, (partition, count) in zip(

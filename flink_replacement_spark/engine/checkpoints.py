@@ -34,7 +34,7 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, reader: str, t
 
     `topic`: of a source that reads one alone. Raises BusError and Py4JError.
     """
-    folder = _Folder(session, checkpoint)
+    folder = CheckpointFolder(session, checkpoint)
     offsets = folder.newest_offsets()
     if offsets is None:
         return False
@@ -125,7 +125,7 @@ def _by_topic(offsets: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
     return {topic: positions for topic, positions in offsets.items() if isinstance(positions, dict)}
 
 
-class _Folder:
+class CheckpointFolder:
     """A checkpoint, read through the JVM, which knows every kind of file system that Spark writes to."""
 
     def __init__(self, session: SparkSession, url: str) -> None:
@@ -136,14 +136,40 @@ class _Folder:
 
     def newest_offsets(self) -> Mapping[str, Any] | None:
         """The end of the newest micro-batch that was planned; None where there is none."""
+        newest = self.newest_batch()
+        return None if newest is None else self.offsets(newest)
+
+    def newest_batch(self) -> int | None:
         folder = self._path_of(self._path, "offsets")
         if not self._files.exists(folder):
             return None
         names = [status.getPath().getName() for status in self._files.listStatus(folder)]
-        newest = max((name for name in names if name.isdecimal()), key=int, default=None)
-        if newest is None:
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def offsets(self, batch: int) -> Mapping[str, Any] | None:
+        """The end of a micro-batch; None where it is not there."""
+        return self._object(f"offsets/{batch}")
+
+    def has(self, name: str) -> bool:
+        return bool(self._files.exists(self._path_of(self._path, name)))
+
+    def query_id(self) -> str | None:
+        found = self._object("metadata")
+        return None if found is None else str(found["id"])
+
+    def write(self, query_id: str, batch: int, offsets: Mapping[str, Any]) -> None:
+        """A checkpoint that says: everything up to `offsets` was done, by micro-batches up to number `batch`."""
+        self._put("metadata", json.dumps({"id": query_id}))
+        for number in (batch - 1, batch):
+            planned = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+            self._put(f"offsets/{number}", f"v1\n{json.dumps(planned)}\n{json.dumps(offsets)}")
+            self._put(f"commits/{number}", 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def _object(self, name: str) -> Mapping[str, Any] | None:
+        """The last line of a file."""
+        if not self.has(name):
             return None
-        stream = self._files.open(self._path_of(folder, newest))
+        stream = self._files.open(self._path_of(self._path, name))
         try:
             text = bytes(stream.readAllBytes()).decode()
         finally:
@@ -154,6 +180,13 @@ class _Folder:
             # Cut off when its writer was killed: Spark itself does not go on from it either.
             return None
         return found if isinstance(found, dict) else None
+
+    def _put(self, name: str, text: str) -> None:
+        stream = self._files.create(self._path_of(self._path, name), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
 
     def remove(self) -> None:
         self._files.delete(self._path, True)

@@ -1,6 +1,7 @@
 """The Spark session of the platform: catalog `lake`, Spark Connect in the same JVM, small and quiet."""
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ _CLUSTER = {
 }
 #: The pool of the writing queries; Spark Connect's queries share the default one.
 STREAMS_POOL = "streams"
+#: Queries whose tasks do not end, in mode `continuous`.
+QUERIES_SERVING = 2
 
 
 def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSession:
@@ -113,6 +116,10 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         **spark_catalog_conf(settings),
     }
     jars = fetch_jars(packages_of(settings))
+    if (cores := _local_cores(settings.spark.master)) and settings.spark.mode == "continuous":
+        # Tasks that serve wait most of the time, and must keep no other from running.
+        conf["spark.master"] = f"local[{cores + QUERIES_SERVING * cores}]"
+        conf["spark.default.parallelism"] = str(cores)
     if settings.spark.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Only what stands on the class path from the start can come out of the archive.
@@ -129,6 +136,19 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         conf["spark.sql.streaming.checkpointFileManagerClass"] = manager
     return conf | dict(settings.spark.conf)
+
+
+def serving_tasks(settings: Settings, parallelism: int) -> int:
+    """How many tasks of a query may serve all the time; of a cluster a quarter of what runs at once."""
+    return _local_cores(settings.spark.master) or max(1, parallelism // 4)
+
+
+def _local_cores(master: str) -> int:
+    """Of `local`, `local[4]` and `local[*]`; 0 for any other address."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    if found is None:
+        return 0
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
 
 
 def checkpoint_of(settings: Settings, query: str) -> str:

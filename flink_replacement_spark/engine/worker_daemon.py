@@ -20,7 +20,7 @@ _SOURCES = tuple(
 )
 #: By the module that the daemon's workers run.
 _NEEDED = {
-    "pyspark.worker": ("flink_replacement_spark.live.rows", "flink_replacement_spark.triggers.rows", *_SOURCES),
+    "pyspark.worker": ("flink_replacement_spark.live.served", "flink_replacement_spark.triggers.served", *_SOURCES),
     "pyspark.sql.worker.create_data_source": _SOURCES,
     "pyspark.sql.worker.plan_data_source_read": _SOURCES,
 }

@@ -39,8 +39,8 @@ _MAX_ID_DIGITS = len(_MAX_ID)
 #: Gaps of a ticker whose trades may still come.
 _OPEN_GAPS = 1_000
 ANOTHER_VERSION = (
-    "start the version that wrote it, or stop the platform and remove the folder `live` of its checkpoints, and live "
-    "bars begin anew from the trades that the bus still has (docs/operations.md)"
+    "start the version that wrote it, or stop the platform and put an empty file `forget` into the folder `live` of "
+    "its checkpoints, and live bars begin anew from the trades that the bus still has (docs/operations.md)"
 )
 
 

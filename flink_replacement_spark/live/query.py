@@ -1,6 +1,10 @@
 """The one streaming query over live trades: bars, ticks to store and gaps of all tickers, on topics; no table."""
 
+import threading
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import astuple, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -10,15 +14,19 @@ from bus import topics as bus_topics
 from bus.connect import connect
 from candlewright.wire.grid import SECOND
 from core.settings import Settings
-from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.bus_source import lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
+from flink_replacement_spark.engine.modes import begin_anew, finish, merged, to_batches, to_serving
+from flink_replacement_spark.engine.serving import Done, Step, Steps
+from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
 from flink_replacement_spark.live.rows import process
+from flink_replacement_spark.live.served import LiveOwner, LiveTimes
 from flink_replacement_spark.live.state import drop_outdated
 
-__all__ = ["LIVE_QUERY", "start_live_query"]
+__all__ = ["LIVE_QUERY", "serve_live", "settle_live_mode", "start_live_query"]
 
 LIVE_QUERY = "live"
 _RETRY_SECONDS = 2.0
@@ -26,17 +34,13 @@ _RETRY_SECONDS = 2.0
 
 def start_live_query(session: SparkSession, settings: Settings, health: LiveHealth, checkpoint: str) -> StreamingQuery:
     """Source `live` must be registered, and its topics made."""
-    lateness_ns = round(settings.bars.lateness_seconds * SECOND)
-    horizon_ns = round(settings.bars.revision_seconds * SECOND)
-    max_ahead_ns = settings.ticks.max_ahead_ns
-    journal_bytes = min(MAX_BYTES, settings.bus.max_bytes // 64)
-
+    times = _times(settings)
     shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
         shared.keep(batch_id)
-        work = process(settings.bus.url, query_id, batch_id, lateness_ns, horizon_ns, max_ahead_ns, journal_bytes)
+        work = process(settings.bus.url, query_id, batch_id, *astuple(times))
         health.add(LiveCounts.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
         # What was freed is kept, in pieces of which the next large batch finds few that fit.
         pa.default_memory_pool().release_unused()
@@ -58,3 +62,58 @@ def start_live_query(session: SparkSession, settings: Settings, health: LiveHeal
     with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
         drop_outdated(bus, str(query.id))
     return query
+
+
+def serve_live(
+    session: SparkSession, settings: Settings, health: LiveHealth, partitions: int, stopping: threading.Event
+) -> StreamingQuery:
+    """The same by tasks that do not end; see `engine.serving`."""
+    bus = worker_bus(settings.bus.url)
+    query_id = query_id_of(bus, LIVE_QUERY)
+
+    def add(steps: int, done: Done) -> None:
+        health.add(LiveCounts(**done.counts), steps)
+
+    owners = _owners(settings, query_id, partitions)
+    query = start_serving(session, settings, LIVE_QUERY, query_id, owners, add, stopping)
+    drop_outdated(bus, query_id)
+    return query
+
+
+def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str, partitions: int) -> None:
+    """Before the query starts: it continues from where it was in the other mode."""
+    bus = worker_bus(settings.bus.url)
+
+    def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
+        return {owner.name: owner.of_batch(number, start, end) for owner in _owners(settings, "", partitions)}
+
+    def complete(query_id: str, steps: Steps) -> tuple[int, Mapping[str, Any]] | None:
+        done = [finish(owner, steps) for owner in _owners(settings, query_id, partitions)]
+        number = max(step.number for step in done)
+        if number < 0:
+            return None
+        owners = _owners(settings, query_id, partitions)
+        at = merged(
+            [step if step.end else replace(step, end=owner.first()) for owner, step in zip(owners, done, strict=True)]
+        )
+        return number, at | written_lives(lives_at(bus, at))
+
+    begin_anew(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER)
+    if settings.spark.mode == "continuous":
+        to_serving(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER, split)
+    else:
+        to_batches(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER, complete)
+
+
+def _owners(settings: Settings, query_id: str, partitions: int) -> list[LiveOwner]:
+    times = _times(settings)
+    return [LiveOwner(settings.bus.url, query_id, partition, times) for partition in range(partitions)]
+
+
+def _times(settings: Settings) -> LiveTimes:
+    return LiveTimes(
+        round(settings.bars.lateness_seconds * SECOND),
+        round(settings.bars.revision_seconds * SECOND),
+        settings.ticks.max_ahead_ns,
+        min(MAX_BYTES, settings.bus.max_bytes // 64),
+    )

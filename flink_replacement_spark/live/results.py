@@ -1,7 +1,7 @@
 """What the tasks of the live query count, on its way to the driver; their results go to topics from the tasks."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from core import metrics
 from core.log import get_logger
 from flink_replacement_spark.live.partition import LiveOutput
 
-__all__ = ["RESULT_SCHEMA", "LiveCounts", "LiveHealth", "counts_of"]
+__all__ = ["RESULT_SCHEMA", "LiveCounts", "LiveHealth", "counted", "counts_of"]
 
 log = get_logger()
 
@@ -47,6 +47,7 @@ class LiveCounts:
 
 
 _NAMES = [part.name for part in fields(LiveCounts)]
+_SCHEMA = pa.schema([(name, pa.int64()) for name in _NAMES])
 RESULT_SCHEMA = ", ".join(f"{name} long" for name in _NAMES)
 
 
@@ -58,6 +59,12 @@ def counts_of(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa
     counted = [first, published - first, ticks, len(output.gaps), duplicates, too_late, output.bad_records]
     if any(counted):
         yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64()) for count in counted], names=_NAMES)
+
+
+def counted(results: Iterable[pa.RecordBatch]) -> dict[str, int]:
+    """Of a task's rows of RESULT_SCHEMA, by name."""
+    found = LiveCounts.of(pa.Table.from_batches(results, _SCHEMA))
+    return {name: count for name in _NAMES if (count := getattr(found, name))}
 
 
 @dataclass
@@ -73,9 +80,9 @@ class LiveHealth:
     bad_records: int = 0
     last_batch_at: float = field(default_factory=time.time)
 
-    def add(self, counts: LiveCounts) -> None:
-        """One micro-batch, whose results are on the bus."""
-        self.batches += 1
+    def add(self, counts: LiveCounts, batches: int = 1) -> None:
+        """Micro-batches, or steps, whose results are on the bus."""
+        self.batches += batches
         self.last_batch_at = time.time()
         self.bars += counts.first_bars
         self.ticks += counts.ticks

@@ -31,7 +31,7 @@ from flink_replacement_spark.live.tick_rows import records_of_rows
 from protobuf import records_pb2 as records
 from venues import sound
 
-__all__ = ["process"]
+__all__ = ["process", "run_step"]
 
 #: Field 13 of OHLCV, as a varint.
 _SEQUENCE_TAG = b"\x68"
@@ -67,14 +67,14 @@ def process(
         if ranges:
             # A function of its own: with this one its module's names would come to a worker as copies, the states that
             # it keeps too.
-            yield from _run(url, query_id, batch_id, lateness_ns, horizon_ns, max_ahead_ns, ranges, journal_bytes)
+            yield from run_step(url, query_id, batch_id, lateness_ns, horizon_ns, max_ahead_ns, ranges, journal_bytes)
             # Spark takes any worker for a task: each would keep what the largest of them took.
             pa.default_memory_pool().release_unused()
 
     return run
 
 
-def _run(
+def run_step(
     url: str,
     query_id: str,
     batch_id: int,
@@ -84,6 +84,7 @@ def _run(
     ranges: Sequence[pa.RecordBatch],
     journal_bytes: int = MAX_BYTES,
 ) -> Iterator[pa.RecordBatch]:
+    """What a micro-batch has to do for one partition: rows of RESULT_SCHEMA, once all of it is done."""
     partition = ranges[0].column("partition")[0].as_py()
     bus = worker_bus(url)
     journal = Journal(bus, query_id, partition, journal_bytes)
@@ -113,13 +114,12 @@ def _run(
         output = _output(live, url, ranges, checked)
     checked.put_aside(bus)
     with ThreadPoolExecutor(1) as publisher:
-        # The bus takes longer over many bars than the rest does. A batch of which any of it is missing runs again, from
-        # the state before it, so that their order does not matter.
+        # The bus takes longer over many bars than the rest does. The state comes last: it says that all is published.
         published = _publish(publisher, bus, f"{query_id}:{partition}", batch_id, output)
         _publish_rows(bus, f"{query_id}:{partition}:rows", batch_id, partition, output)
         results = list(counts_of(output, live.duplicates - before[0], live.too_late - before[1]))
-        journal.keep(batch_id, live, Note.of(ranges, max_ahead_ns, checked))
         published.result()
+    journal.keep(batch_id, live, Note.of(ranges, max_ahead_ns, checked))
     _CACHE[query_id, partition] = (batch_id, live)
     yield from results
 

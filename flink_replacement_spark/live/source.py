@@ -13,15 +13,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Lives, StoredRecord
+from bus import Lives, PartitionState, StoredRecord
 from bus import topics as bus_topics
 from candlewright.wire.errors import BusUnavailable
 from flink_replacement_spark.engine.bus_source import (
     BatchRoom,
     HoldingReader,
+    Positions,
     RangesPartition,
     capped,
     check_start,
+    ends_of,
     lives_of,
     positions_of,
     read_range,
@@ -30,6 +32,8 @@ from flink_replacement_spark.engine.bus_source import (
     worker_bus,
     written_lives,
 )
+
+__all__ = ["TOPICS", "LiveSource", "LiveStreamReader", "next_ends", "records_of"]
 
 TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
 _POLL_SECONDS = 0.5
@@ -72,15 +76,7 @@ class LiveStreamReader(HoldingReader):
             return dict(self._planned)
         for topic, own in states.items():
             lives.check_all(topic, {int(p): offset for p, offset in planned[topic].items()}, own)
-        ends = {
-            topic: capped(planned[topic], [state.end for state in own], self._room.records_of(own))
-            for topic, own in states.items()
-        }
-        trades, marks = (ends[topic] for topic in TOPICS)
-        for partition, state in enumerate(states[bus_topics.TICK_MARKS]):
-            if marks[str(partition)] < state.end:
-                # Trades wait until all marks that were published before them can be read with them.
-                trades[str(partition)] = planned[bus_topics.TICKS].get(str(partition), 0)
+        ends = next_ends(planned, states, self._room)
         if ends == planned:
             self._let_go_of_last()
         else:
@@ -125,6 +121,27 @@ class LiveSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return LiveStreamReader(self.options)
+
+
+def next_ends(
+    planned: Mapping[str, Positions],
+    states: Mapping[str, Sequence[PartitionState]],
+    room: BatchRoom,
+    partition: int | None = None,
+) -> dict[str, Positions]:
+    """Up to where the next records are taken, by topic; of all partitions, or of one. `states`: those of trades must
+    be read first.
+    """
+    whole = {topic: ends_of(own) for topic, own in states.items()}
+    if partition is not None:
+        whole = {topic: {str(partition): ends[str(partition)]} for topic, ends in whole.items()}
+    ends = {topic: capped(planned[topic], own, room.records_of(states[topic])) for topic, own in whole.items()}
+    trades, marks = (ends[topic] for topic in TOPICS)
+    for place, end in whole[bus_topics.TICK_MARKS].items():
+        if marks[place] < end:
+            # Trades wait until all marks that were published before them can be read with them.
+            trades[place] = planned[bus_topics.TICKS].get(place, 0)
+    return ends
 
 
 def records_of(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator[list[StoredRecord]]:

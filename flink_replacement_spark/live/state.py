@@ -6,12 +6,12 @@ and from records on the bus, a note of those records is enough (`append`); from 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bus import Bus
 from bus.dead_letters import Letter, put_aside
-from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.errors import BusError, CandlewrightError
 from core.log import get_logger
 from core.poison import is_poison, reason_of
 
@@ -83,9 +83,19 @@ class StateStore:
                 raise LookupError(f"the state of partition {partition} after batch {batch} is gone")
         return [content for content in found if content is not None]
 
-    def save(self, partition: int, batch_id: int, state: bytes) -> None:
-        """Keep the whole state after `batch_id`, and that of the batch that it came from."""
-        self._put(partition, batch_id, state, is_whole=True)
+    def save(
+        self,
+        partition: int,
+        batch_id: int,
+        state: bytes,
+        *,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> None:
+        """Keep the whole state after `batch_id`, and that of the batch that it came from. `put`, `delete`: further rows
+        of the table, in the same step.
+        """
+        self._put(partition, batch_id, state, is_whole=True, put=put, delete=delete)
 
     def append(self, partition: int, batch_id: int, note: bytes) -> None:
         """Keep what the state after `batch_id` follows from, beside the one before it."""
@@ -115,12 +125,30 @@ class StateStore:
         (found,) = self.bus.get(self._table, [str(partition)])
         return Pointer.of(found)
 
-    def _put(self, partition: int, batch_id: int, content: bytes, *, is_whole: bool) -> None:
-        before = self.pointer(partition)
+    def _put(
+        self,
+        partition: int,
+        batch_id: int,
+        content: bytes,
+        *,
+        is_whole: bool,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> None:
+        """Raises BusError where another process has gone on with the partition: what it keeps must stay."""
+        (found,) = self.bus.get(self._table, [str(partition)])
+        before = Pointer.of(found)
         pointer = before.after(batch_id, is_whole=is_whole)
-        self.bus.put(self._table, {f"{partition}/{batch_id}": content, str(partition): pointer.packed()})
-        if outdated := set(before.batches) - set(pointer.batches):
-            self.bus.delete(self._table, [f"{partition}/{batch}" for batch in sorted(outdated)])
+        outdated = sorted(set(before.batches) - set(pointer.batches))
+        if (before.batches and before.batches[-1] > batch_id) or not self.bus.replace(
+            self._table,
+            str(partition),
+            found,
+            pointer.packed(),
+            put={f"{partition}/{batch_id}": content, **(put or {})},
+            delete=[*(f"{partition}/{batch}" for batch in outdated), *delete],
+        ):
+            raise BusError(f"another process has kept the state of {self._table}, partition {partition}")
 
     @property
     def _table(self) -> str:

@@ -5,19 +5,23 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
 from core import metrics
 from core.log import get_logger
 from core.settings import Settings
-from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.bus_source import ends_of, lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
+from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches, to_serving
+from flink_replacement_spark.engine.serving import Done, Step, Steps
+from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.state import drop_outdated
 from flink_replacement_spark.triggers.functions import (
@@ -26,12 +30,21 @@ from flink_replacement_spark.triggers.functions import (
     TriggerFunctions,
     carry_out,
 )
-from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, process
-from flink_replacement_spark.triggers.source import SOURCE
+from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, counted, process
+from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
+from flink_replacement_spark.triggers.source import BEHIND, ROWS, SOURCE, Barrier
 from flink_replacement_spark.triggers.state import STATE_PREFIX
 from triggers.check import TriggerRules
 
-__all__ = ["TRIGGERS_QUERY", "TriggerHealth", "start_trigger_query"]
+__all__ = [
+    "TRIGGERS_QUERY",
+    "TriggerHealth",
+    "held_for_triggers",
+    "is_served",
+    "serve_triggers",
+    "settle_trigger_mode",
+    "start_trigger_query",
+]
 
 TRIGGERS_QUERY = "triggers"
 _RETRY_SECONDS = 2.0
@@ -66,19 +79,18 @@ class TriggerHealth:
     functions: Mapping[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.time)
 
-    def count(self, results: pa.Table) -> None:
-        """After a micro-batch: rows of `trigger_rows.RESULT`."""
-        self.batches += 1
+    def count(self, counts: Mapping[str, int], suspended: Mapping[str, str], batches: int = 1) -> None:
+        """After micro-batches, or steps."""
+        self.batches += batches
         self.last_batch_at = time.time()
-        for row in results.filter(pc.is_null(results["content"])).to_pylist():
-            name, value = row["name"], row["value"]
-            if row["reason"] is not None:
-                self._count_suspended(name, row["reason"])
-            elif name == "events":
+        for name, value in counts.items():
+            if name == "events":
                 self._count_events(value)
             else:
                 setattr(self, name, getattr(self, name) + value)
                 _INPUT.labels(name).inc(value)
+        for trigger_id, reason in suspended.items():
+            self._count_suspended(trigger_id, reason)
 
     def count_functions(self, outcome: FunctionOutcome, functions: TriggerFunctions) -> None:
         self._count_events(len(outcome.fired))
@@ -121,7 +133,7 @@ def start_trigger_query(
         work = process(settings.bus.url, query_id, batch_id, rules, settings)
         results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
         outcome = carry_out(worker_bus(settings.bus.url), functions, query_id, batch_id, results, partitions + 1)
-        health.count(results)
+        health.count(*counted(results))
         health.count_functions(outcome, functions)
         if published is not None and (outcome.fired or "events" in results["name"].to_pylist()):
             published.set()
@@ -145,3 +157,71 @@ def start_trigger_query(
         for prefix in (STATE_PREFIX, FUNCTION_STATE_PREFIX):
             drop_outdated(bus, str(query.id), prefix)
     return query
+
+
+def serve_triggers(
+    session: SparkSession, settings: Settings, health: TriggerHealth, partitions: int, stopping: threading.Event
+) -> StreamingQuery:
+    """The same by tasks that do not end; see `engine.serving`."""
+    bus = worker_bus(settings.bus.url)
+    query_id = query_id_of(bus, TRIGGERS_QUERY)
+
+    def add(steps: int, done: Done) -> None:
+        health.count(done.counts, done.suspended, steps)
+
+    owners = _owners(settings, query_id, partitions)
+    query = start_serving(session, settings, TRIGGERS_QUERY, query_id, owners, add, stopping)
+    drop_outdated(bus, query_id, STATE_PREFIX)
+    return query
+
+
+def is_served(settings: Settings) -> bool:
+    """Rows for external functions go through the driver, at the end of a micro-batch."""
+    return settings.spark.mode == "continuous" and not settings.gateways.kapacitor.udf
+
+
+def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int, int]:
+    """Of trades, what is not evaluated yet begins there."""
+    if not is_served(settings):
+        return bus.holds(bus_topics.TICKS, bus_topics.READER_TRIGGERS)
+    found: dict[int, int] = {}
+    for partition in range(partitions):
+        found |= bus.holds(bus_topics.TICKS, reader_of(partition))
+    return found
+
+
+def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: str, partitions: int) -> None:
+    """Before the query starts: it continues from where it was in the other mode."""
+    bus = worker_bus(settings.bus.url)
+
+    def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
+        return {owner.name: owner.of_batch(number, start, end) for owner in _owners(settings, "", partitions)}
+
+    def complete(query_id: str, steps: Steps) -> tuple[int, Mapping[str, Any]] | None:
+        owners = _owners(settings, query_id, partitions)
+        if all(step.number < 0 for step in (finish(owner, steps) for owner in owners)):
+            return None
+        behind = {topic: ends_of(bus.state(topic)) for topic in BEHIND}
+        barrier = Barrier(behind, {topic: ends_of(bus.state(topic)) for topic in ROWS})
+        now_ns = time.time_ns()
+        done = [finish(owner, steps, partial(owner.towards, barrier=barrier, now_ns=now_ns)) for owner in owners]
+        for topic, ends in (*barrier.behind.items(), *barrier.rows.items()):
+            bus.hold(topic, bus_topics.READER_TRIGGERS, {int(p): offset for p, offset in ends.items()})
+            for owner in owners:
+                bus.release(topic, reader_of(owner.owner))
+        at = {**barrier.behind, **barrier.rows}
+        return max(step.number for step in done), at | {"now_ns": now_ns} | written_lives(lives_at(bus, at))
+
+    begin_anew(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS)
+    if is_served(settings):
+        to_serving(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS, split)
+        for topic in ROWS + BEHIND:
+            bus.release(topic, bus_topics.READER_TRIGGERS)
+    else:
+        to_batches(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS, complete)
+
+
+def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
+    """One more than there are partitions: the joint one."""
+    rules = TriggerRules.of(settings.triggers, partitions)
+    return [TriggerOwner(settings.bus.url, query_id, owner, rules, settings) for owner in range(partitions + 1)]

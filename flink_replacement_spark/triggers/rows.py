@@ -4,6 +4,7 @@ Events go to their topic from here, named by query, partition and batch, so that
 publishes nothing twice; so does what the relay must know. What is left for the driver are counters and failures.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +25,16 @@ from triggers.check import TriggerRules
 from triggers.events import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
 
-__all__ = ["RESULT", "RESULT_SCHEMA", "process", "publish_events", "publish_progress"]
+__all__ = [
+    "RESULT",
+    "RESULT_SCHEMA",
+    "counted",
+    "is_active",
+    "process",
+    "publish_events",
+    "publish_progress",
+    "run_step",
+]
 
 #: `name`: of a counter, with its `value`; with `reason`, the id of a suspended trigger; with `content`, that of one of
 #: version `value` whose rows go through a function in the driver (`FunctionInput.content`).
@@ -54,7 +64,7 @@ def process(
         for batch in batches:
             for row in batch.to_pylist():
                 plan = TriggerPlan.from_json(row["owner"], row["plan"])
-                yield _run(worker_bus(url), query_id, batch_id, rules, plan, settings)
+                yield run_step(worker_bus(url), query_id, batch_id, rules, plan, settings)
 
     return run
 
@@ -63,9 +73,27 @@ def process(
 _CACHE: dict[tuple[str, int], tuple[Stored, TriggerPartition]] = {}
 
 
-def _run(
+def is_active(query_id: str, owner: int) -> bool:
+    """Whether a trigger of the owner needs records, as far as this process knows."""
+    cached = _CACHE.get((query_id, owner))
+    return cached is None or cached[1].is_active
+
+
+def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[str, str]]:
+    """What tasks counted, by name; and the triggers that they suspended, with the reason."""
+    counts, suspended = Counter[str](), dict[str, str]()
+    for row in results.to_pylist():
+        if row["reason"] is not None:
+            suspended[row["name"]] = row["reason"]
+        elif row["content"] is None:
+            counts[row["name"]] += row["value"]
+    return counts, suspended
+
+
+def run_step(
     bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan, settings: Settings | None
 ) -> pa.RecordBatch:
+    """What a micro-batch has to do for one owner: a row of RESULT for each thing to report."""
     store = PartStore(bus, query_id)
     base = store.base_of(plan.owner, batch_id)
     max_ahead_ns = (settings.ticks if settings else TicksSettings()).max_ahead_ns

@@ -27,15 +27,30 @@ from flink_replacement_spark.engine.bus_source import (
     LIVES,
     BatchRoom,
     HoldingReader,
+    Positions,
     capped,
     check_start,
+    ends_of,
     lives_of,
     remember_plan,
     remembered_plan,
     written_lives,
 )
 
-__all__ = ["SOURCE", "Span", "TriggerPlan", "TriggerSource", "TriggerStreamReader"]
+__all__ = [
+    "BEHIND",
+    "ROWS",
+    "SOURCE",
+    "Barrier",
+    "Span",
+    "TriggerPlan",
+    "TriggerPlanner",
+    "TriggerSource",
+    "TriggerStreamReader",
+    "next_time",
+    "spans_of",
+    "towards",
+]
 
 SOURCE = "triggers"
 ROWS = (bus_topics.TICKS, bus_topics.OHLC)
@@ -47,7 +62,7 @@ _CLOCK_NS = 1_000_000_000
 #: How often holds move while nothing is registered, and nothing is read.
 _HOLD_SECONDS = 5.0
 
-Ends = dict[str, dict[str, int]]
+Ends = Mapping[str, Positions]
 Offsets = dict[str, Any]
 
 
@@ -91,11 +106,77 @@ class _Owners(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class _Barrier:
+class Barrier:
     """`behind` may be planned once `rows` are."""
 
     behind: Ends
     rows: Ends
+
+    def is_passed(self, planned: Ends) -> bool:
+        return all(offset >= self.rows[topic][p] for topic in ROWS for p, offset in planned[topic].items())
+
+    def is_done(self, planned: Ends) -> bool:
+        return self.is_passed(planned) and all(planned[topic] == own for topic, own in self.behind.items())
+
+
+class TriggerPlanner:
+    """Which records come next, for the one who reads these partitions."""
+
+    def __init__(self, room: BatchRoom) -> None:
+        self._room = room
+        self._barrier: Barrier | None = None
+
+    def next(
+        self, bus: Bus, planned: Ends, now_ns: int, lives: Lives, longest_seconds: float = _POLL_SECONDS
+    ) -> dict[str, Positions]:
+        """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
+        names the partitions. `now_ns`: the time that was planned last. Raises RecordsLost.
+        """
+        waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
+        places = {(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}
+        bus.wait(places, waiting, lives=lives)
+
+        def ends(topic: str, states: Sequence[PartitionState]) -> Positions:
+            return {p: states[int(p)].end for p in planned[topic]}
+
+        # Those behind are looked at first.
+        found_at = bus.states(ROWS if self._barrier else BEHIND + ROWS)
+        behind = {topic: ends(topic, found_at[topic]) for topic in BEHIND if topic in found_at}
+        bars, trades = found_at[bus_topics.OHLC], found_at[bus_topics.TICKS]
+        for topic, states in ((bus_topics.OHLC, bars), (bus_topics.TICKS, trades)):
+            lives.check_all(topic, {int(p): offset for p, offset in planned[topic].items()}, states)
+        rows = {bus_topics.OHLC: ends(bus_topics.OHLC, bars), bus_topics.TICKS: ends(bus_topics.TICKS, trades)}
+        if self._barrier is None:
+            self._barrier = Barrier(behind, rows)
+        found = towards(planned, rows, self._barrier, self._room.records_of(trades), self._room.records_of(bars))
+        if self._barrier.is_done(found):
+            self._barrier = None
+        return found
+
+
+def towards(
+    planned: Ends, rows: Ends, barrier: Barrier, most_trades: int, most_bars: int, most_behind: int = 100_000
+) -> dict[str, Positions]:
+    """From `planned` towards `rows`, by so many records at most, and then to what is behind the barrier."""
+    ticks = capped(planned[bus_topics.TICKS], rows[bus_topics.TICKS], most_trades)
+    made = {
+        p: end if ticks[p] >= barrier.rows[bus_topics.TICKS][p] else planned[bus_topics.OHLC].get(p, 0)
+        for p, end in barrier.rows[bus_topics.OHLC].items()
+    }
+    found = {topic: planned[topic] for topic in BEHIND} | {
+        bus_topics.TICKS: ticks,
+        bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, most_bars),
+    }
+    if barrier.is_passed(found):
+        for topic, own in barrier.behind.items():
+            found[topic] = capped(planned[topic], own, most_behind)
+    return found
+
+
+def next_time(planned_ns: int, *, is_moved: bool) -> int:
+    """The wall clock for the next records; without any it stays until a second has passed."""
+    now_ns = max(time.time_ns(), planned_ns)
+    return now_ns if is_moved or now_ns >= planned_ns + _CLOCK_NS else planned_ns
 
 
 class TriggerStreamReader(HoldingReader):
@@ -104,9 +185,8 @@ class TriggerStreamReader(HoldingReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self._tasks = int(options.get("tasks", "1"))
-        self._room = BatchRoom.of(options, 32 << 20)
+        self._planner = TriggerPlanner(BatchRoom.of(options, 32 << 20))
         self._planned: Offsets | None = None
-        self._barrier: _Barrier | None = None
         self._committed: Offsets = {}
         self._held_at = 0.0
 
@@ -164,37 +244,11 @@ class TriggerStreamReader(HoldingReader):
     def _next(self, bus: Bus, planned: Offsets) -> Offsets:
         if not planned[bus_topics.TRIGGER_CONTROLS]["0"]:
             return self._first(bus, planned)
-        clock_due = planned["now_ns"] + _CLOCK_NS
-        waiting = min(_POLL_SECONDS, max(0.0, (clock_due - time.time_ns()) / 1e9))
-        places = {(t, int(p)): offset for t in ROWS + BEHIND for p, offset in planned[t].items()}
         lives = lives_of(planned)
-        bus.wait(places, waiting, lives=lives)
-        behind = {} if self._barrier else {topic: _ends(bus.state(topic)) for topic in BEHIND}
-        bars, trades = bus.state(bus_topics.OHLC), bus.state(bus_topics.TICKS)
-        for topic, states in ((bus_topics.OHLC, bars), (bus_topics.TICKS, trades)):
-            lives.check_all(topic, {int(p): offset for p, offset in planned[topic].items()}, states)
-        if self._barrier is None:
-            self._barrier = _Barrier(behind, {bus_topics.OHLC: _ends(bars), bus_topics.TICKS: _ends(trades)})
-        barrier = self._barrier
-        found: Offsets = {topic: planned[topic] for topic in BEHIND}
-        ticks = capped(planned[bus_topics.TICKS], [state.end for state in trades], self._room.records_of(trades))
-        made = [
-            end if ticks[p] >= barrier.rows[bus_topics.TICKS][p] else planned[bus_topics.OHLC].get(p, 0)
-            for p, end in barrier.rows[bus_topics.OHLC].items()
-        ]
-        found |= {
-            bus_topics.TICKS: ticks,
-            bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, self._room.records_of(bars)),
-        }
-        if all(offset >= barrier.rows[topic][p] for topic in ROWS for p, offset in found[topic].items()):
-            for topic, ends in barrier.behind.items():
-                found[topic] = capped(planned[topic], [ends[str(p)] for p in range(len(ends))], self._room.max_records)
-            if all(found[topic] == ends for topic, ends in barrier.behind.items()):
-                self._barrier = None
-        now_ns = max(time.time_ns(), planned["now_ns"])
+        found = self._planner.next(bus, {topic: planned[topic] for topic in ROWS + BEHIND}, planned["now_ns"], lives)
         is_moved = any(found[topic] != planned[topic] for topic in ROWS + BEHIND)
         known = written_lives(lives) if is_moved else {LIVES: planned.get(LIVES, {})}
-        return found | known | {"now_ns": now_ns if is_moved or now_ns >= clock_due else planned["now_ns"]}
+        return found | known | {"now_ns": next_time(planned["now_ns"], is_moved=is_moved)}
 
     def _first(self, bus: Bus, planned: Offsets) -> Offsets:
         """Before the first registration no task reads rows; only their ends count."""
@@ -207,7 +261,7 @@ class TriggerStreamReader(HoldingReader):
         for topic in BEHIND + ROWS:
             states = bus.state(topic)
             lives.start(topic, states)
-            found[topic] = _ends(states)
+            found[topic] = ends_of(states)
         if found[controls]["0"]:
             return found | written_lives(lives) | {"now_ns": time.time_ns()}
         for topic in ROWS + BEHIND:
@@ -218,13 +272,24 @@ class TriggerStreamReader(HoldingReader):
 
     @staticmethod
     def _plan(owner: int, count: int, start: Offsets, end: Offsets) -> TriggerPlan:
-        spans = []
-        for topic in ROWS + BEHIND:
-            for partition, stop in end[topic].items():
-                if topic == bus_topics.TRIGGER_CONTROLS or owner in (int(partition), count):
-                    first = min(stop, start[topic].get(partition, 0))
-                    spans.append(Span(topic, int(partition), first, stop))
-        return TriggerPlan(owner, end["now_ns"], tuple(spans))
+        mine = {
+            topic: {
+                p: stop
+                for p, stop in end[topic].items()
+                if topic == bus_topics.TRIGGER_CONTROLS or owner in (int(p), count)
+            }
+            for topic in ROWS + BEHIND
+        }
+        return TriggerPlan(owner, end["now_ns"], spans_of(start, mine))
+
+
+def spans_of(start: Mapping[str, Any], end: Mapping[str, Positions]) -> tuple[Span, ...]:
+    """Of the partitions that `end` names."""
+    return tuple(
+        Span(topic, int(p), min(stop, start[topic].get(p, 0)), stop)
+        for topic in ROWS + BEHIND
+        for p, stop in end[topic].items()
+    )
 
 
 class TriggerSource(DataSource):
@@ -237,7 +302,3 @@ class TriggerSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return TriggerStreamReader(self.options)
-
-
-def _ends(states: Sequence[PartitionState]) -> dict[str, int]:
-    return {str(p): state.end for p, state in enumerate(states)}

@@ -37,6 +37,10 @@ class PartStore:
         self._table = f"{STATE_PREFIX}:{query_id}"
         self._lists = StateStore(bus, query_id, STATE_PREFIX)
 
+    def newest(self, partition: int) -> int:
+        """The last batch that changed the state; -1 for none."""
+        return max(self._lists.pointer(partition).batches, default=-1)
+
     def base_of(self, partition: int, batch_id: int) -> int:
         """The batch whose state batch `batch_id` continues from; -1 for none."""
         try:
@@ -72,12 +76,14 @@ class PartStore:
         replaced = tuple(
             _key(partition, batch, name) for name, batch in before.written.items() if written.get(name) != batch
         )
-        if changed:
-            self._bus.put(self._table, {_key(partition, batch_id, name): parts[name] for name in sorted(changed)})
         listed = json.dumps({"written": written, "replaced": replaced}).encode()
-        self._lists.save(partition, batch_id, listed)
-        if before.replaced:
-            self._bus.delete(self._table, before.replaced)
+        self._lists.save(
+            partition,
+            batch_id,
+            listed,
+            put={_key(partition, batch_id, name): parts[name] for name in sorted(changed)},
+            delete=before.replaced,
+        )
         return Stored(batch_id, parts, written, replaced)
 
 

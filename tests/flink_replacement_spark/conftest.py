@@ -64,7 +64,12 @@ def _started(folder: Path) -> Iterator[Platform]:
             {
                 "data_dir": folder,
                 "bus": {"url": redis.url},
-                "spark": {"connect_bind": f"127.0.0.1:{port}", "master": "local[2]"},
+                "spark": {
+                    "connect_bind": f"127.0.0.1:{port}",
+                    "master": "local[2]",
+                    "mode": "continuous",
+                    "interval_seconds": 0.25,
+                },
                 "iceberg": {"maintenance_minutes": 0},
             }
         )

@@ -79,7 +79,7 @@ class Stage:
             if end > first
         ]
         ranges = pa.RecordBatch.from_pylist(rows, schema=live_source._ARROW_SCHEMA)
-        found = list(live_rows._run("", "query", self.batches, 0, 3_600 * SECOND, SECOND, [ranges])) if rows else []
+        found = list(live_rows.run_step("", "query", self.batches, 0, 3_600 * SECOND, SECOND, [ranges])) if rows else []
         if is_stored:
             self.store()
         self._read = ends
@@ -244,7 +244,7 @@ def test_a_state_of_another_version_is_kept_for_the_version_that_wrote_it(stage:
     stage.bus.put("live_state:query", {f"0/{base}": b"\x09" + state[1:]})
     live_rows._CACHE.clear()
     stage.put([trades(GOOD, 100, START + 60 * MINUTE)])
-    with pytest.raises(ValueError, match="remove the folder `live`"):
+    with pytest.raises(ValueError, match="`forget` into the folder `live`"):
         stage.batch()
     assert reasons(stage) == []
 

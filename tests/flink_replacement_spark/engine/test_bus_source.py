@@ -34,7 +34,7 @@ def fill(bus: FreshBus, partition: int, count: int) -> None:
 
 @given(hyp.lists(hyp.integers(0, 50), min_size=1, max_size=6), hyp.integers(1, 100))
 def test_a_batch_is_capped_and_takes_from_every_partition(behind: list[int], most: int) -> None:
-    found = capped({}, behind, most)
+    found = capped({}, {str(p): count for p, count in enumerate(behind)}, most)
     assert sum(found.values()) == min(sum(behind), most)
     assert all(0 <= found[str(p)] <= count for p, count in enumerate(behind))
     if most >= len(behind):

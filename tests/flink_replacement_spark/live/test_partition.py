@@ -233,7 +233,9 @@ def test_numbers_that_do_not_fit_64_bits_are_texts(partition: LivePartition) -> 
 
 def test_a_state_of_another_version_says_what_helps(partition: LivePartition) -> None:
     state = partition.save()
-    with pytest.raises(ValueError, match=r"^this state has version 9, .* remove the folder `live` of its checkpoints"):
+    with pytest.raises(
+        ValueError, match=r"^this state has version 9, .* file `forget` into the folder `live` of its checkpoints"
+    ):
         LivePartition.load(b"\x09" + state[1:])
 
 

@@ -1,0 +1,291 @@
+"""Tasks that do not end: each serves some owners of bus partitions, and takes their records as they come.
+
+The one micro-batch of such a query lasts as long as the query, so no record waits for a plan, a task or a commit. What
+Spark's log of offsets is to micro-batches, a table of steps on the bus is to an owner: the records that a step takes
+and the time that it sees are written there before it has any effect, by compare-and-set. The step then runs as a
+micro-batch does, under its number, so its results are published once however often it runs. A task that begins runs
+the newest step again unless that was done. A task that Spark gave up and that still runs can only carry out the same
+steps, or finds that it is outdated.
+"""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from bus import Bus
+from candlewright.wire.errors import BusError
+from core.background import start_thread
+from flink_replacement_spark.engine.bus_source import Positions, worker_bus
+
+__all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Serving", "Step", "Steps", "serve", "task"]
+
+#: How long an owner waits for records at a time.
+WAIT_SECONDS = 5.0
+#: How long a task that fails waits for what its other owners are at.
+_END_SECONDS = 2.0
+#: How often an owner tells the bus which records it needs no more.
+_HOLD_SECONDS = 1.0
+#: Suspended triggers of one report.
+_NAMED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Records from `start` to before `end`, by topic and partition; `now_ns`: the wall clock."""
+
+    number: int
+    start: Mapping[str, Positions]
+    end: Mapping[str, Positions]
+    now_ns: int = 0
+
+    def packed(self) -> bytes:
+        return json.dumps([self.number, self.start, self.end, self.now_ns]).encode()
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> "Step":
+        return cls(*json.loads(content))
+
+
+#: Before the first step of an owner.
+NO_STEP = Step(-1, {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a step did: `counts` by name, and triggers that it suspended, with the reason."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
+
+
+class Held:
+    """What an owner has not taken yet, which the bus keeps for its reader. `former`: the name of a reader before it."""
+
+    def __init__(self, bus: Bus, reader: str, former: str = "") -> None:
+        self._bus = bus
+        self._reader = reader
+        self._former = former
+        self._at: Mapping[str, Positions] = {}
+        self._held: dict[str, Positions] = {}
+        self._held_at = -_HOLD_SECONDS
+
+    def first(self, topic: str, partitions: Iterable[int]) -> Positions:
+        """Where an owner without steps begins: at what is held, else at the oldest record."""
+        held = self._bus.holds(topic, self._former) | self._bus.holds(topic, self._reader)
+        states = self._bus.state(topic)
+        found = {p: min(states[p].end, max(states[p].first, held.get(p, 0))) for p in partitions}
+        self._bus.hold(topic, self._reader, found)
+        return {str(p): offset for p, offset in found.items()}
+
+    def move(self, at: Mapping[str, Positions], *, at_once: bool = False) -> None:
+        """All before `at` is done with; the bus gets it within a second."""
+        self._at = at
+        if at_once or self.seconds_left(1.0) <= 0:
+            for topic, positions in at.items():
+                if positions != self._held.get(topic):
+                    self._bus.hold(topic, self._reader, {int(p): offset for p, offset in positions.items()})
+            self._held = dict(at)
+            self._held_at = time.monotonic()
+
+    def seconds_left(self, longest: float) -> float:
+        """Until the bus gets what was done since; `longest` where it has that."""
+        if self._at == self._held:
+            return longest
+        return min(longest, max(0.0, self._held_at + _HOLD_SECONDS - time.monotonic()))
+
+
+class Owner(Protocol):
+    """What is served: the records of one bus partition, or of several that triggers take together."""
+
+    @property
+    def name(self) -> str: ...
+
+    def is_done(self, step: Step) -> bool:
+        """Whether its effects are all on the bus, so that it need not run again."""
+        ...
+
+    def next(self, before: Step) -> Step | None:
+        """The step after `before`, which was done. Waits for records for WAIT_SECONDS; None without any."""
+        ...
+
+    def run(self, step: Step) -> Done:
+        """Harmless when it is done again."""
+        ...
+
+
+class Steps:
+    """The newest step of each owner of a query."""
+
+    def __init__(self, bus: Bus, query_id: str) -> None:
+        self._bus = bus
+        self._table = f"steps:{query_id}"
+
+    def newest(self, owner: str) -> Step:
+        (found,) = self._bus.get(self._table, [owner])
+        return NO_STEP if found is None else Step.unpacked(found)
+
+    def advance(self, owner: str, before: Step, after: Step) -> Step:
+        """The step to run after `before`: `after`, or the one that another task has planned instead."""
+        old = None if before.number < 0 else before.packed()
+        if self._bus.replace(self._table, owner, old, after.packed()):
+            return after
+        found = self.newest(owner)
+        if found.number <= before.number:
+            raise BusError(
+                f"the bus has lost steps of owner {owner}: {found.number} is the newest, not {before.number}"
+            )
+        return found
+
+    def put(self, owner: str, step: Step) -> None:
+        """For an owner that nothing serves."""
+        self._bus.put(self._table, {owner: step.packed()})
+
+    def all(self) -> dict[str, Step]:
+        return {owner: Step.unpacked(content) for owner, content in self._bus.items(self._table).items()}
+
+    def forget(self) -> None:
+        self._bus.delete(self._table, list(self._bus.items(self._table)))
+
+
+def serve(owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]) -> None:
+    """Until `stopping` is set. Raises what a step raises; then another call continues with that step."""
+    step = steps.newest(owner.name)
+    is_done = step.number < 0 or owner.is_done(step)
+    while not stopping.is_set():
+        if not is_done:
+            on_done(owner.run(step))
+        planned = owner.next(step)
+        is_done = planned is None
+        if planned is not None and not stopping.is_set():
+            step = steps.advance(owner.name, step, planned)
+
+
+# ---- a task
+class _Tally:
+    """What the owners of a task have done since it began."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._suspended: dict[str, str] = {}
+        self.steps = 0
+
+    def add(self, done: Done) -> None:
+        with self._lock:
+            self.steps += 1
+            self._counts.update(done.counts)
+            self._suspended |= done.suspended
+            for trigger_id in list(self._suspended)[:-_NAMED]:
+                del self._suspended[trigger_id]
+
+    def packed(self) -> bytes:
+        with self._lock:
+            told = {"steps": self.steps, "counts": self._counts, "suspended": self._suspended, "at": time.time()}
+            return json.dumps(told).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One run of a query: `name` of its reports, `tasks` that share its owners, `interval_seconds` between reports."""
+
+    url: str
+    name: str
+    query_id: str
+    run_id: str
+    tasks: int
+    interval_seconds: float
+
+    @property
+    def table(self) -> str:
+        return f"served:{self.name}"
+
+
+def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A task's function; a task gets one row, with its number as `value`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for value in batch.column("value").to_pylist():
+                serve_all(serving, value % serving.tasks, owners)
+        yield from ()
+
+    return run
+
+
+def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
+    """Serves the owners of task `number`, each on a thread, until one fails: raises what that one raised."""
+    bus = worker_bus(serving.url)
+    steps, tally, stopping = Steps(bus, serving.query_id), _Tally(), threading.Event()
+    failures: SimpleQueue[BaseException] = SimpleQueue()
+
+    threads = [
+        start_thread(
+            f"{serving.name}-{owner.name}",
+            partial(serve, owner, steps, stopping, tally.add),
+            on_failure=failures.put,
+        )
+        for owner in owners[number :: serving.tasks]
+    ]
+    try:
+        while True:
+            bus.put(serving.table, {f"{serving.run_id}/{number}": tally.packed()})
+            try:
+                raise failures.get(timeout=serving.interval_seconds)
+            except Empty:
+                continue
+    finally:
+        # The process may get other tasks: what still runs here is outdated then, and finds out by itself.
+        stopping.set()
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class Reports:
+    """What the tasks of a query say, as the driver reads it."""
+
+    def __init__(self, bus: Bus, serving: Serving) -> None:
+        self._bus = bus
+        self._serving = serving
+        self._known: dict[str, Mapping[str, Any]] = {}
+        self._heard: dict[str, float] = {}
+
+    def clear(self) -> None:
+        """Forget the reports of earlier runs."""
+        self._bus.delete(self._serving.table, list(self._bus.items(self._serving.table)))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task has begun."""
+        return len(self._known) == self._serving.tasks
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long nothing has come of one of the tasks that have begun."""
+        return time.monotonic() - min(self._heard.values(), default=time.monotonic())
+
+    def news(self) -> tuple[int, Done]:
+        """Steps, and what they did, since the last call."""
+        steps, counts = 0, Counter[str]()
+        suspended: dict[str, str] = {}
+        for key, content in self._bus.items(self._serving.table).items():
+            if not key.startswith(f"{self._serving.run_id}/"):
+                continue
+            told = json.loads(content)
+            if told == self._known.get(key):
+                continue
+            known = self._known.get(key, {"steps": 0, "counts": {}, "suspended": {}})
+            steps += told["steps"] - known["steps"]
+            counts.update({name: count - known["counts"].get(name, 0) for name, count in told["counts"].items()})
+            suspended |= dict(told["suspended"].items() - known["suspended"].items())
+            self._known[key] = told
+            self._heard[key] = time.monotonic()
+        return steps, Done(counts, suspended)

@@ -1,0 +1,95 @@
+"""Live trades of one bus partition, served by a task that does not end: the work of a micro-batch, step by step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from bus import Bus, Lives
+from bus import topics as bus_topics
+from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
+from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
+from flink_replacement_spark.live.results import counted
+from flink_replacement_spark.live.rows import run_step
+from flink_replacement_spark.live.source import TOPICS, next_ends
+from flink_replacement_spark.live.state import StateStore
+
+__all__ = ["LiveOwner", "LiveTimes"]
+
+#: Of one step: what waits is taken in larger steps than what comes.
+_ROOM = BatchRoom(100_000, 32 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTimes:
+    """As in `rows.process`."""
+
+    lateness_ns: int
+    horizon_ns: int
+    max_ahead_ns: int
+    journal_bytes: int
+
+
+@dataclass
+class LiveOwner:
+    url: str
+    query_id: str
+    partition: int
+    times: LiveTimes
+    _lives: Lives = field(default_factory=Lives)
+
+    @property
+    def name(self) -> str:
+        return str(self.partition)
+
+    def is_done(self, step: Step) -> bool:
+        """The state is kept last."""
+        return StateStore(self._bus, self.query_id).pointer(self.partition).batches[-1:] == [step.number]
+
+    def next(self, before: Step) -> Step | None:
+        at = before.end or self.first()
+        self._held.move(at)
+        places = {(topic, self.partition): offset for topic, own in at.items() for offset in own.values()}
+        if not self._bus.wait(places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives):
+            return None
+        # Trades first: what an ingestor said before it published them must not come after them.
+        states = self._bus.states(TOPICS)
+        for topic, own in states.items():
+            self._lives.check_all(topic, {self.partition: at[topic][self.name]}, own)
+        end = next_ends(at, states, _ROOM, self.partition)
+        return None if end == at else Step(before.number + 1, at, end)
+
+    def run(self, step: Step) -> Done:
+        rows = [
+            {"tag": tag, "partition": self.partition, "first": first, "last": end - 1}
+            for tag, topic in enumerate(TOPICS)
+            for (first, end) in [(step.start[topic][self.name], step.end[topic][self.name])]
+            if end > first
+        ]
+        if not rows:
+            return Done()
+        times = self.times
+        results = run_step(
+            self.url, self.query_id, step.number, times.lateness_ns, times.horizon_ns, times.max_ahead_ns,
+            [pa.RecordBatch.from_pylist(rows)], times.journal_bytes,
+        )  # fmt: skip
+        return Done(counted(results))
+
+    def first(self) -> Mapping[str, Positions]:
+        """Of a query without steps: what its reader holds, else the oldest record."""
+        return {topic: self._held.first(topic, [self.partition]) for topic in TOPICS}
+
+    def of_batch(self, number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Step:
+        """The step that is this owner's part of a micro-batch."""
+        first = self.first() if start is None else {topic: {self.name: start[topic][self.name]} for topic in TOPICS}
+        return Step(number, first, {topic: {self.name: end[topic][self.name]} for topic in TOPICS})
+
+    @property
+    def _bus(self) -> Bus:
+        return worker_bus(self.url)
+
+    @cached_property
+    def _held(self) -> Held:
+        return Held(self._bus, bus_topics.READER_BAR_MAKER)

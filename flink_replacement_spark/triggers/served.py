@@ -1,0 +1,125 @@
+"""Triggers of one owner, served by a task that does not end: the work of a micro-batch, step by step.
+
+An owner without a trigger waits for registrations alone, and passes over all rows until then.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from bus import Bus, Lives
+from bus import topics as bus_topics
+from core.settings import Settings
+from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
+from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
+from flink_replacement_spark.triggers.rows import counted, is_active, run_step
+from flink_replacement_spark.triggers.source import (
+    BEHIND,
+    ROWS,
+    Barrier,
+    TriggerPlan,
+    TriggerPlanner,
+    next_time,
+    spans_of,
+    towards,
+)
+from flink_replacement_spark.triggers.state import PartStore
+from triggers.check import TriggerRules
+
+__all__ = ["TriggerOwner", "reader_of"]
+
+_ROOM = BatchRoom(100_000, 8 << 20)
+#: Records of a topic in a step of an owner that nothing serves.
+_CAUGHT_UP = 5_000
+_CONTROLS = bus_topics.TRIGGER_CONTROLS
+
+
+def reader_of(owner: int) -> str:
+    """Owners are not equally far, and each holds what it needs."""
+    return f"{bus_topics.READER_TRIGGERS}-{owner}"
+
+
+@dataclass
+class TriggerOwner:
+    """`owner`: a partition of the bus, or their count for the joint one."""
+
+    url: str
+    query_id: str
+    owner: int
+    rules: TriggerRules
+    settings: Settings
+    _lives: Lives = field(default_factory=Lives)
+    _planner: TriggerPlanner = field(default_factory=lambda: TriggerPlanner(_ROOM))
+
+    @property
+    def name(self) -> str:
+        return str(self.owner)
+
+    def is_done(self, step: Step) -> bool:
+        """A step that changed no state is not marked, and runs again."""
+        return PartStore(self._bus, self.query_id).newest(self.owner) == step.number
+
+    def next(self, before: Step) -> Step | None:
+        at = before.end or self.first()
+        self._held.move(at)
+        is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
+        if is_waiting:
+            return self._begin(before, at)
+        waiting = self._held.seconds_left(WAIT_SECONDS)
+        end = self._planner.next(self._bus, at, before.now_ns, self._lives, waiting)
+        now_ns = next_time(before.now_ns, is_moved=end != at)
+        return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
+
+    def run(self, step: Step) -> Done:
+        plan = TriggerPlan(self.owner, step.now_ns, spans_of(step.start, step.end))
+        return Done(*counted(run_step(self._bus, self.query_id, step.number, self.rules, plan, self.settings)))
+
+    def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
+        """With the next registration, whose trigger sees the rows after those that are there now."""
+        self._planner = TriggerPlanner(_ROOM)
+        if not self._bus.wait({(_CONTROLS, 0): at[_CONTROLS]["0"]}, WAIT_SECONDS, lives=self._lives):
+            self._held.move({**at, **self._ends((*ROWS, bus_topics.TICK_MARKS))}, at_once=True)
+            return None
+        # The ends of controls and marks before those of rows, so that no row from before a registration is taken for a
+        # later one.
+        end = self._ends(BEHIND + ROWS)
+        start = end | {_CONTROLS: at[_CONTROLS]}
+        return Step(before.number + 1, start, end, next_time(before.now_ns, is_moved=True))
+
+    def _ends(self, topics: Sequence[str]) -> dict[str, Positions]:
+        states = self._bus.states(topics)
+        return {topic: {str(p): own[p].end for p in self._partitions(topic)} for topic, own in states.items()}
+
+    def first(self) -> Mapping[str, Positions]:
+        """Of a query without steps: what its reader holds, else the oldest record."""
+        return {topic: self._held.first(topic, self._partitions(topic)) for topic in ROWS + BEHIND}
+
+    def of_batch(self, number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Step:
+        """The step that is this owner's part of a micro-batch."""
+        mine = {topic: [str(p) for p in self._partitions(topic)] for topic in ROWS + BEHIND}
+        first = self.first() if start is None else {t: {p: start[t][p] for p in own} for t, own in mine.items()}
+        return Step(number, first, {t: {p: end[t][p] for p in own} for t, own in mine.items()}, end["now_ns"])
+
+    def towards(self, before: Step, barrier: Barrier, now_ns: int) -> Step | None:
+        """The step after `before` towards an end that is the same for all owners; None where it is reached."""
+        at = before.end or self.first()
+        mine = {
+            topic: {p: own[p] for p in at[topic]} for topic, own in (*barrier.rows.items(), *barrier.behind.items())
+        }
+        own = Barrier({topic: mine[topic] for topic in BEHIND}, {topic: mine[topic] for topic in ROWS})
+        end = towards(at, own.rows, own, _CAUGHT_UP, _CAUGHT_UP)
+        return None if end == at and before.now_ns == now_ns else Step(before.number + 1, at, end, now_ns)
+
+    def _partitions(self, topic: str) -> Sequence[int]:
+        if topic == _CONTROLS:
+            return [0]
+        return [self.owner] if self.owner < self.rules.partitions else range(self.rules.partitions)
+
+    @property
+    def _bus(self) -> Bus:
+        return worker_bus(self.url)
+
+    @cached_property
+    def _held(self) -> Held:
+        return Held(self._bus, reader_of(self.owner), bus_topics.READER_TRIGGERS)

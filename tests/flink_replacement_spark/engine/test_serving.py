@@ -1,0 +1,117 @@
+"""Steps of owners, and tasks that serve them."""
+
+import json
+import threading
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from candlewright.wire.errors import BusError
+from flink_replacement_spark.engine.serving import NO_STEP, Done, Held, Reports, Serving, Step, Steps, serve, task
+from tests.fresh_bus import FreshBus
+
+
+def step(number: int, end: int) -> Step:
+    return Step(number, {"t": {"0": end - 1}}, {"t": {"0": end}}, 7)
+
+
+def test_of_two_tasks_one_plans_a_step_and_both_carry_it_out() -> None:
+    steps = Steps(FreshBus(), "q")
+    assert steps.advance("0", NO_STEP, step(0, 1)) == step(0, 1)
+    assert steps.advance("0", NO_STEP, step(0, 9)) == step(0, 1)
+    assert steps.advance("0", step(0, 1), step(1, 2)) == step(1, 2)
+    assert steps.newest("0") == step(1, 2)
+    # One that is far behind continues with the newest.
+    steps.advance("0", step(1, 2), step(2, 3))
+    assert steps.advance("0", step(0, 1), step(1, 8)) == step(2, 3)
+    assert steps.newest("1") is NO_STEP
+
+
+def test_a_task_ahead_of_a_bus_that_went_back_does_not_go_on() -> None:
+    steps = Steps(FreshBus(), "q")
+    steps.put("0", step(4, 5))
+    with pytest.raises(BusError, match="has lost steps"):
+        steps.advance("0", step(6, 7), step(7, 8))
+
+
+@dataclass
+class _Counting:
+    """Has ten steps; the fifth fails once."""
+
+    name: str = "0"
+    done: list[int] = field(default_factory=list)
+    ran: list[int] = field(default_factory=list)
+    fails: bool = True
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def is_done(self, step: Step) -> bool:
+        return step.number in self.done
+
+    def next(self, before: Step) -> Step | None:
+        if before.number == 9:
+            self.stopping.set()
+            return None
+        return step(before.number + 1, before.number + 2)
+
+    def run(self, step: Step) -> Done:
+        if step.number == 4 and self.fails:
+            self.fails = False
+            raise BusError("it failed")
+        self.ran.append(step.number)
+        self.done.append(step.number)
+        return Done({"records": 1})
+
+
+def test_a_step_that_failed_is_the_first_of_the_next_task_and_a_step_that_was_done_is_not() -> None:
+    steps, owner = Steps(FreshBus(), "q"), _Counting()
+    with pytest.raises(BusError, match="it failed"):
+        serve(owner, steps, owner.stopping, lambda done: None)
+    serve(owner, steps, owner.stopping, lambda done: None)
+    assert owner.ran == list(range(10))
+
+
+def test_a_task_fails_with_the_first_of_its_owners() -> None:
+    serving = Serving(FreshBus().url, "live", "q", "run", tasks=2, interval_seconds=0.01)
+    rows = [pa.RecordBatch.from_pydict({"value": [3]})]
+    owners = [_Counting(str(number)) for number in range(4)]
+    with pytest.raises(BusError, match="it failed"):
+        list(task(serving, owners)(rows))
+    assert [len(owner.ran) for owner in owners[::2]] == [0, 0], "row 3 is for the second of two tasks"
+
+
+def test_the_driver_learns_what_each_task_of_its_run_has_done_since_it_asked() -> None:
+    bus = FreshBus()
+    serving = Serving(bus.url, "live", "q", "run", tasks=2, interval_seconds=5)
+    reports = Reports(bus, serving)
+    bus.put(serving.table, {"earlier/0": b"{}"})
+    reports.clear()
+
+    def say(task: int, steps: int, events: int, **suspended: str) -> None:
+        told = {"steps": steps, "counts": {"events": events}, "suspended": suspended, "at": steps}
+        bus.put(serving.table, {f"run/{task}": json.dumps(told).encode(), "earlier/1": b"late"})
+
+    say(0, 3, 1, bad="why")
+    assert reports.news() == (3, Done({"events": 1}, {"bad": "why"})) and not reports.is_complete
+    say(0, 4, 1, bad="why")
+    say(1, 2, 5)
+    assert reports.news() == (3, Done({"events": 5})) and reports.is_complete
+    silent = reports.silent_seconds
+    say(0, 5, 1, bad="why")
+    assert reports.news() == (1, Done({"events": 0}))
+    assert reports.silent_seconds >= silent >= 0, "the other task has said nothing since"
+
+
+def test_what_was_not_taken_is_held_and_the_bus_is_told_once_a_second() -> None:
+    bus = FreshBus(2)
+    bus.create_topic("t")
+    held = Held(bus, "new", "old")
+    bus.hold("t", "old", {1: 0})
+    assert held.first("t", [0, 1]) == {"0": 0, "1": 0}
+    held.move({"t": {"0": 0, "1": 0}})
+    held.move({"t": {"0": 5, "1": 0}})
+    assert bus.holds("t", "new") == {0: 0, 1: 0}
+    assert 0 < held.seconds_left(5.0) <= 1.0
+    held.move({"t": {"0": 6, "1": 0}}, at_once=True)
+    assert bus.holds("t", "new") == {0: 6, 1: 0}
+    assert held.seconds_left(5.0) == 5.0

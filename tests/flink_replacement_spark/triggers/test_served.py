@@ -1,0 +1,130 @@
+"""Triggers that tasks serve: the same events as over the whole table, however the rows come and whoever dies."""
+
+import random
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from bus import Bus
+from bus import topics as bus_topics
+from bus.api import partition_of
+from bus.embedded import EmbeddedRedis
+from core.settings import Settings
+from flink_replacement_spark.cep import evaluate
+from flink_replacement_spark.engine.serving import Steps
+from flink_replacement_spark.triggers import rows as trigger_rows
+from flink_replacement_spark.triggers import served as trigger_served
+from flink_replacement_spark.triggers import state as trigger_state
+from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
+from tests.flink_replacement_spark import trigger_feed as feed
+from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, served
+from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, bus_for_triggers, register
+from tests.flink_replacement_spark.trigger_walks import table_of, walk
+from tests.triggers.trigger_records import V_SHAPE, rows
+from triggers.check import TriggerRules
+
+pytestmark = pytest.mark.timeout(60)
+
+RULES = TriggerRules(partitions=PARTITIONS)
+SPREAD = f"""SELECT a.ts_ns, a.price - b.price AS spread FROM ticks a JOIN ticks b
+  ON a.ts = b.ts AND a.ticker = '{ONE}' AND b.ticker = '{OTHER}'"""
+
+
+@pytest.fixture
+def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
+    with bus_for_triggers(redis.url) as bus:
+        yield bus
+
+
+def owner(url: str, number: int) -> TriggerOwner:
+    return TriggerOwner(url, "q", number, RULES, Settings())
+
+
+def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, deaths, chance = OwnCache(), Deaths(often=0), random.Random(5)
+    monkeypatch.setattr(trigger_rows, "_CACHE", cache)
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
+    monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
+    prices, others = walk(3, 400), walk(4, 400)
+    owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
+    with served(bus, "q", cache, owners):
+        offset = register(bus, "v", V_SHAPE, ONE)
+        register(bus, "any", "price > 0", OTHER)
+        offset = register(bus, "spread", SPREAD, ONE, OTHER)
+        wait_for(lambda: feed.is_carried_out(bus, offset) or None)
+        deaths.often = 8
+        first = 0
+        while first < len(prices):
+            count = chance.randint(1, 12)
+            feed.trades(bus, ONE, 1 + first, prices[first : first + count])
+            pause(chance)
+            feed.trades(bus, OTHER, 1 + first, others[first : first + count])
+            pause(chance)
+            if chance.random() < 0.2:
+                feed.clock(bus, ONE, 1 + first, min(first + count, len(prices)))
+            first += count
+        feed.clock(bus, ONE, 10_000, len(prices))
+        feed.clock(bus, OTHER, 10_000, len(prices))
+        expected = evaluate(V_SHAPE, table_of(ONE, 1, prices)).to_pylist()
+        for trigger_id, count in (("v", len(expected)), ("any", len(others)), ("spread", len(prices))):
+            feed.wait_for_events(bus, count, trigger_id, timeout=30)
+    assert deaths.count > 10
+    found = feed.events(bus, "v")
+    assert [row for event in found for row in rows(event)] == expected
+    assert [row["price"] for event in feed.events(bus, "any") for row in rows(event)] == others
+    spreads = [row["spread"] for event in feed.events(bus, "spread") for row in rows(event)]
+    assert spreads == [one - other for one, other in zip(prices, others, strict=True)]
+    for trigger_id in ("v", "any", "spread"):
+        told = feed.events(bus, trigger_id)
+        assert [int(event.context["sequence"]) for event in told] == list(range(1, len(told) + 1))
+        assert len({event.context["event_id"] for event in told}) == len(told)
+
+
+def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
+    idle, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
+    feed.trades(bus, ONE, 1, [1, 2, 3])
+    step = steps.newest(idle.name)
+    assert idle.next(step) is None
+    assert bus.holds(bus_topics.TICKS, reader_of(idle.owner)) == {idle.owner: 1}
+    register(bus, "a", "price > 0", ONE)
+    planned = idle.next(step)
+    assert planned is not None and planned.start[bus_topics.TICKS] == planned.end[bus_topics.TICKS] == {idle.name: 1}
+    step = steps.advance(idle.name, step, planned)
+    idle.run(step)
+    feed.trades(bus, ONE, 4, [4, 5])
+    following = idle.next(step)
+    assert following is not None
+    idle.run(steps.advance(idle.name, step, following))
+    assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [4, 5]
+
+
+def test_an_outdated_process_carries_out_what_the_other_one_planned(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
+    number, steps = partition_of(ONE.encode(), PARTITIONS), Steps(bus, "q")
+    register(bus, "a", "price > 0", ONE)
+    one, other = owner(redis.url, number), owner(redis.url, number)
+    planned = one.next(steps.newest(one.name))
+    assert planned is not None
+    first = steps.advance(one.name, steps.newest(one.name), planned)
+    one.run(first)
+    feed.trades(bus, ONE, 1, [1])
+    early = one.next(first)
+    feed.trades(bus, ONE, 2, [2])
+    late = other.next(first)
+    assert early is not None and late is not None and early.end != late.end
+    assert steps.advance(one.name, first, early) == early
+    assert steps.advance(one.name, first, late) == early
+    one.run(early)
+    trigger_rows._CACHE.clear()
+    other.run(early)
+    assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1]
