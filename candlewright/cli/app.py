@@ -178,7 +178,7 @@ def status(
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
-    """How the running platform is: live tickers, queries, parts, roles. Exit code 1 when a part is not well."""
+    """Live tickers, queries, parts and roles of the platform. Exit code 1 when a part is not well."""
     from candlewright.cli import status as platform_status
 
     platform_status.status(output, config, watch)

@@ -127,7 +127,7 @@ def quality(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Examine stored candles: holes, gaps, jumps, revisions, and whether they equal the trades that were received.
+    """Examine stored candles: holes, gaps, jumps, revisions. Also whether they equal the trades that were received.
 
     Example: candlewright quality "BTC/*" --period 1m --html quality.html
     """
@@ -295,7 +295,7 @@ def alerts_test(
 
 @alerts_app.command("silence")
 def alerts_silence(
-    trigger: Annotated[str | None, typer.Argument(help="A trigger's id, * matches any; without: list.")] = None,
+    trigger: Annotated[str | None, typer.Argument(help="A trigger's id; * matches any. Without it, the silences are listed.")] = None,
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As 30m, 2h or 1d.")] = None,
     ticker: Annotated[str, typer.Option("--ticker", help="Only this ticker; * matches any.")] = "*",
     is_over: Annotated[bool, typer.Option("--end", help="End a silence before its time.")] = False,
