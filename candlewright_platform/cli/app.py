@@ -295,7 +295,9 @@ def alerts_test(
 
 @alerts_app.command("silence")
 def alerts_silence(
-    trigger: Annotated[str | None, typer.Argument(help="A trigger's id; * matches any. Without it, the silences are listed.")] = None,
+    trigger: Annotated[
+        str | None, typer.Argument(help="A trigger's id; * matches any. Without it, the silences are listed.")
+    ] = None,
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As 30m, 2h or 1d.")] = None,
     ticker: Annotated[str, typer.Option("--ticker", help="Only this ticker; * matches any.")] = "*",
     is_over: Annotated[bool, typer.Option("--end", help="End a silence before its time.")] = False,
