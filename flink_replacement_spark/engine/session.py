@@ -36,7 +36,7 @@ JAVA_OPTIONS = (
 _CLUSTER = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
-    "spark.storage.blockManagerTimeoutIntervalMs": "2s",
+    "spark.network.timeoutInterval": "2s",
     "spark.executor.syncLogLevel.enabled": "true",
     "spark.executor.logs.rolling.strategy": "size",
     "spark.executor.logs.rolling.maxSize": str(16 << 20),
