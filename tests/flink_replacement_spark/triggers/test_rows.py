@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bus import Bus
+from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.dead_letters import kept
 from bus.embedded import EmbeddedRedis
@@ -21,7 +21,7 @@ from tests.flink_replacement_spark.trigger_batches import (
     register,
     seen,
 )
-from tests.triggers.trigger_records import IN_ORDER, V_SHAPE
+from tests.triggers.trigger_records import IN_ORDER, V_SHAPE, bar
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -76,6 +76,31 @@ def test_a_batch_that_runs_again_changes_nothing(bus: Bus, query: Query) -> None
         assert {row["name"]: row["value"] for row in counted}["records"] == 1
     assert seen(bus, "v", "bottom") == [4, 4]
     assert [event.context["sequence"] for event in feed.events(bus, "v")] == ["1", "2"]
+
+
+def test_trades_meet_closed_bars_and_other_tickers_and_a_batch_runs_again(bus: Bus, query: Query) -> None:
+    """State is read back from the bus for each batch; the two tickers are in different partitions."""
+    last_bar = "SELECT t.price, o.close FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time"
+    spread = f"SELECT a.price - b.price AS s FROM ticks a ASOF JOIN ticks b ON a.ts >= b.ts AND b.ticker = '{OTHER}' "
+    register(bus, "bar", last_bar, ONE, period_seconds="60")
+    register(bus, "spread", f"{spread} WHERE a.ticker = '{ONE}'", ONE, OTHER)
+    query.run()
+    feed.trades(bus, ONE, 1, [5, 6])
+    feed.trades(bus, OTHER, 2, [1, 2])
+    query.run()
+    feed.trades(bus, ONE, 70, [7, 8])
+    query.run()
+    assert feed.events(bus, "bar") == []
+    bus.publish(bus_topics.OHLC, [Record(bar(0, 3.0), partition_key=ONE.encode())])
+    query.run()
+    query.again()
+    feed.trades(bus, OTHER, 75, [1])
+    query.run()
+    query.again()
+    assert seen(bus, "bar", "close") == [3, 3]
+    # At second 1 the other ticker has no trade yet; at 71 another trade of the same time may still come.
+    assert seen(bus, "spread", "s") == [5, 5]
+    assert [event.context["sequence"] for event in feed.events(bus, "spread")] == ["1", "2"]
 
 
 def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: Bus, query: Query) -> None:
