@@ -26,6 +26,8 @@ class StreamQuery(Query):
 
 async def stream(call: Call) -> Response:
     query: StreamQuery = call.query
+    if call.request.method == "HEAD":
+        return Response(media_type=EventStream.media_type)
     cursor = call.request.headers.get("last-event-id", "") or query.cursor
     hub, who = call.services.hub, call.who.name
     reader = await hub.attach(who, query.topic, cursor, None if cursor else query.from_sequence)

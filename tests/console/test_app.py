@@ -145,3 +145,22 @@ async def test_long_answers_are_compressed_as_the_caller_can_read(
         assert answer.headers.get("content-encoding") == used
         assert (await http.get("/api/v1/nothing")).headers.get("content-encoding") is None
         assert answer.json()["openapi"] == "3.1.0"
+
+
+async def test_a_viewer_reads_and_changes_nothing(tmp_path: Path) -> None:
+    token = KeyFolder(tmp_path).new_token("ann", Role.viewer)
+    calls = (
+        ("POST", "/history", {"ticker": "BTC/USDT.BINANCE", "start": "2024-01-01", "end": "2024-01-02"}),
+        ("DELETE", "/history/one", None),
+        ("POST", "/triggers", {"sql": "price > 1"}),
+        ("DELETE", "/triggers/one", None),
+    )
+    async with calling(settings_in(tmp_path), Authorization=f"Bearer {token}") as http:
+        for method, path, body in calls:
+            refused = await http.request(method, f"/api/v1{path}", json=body)
+            assert is_problem(refused, 403, "not_allowed"), path
+            assert "viewer" in refused.json()["detail"] and "operator" in refused.json()["detail"]
+        checked = await http.post("/api/v1/triggers/check", json={"sql": "price > 1"})
+        assert checked.status_code == 200
+        head = await http.head("/api/v1/stream?topic=TICKS:BTC/USDT.BINANCE")
+        assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
