@@ -90,7 +90,7 @@ test("history is read back to its beginning, page by page", async () => {
   platform.stored = Array.from({ length: 13_000 }, (_, at) => at * 60);
   const feed = new ChartFeed("A/B.C", 60, { reset: () => undefined, newest: () => undefined });
   await feed.start();
-  assert.equal(feed.candles.bars.length, 1500);
+  assert.equal(feed.candles.bars.length, 600);
   await feed.reach(0);
   assert.equal(feed.candles.bars.length, 13_000);
   assert.equal(feed.state.get().isAtBeginning, true);

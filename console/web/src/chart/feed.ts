@@ -23,7 +23,8 @@ export interface FeedEvents {
   trades?: (trades: Trade[]) => void;
 }
 
-const FIRST_BARS = 1500;
+/** More than a wide screen shows, and little enough for the first view. */
+const FIRST_BARS = 600;
 const OLDER_BARS = 10_000;
 /** Published bars and trades are in the tables after a second or two. */
 const STORED_AFTER_MS = 2500;

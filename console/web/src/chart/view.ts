@@ -31,7 +31,7 @@ export interface Mark {
 }
 
 /** Bars left of the view at which older ones are asked for. */
-const NEAR_BARS = 300;
+const NEAR_BARS = 150;
 /** A longer hole takes the place of one bar: it would push everything else out of sight. */
 const LONGEST_DRAWN_HOLE = 240;
 
