@@ -89,6 +89,29 @@ def load(
     requests.load(ticker, period, start, end, limit, output, file, data_dir, config)
 
 
+@app.command()
+def verify(
+    tickers: Annotated[
+        list[str], typer.Argument(metavar="TICKER…", help="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")
+    ],
+    start: Annotated[str, typer.Option("--start", help="First open time, ISO 8601 (UTC).")],
+    end: Annotated[str, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")],
+    period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Ask the exchange again for stored candles, and show what it has changed since. Exit code 1 on a difference.
+
+    The tables then hold what the exchange says now; lake.market.ohlc_revisions keeps what they held.
+    """
+    from candlewright.cli import verify
+
+    if not verify.verify(tickers, period, start, end, output, data_dir, config, timeout):
+        raise typer.Exit(1)
+
+
 @app.command("requests")
 def list_requests(
     request_id: Annotated[str | None, typer.Argument(help="Only this request.")] = None,

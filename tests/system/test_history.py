@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 import candlewright as cw
+from candlewright.cli.verify import verified
 from candlewright.client.history.spark_connect import SparkRows, open_session
+from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from tests.system.conftest import MINUTE_MS, SECOND, Rows, System
 
 pytestmark = pytest.mark.timeout(600)
@@ -58,6 +60,17 @@ def test_a_hole_of_the_exchange_is_reported(system: System, client: cw.Client) -
     got = client.history("ETH/USDT.BINANCE", "1m", start=ns(start_ms), end=ns(start_ms + 60 * MINUTE_MS))
     assert got.row_count == 45
     assert got.holes == ((ns(hole[0]), ns(hole[1])),)
+
+
+def test_verify_names_candles_that_the_exchange_no_longer_has(system: System) -> None:
+    start_ms = MARCH_5_MS - 300 * MINUTE_MS
+    start, end = (format_nanoseconds(ns(start_ms + minutes * MINUTE_MS)) for minutes in (0, 30))
+    with system.connect() as client:
+        client.history("ETH/USDT.BINANCE", "1m", start=start, end=end)
+        assert verified(client, "ETH/USDT.BINANCE", 60, *map(to_nanoseconds, (start, end))) == ([], 30)
+        system.exchange.call(lambda sandbox: sandbox.add_hole("ETHUSDT", start_ms, start_ms + 2 * MINUTE_MS))
+        found, _ = verified(client, "ETH/USDT.BINANCE", 60, *map(to_nanoseconds, (start, end)))
+    assert [row["change"] for row in found] == ["not at the exchange"] * 2
 
 
 def test_the_same_request_again_is_a_duplicate_with_the_same_final(client: cw.Client) -> None:
