@@ -102,9 +102,10 @@ def verify(
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Ask the exchange again for stored candles, and show what it has changed since. Exit code 1 on a difference.
+    """Ask the exchange again for stored candles, and show differences.
 
-    The tables then hold what the exchange says now; lake.market.ohlc_revisions keeps what they held.
+    Exit code 1 if there is one. The tables then hold what the exchange says now;
+    lake.market.ohlc_revisions keeps what they held.
     """
     from candlewright.cli import verify
 
