@@ -102,7 +102,7 @@ def verify(
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Ask the exchange again for stored candles, and show differences.
+    """Compare stored candles with the exchange again.
 
     Exit code 1 if there is one. The tables then hold what the exchange says now;
     lake.market.ohlc_revisions keeps what they held.
