@@ -77,13 +77,13 @@ def test_the_same_request_again_is_the_same_place(http: httpx.Client, day: str) 
 
 
 def test_an_unfinished_request_has_no_rows_and_can_be_cancelled(http: httpx.Client) -> None:
-    long = {**DAY, "start": "2020-01-01", "end": "2024-01-01", "request_id": "long"}
+    long = {**DAY, "start": "2020-01-01", "end": "2024-01-01", "request_id": "http-long"}
     assert http.post("/history", json=long).status_code == 201
-    waiting = http.get("/history/long/rows")
+    waiting = http.get("/history/http-long/rows")
     assert problem(waiting, 409)["type"].endswith("not_finished") and waiting.headers["retry-after"]
-    assert http.delete("/history/long").json()["request_id"] == "long"
-    until(lambda: http.get("/history/long").json()["state"] == "done", "the request is cancelled")
-    assert "cancelled" in problem(http.get("/history/long/rows"), 409)["detail"]
+    assert http.delete("/history/http-long").json()["request_id"] == "http-long"
+    until(lambda: http.get("/history/http-long").json()["state"] == "done", "the request is cancelled")
+    assert "cancelled" in problem(http.get("/history/http-long/rows"), 409)["detail"]
     for path in ("/history/unknown", "/history/unknown/rows"):
         problem(http.get(path), 404)
     problem(http.delete("/history/unknown"), 404)
