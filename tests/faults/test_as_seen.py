@@ -195,6 +195,7 @@ def recorded_minute(shared_data: Path, number: int) -> list[Trade]:
     return moved(busy, ids=number, milliseconds=WEEK_MS + number * MINUTE_MS * 60)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("past")
 def test_as_seen_repeats_the_events_of_a_period_with_late_trades_repaired_gaps_and_kills(

@@ -74,6 +74,7 @@ def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> N
     assert sum(found["complete"].to_pylist()) == sum(row[0] >= since for rows in expected.values() for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("past")
 def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bus, recorded: list[Trade]) -> None:
