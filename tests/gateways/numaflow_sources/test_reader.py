@@ -145,7 +145,7 @@ async def test_one_of_the_old_calls_is_refused_with_a_sentence_until_it_is_repla
     assert not other.asked
     other.tell("python", "0.9.0")
     await until(lambda: other.acknowledged)
-    assert not gateway.problems()
+    await until(lambda: not gateway.problems())
 
 
 async def test_reading_waits_for_the_socket_the_yes_and_the_whole_file(
