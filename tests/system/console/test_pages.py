@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.system.conftest import System
 from tests.system.console.conftest import STORED_MINUTES, Open, Shown
@@ -30,6 +30,11 @@ def wait_for_page(shown: Shown, page: str) -> None:
     expect(shown.page.locator("main > .waiting")).to_have_count(0)
 
 
+def bars_of(picture: Locator) -> int:
+    found = re.search(r"(\d+) bars", picture.get_attribute("aria-label") or "")
+    return int(found[1]) if found else 0
+
+
 def test_chart_shows_stored_bars_and_forms_the_next_one(show: Open, stored: str) -> None:
     shown = show(dark=True)
     page = shown.go(path_of("chart", stored))
@@ -38,9 +43,12 @@ def test_chart_shows_stored_bars_and_forms_the_next_one(show: Open, stored: str)
     expect(page.locator(".legend")).to_contain_text("forming")
     expect(page.locator(".tape tbody tr").first).to_be_visible()
     expect(page.locator(".health")).to_have_text("Live")
-    name = picture.get_attribute("aria-label") or ""
-    count = re.search(r"(\d+) bars", name)
-    assert count is not None and int(count[1]) >= STORED_MINUTES
+    # Live bars may be drawn before the stored ones have come.
+    for _ in range(300):
+        if bars_of(picture) >= STORED_MINUTES:
+            break
+        page.wait_for_timeout(100)
+    assert bars_of(picture) >= STORED_MINUTES
     shown.picture("chart-live")
     assert shown.errors == []
 
