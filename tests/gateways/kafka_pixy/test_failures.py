@@ -51,7 +51,8 @@ class Away(FreshBus):
             raise ValueError("a fault")
         self._check("read_group")
         found = super().read_group(*arguments, **options)
-        self.reads.set()
+        if found:
+            self.reads.set()
         assert self.may_read.wait(10)
         return found
 
