@@ -45,7 +45,7 @@ def remove(name: str, output: Output, data_dir: Path | None, config: Path | None
     if output is Output.json:
         print(json_line({"name": name, "removed": True}))
     else:
-        print(f"{name} is no longer let in")
+        print(f"the key of {name} is revoked")
 
 
 def _print_token(name: str, role: Role, token: str, output: Output) -> None:

@@ -122,11 +122,11 @@ class KeyFolder:
         return file
 
     def remove(self, name: str) -> None:
-        """Raises InvalidRequest when there is no such key."""
+        """Raises InvalidRequest if the key does not exist."""
         with self._locked():
             found = [entry for entry in self._entries() if entry.name == name]
             if not found:
-                raise InvalidRequest(f"There is no key named {name!r}.")
+                raise InvalidRequest(f"The key {name!r} does not exist.")
             try:
                 for entry in found:
                     (self.path / (name + entry.role.suffix)).unlink()

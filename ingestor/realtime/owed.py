@@ -28,7 +28,7 @@ class OwedGap:
 
 @dataclass(slots=True)
 class OwedGaps:
-    """Beyond `MAX_OWED` the oldest is no longer asked for."""
+    """Drops the oldest gap once there are more than `MAX_OWED`."""
 
     _waiting: deque[OwedGap] = field(default_factory=lambda: deque(maxlen=MAX_OWED))
     _asking: OwedGap | None = None

@@ -270,7 +270,7 @@ def test_messages_that_are_no_subscription_give_nobody_anothers_topics(guarded: 
     for own in spies:
         assert own.next()[0] == "RESPONSE:alice"
     assert not spy.poll(QUIET_MILLISECONDS)
-    # Not let in any more.
+    # It is refused from now on.
     late = guarded.client(bob)
     late.socket.send_multipart(encode(submit("r2")))
     assert not late.socket.poll(QUIET_MILLISECONDS)
