@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 from pydantic import Field
 from starlette.responses import Response
 
@@ -25,7 +24,7 @@ from console.messages import final_json
 from console.openapi import PREFIX
 from console.operation import Answer, Body, Call, Operation, Query
 from console.problems import Problem
-from console.routes.shapes import BarRow, PeriodText, Shape, TickerText
+from console.routes.shapes import BarRow, PeriodText, Shape, TickerText, json_response
 from console.rows import CHUNKED, Form
 from console.stored import Tables, row_answer
 from console.times import Instant, Moment, iso
@@ -124,7 +123,7 @@ async def add_history(call: Call) -> Response:
         submission = await _submit_again(client, body)
     state = await client.state(submission.request_id)
     place = {"Location": f"{PREFIX}/history/{_quoted(submission.request_id)}"}
-    return _json(_state(state), 200 if submission.is_duplicate else 201, place)
+    return json_response(_state(state), 200 if submission.is_duplicate else 201, place)
 
 
 async def list_history(call: Call) -> Response:
@@ -133,11 +132,11 @@ async def list_history(call: Call) -> Response:
     found: list[dict[str, Any]] = await call.services.tables.read(lambda _: find(call.services.settings))
     unfinished = [row for row in found if row["state"] != "done"]
     done = [row for row in found if row["state"] == "done"]
-    return _json({"requests": [_row(row) for row in unfinished + done[-query.limit :]]})
+    return json_response({"requests": [_row(row) for row in unfinished + done[-query.limit :]]})
 
 
 async def get_history(call: Call) -> Response:
-    return _json(_state(await _known(call)))
+    return json_response(_state(await _known(call)))
 
 
 async def get_history_rows(call: Call) -> Response:
@@ -157,7 +156,7 @@ async def get_history_rows(call: Call) -> Response:
 async def cancel_history(call: Call) -> Response:
     client = await call.services.client()
     state = await client.cancel(call.path["request_id"])
-    return _json(_state(state))
+    return json_response(_state(state))
 
 
 # ---- inside
@@ -246,10 +245,6 @@ def _quoted(text: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe="")
-
-
-def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(body), status, headers, "application/json")
 
 
 _LOCATION = {"Location": "Where the request is."}

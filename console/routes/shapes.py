@@ -1,8 +1,10 @@
 """Shapes that several calls share."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from console.operation import Query
 from console.times import Instant
@@ -54,3 +56,7 @@ class BarRow(Shape):
 
 class OfTicker(Query):
     ticker: TickerText
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), status, headers, "application/json")

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import orjson
 from pydantic import Field
 from starlette.responses import Response
 
@@ -19,7 +18,7 @@ from console.messages import event_json
 from console.openapi import PREFIX
 from console.operation import Answer, Body, Call, Operation, Query
 from console.problems import Problem
-from console.routes.shapes import Shape, TickerText
+from console.routes.shapes import Shape, TickerText, json_response
 from console.rows import plain
 from console.times import Instant, Moment, iso
 from console.trying import after
@@ -137,7 +136,7 @@ class EventList(Shape):
 
 async def list_triggers(call: Call) -> Response:
     client = await call.services.client()
-    return _json({"triggers": [_trigger(each) for each in await client.triggers.list()]})
+    return json_response({"triggers": [_trigger(each) for each in await client.triggers.list()]})
 
 
 async def add_trigger(call: Call) -> Response:
@@ -151,12 +150,12 @@ async def add_trigger(call: Call) -> Response:
     finally:
         await added.close()
     place = {"Location": f"{PREFIX}/triggers/{quote(added.id, safe='')}"}
-    return _json({**_trigger(info), "warnings": list(added.warnings)}, 201 if added.is_new else 200, place)
+    return json_response({**_trigger(info), "warnings": list(added.warnings)}, 201 if added.is_new else 200, place)
 
 
 async def get_trigger(call: Call) -> Response:
     client = await call.services.client()
-    return _json(_trigger(await client.triggers.get(call.path["trigger_id"])))
+    return json_response(_trigger(await client.triggers.get(call.path["trigger_id"])))
 
 
 async def remove_trigger(call: Call) -> Response:
@@ -168,7 +167,7 @@ async def remove_trigger(call: Call) -> Response:
 async def check_trigger(call: Call) -> Response:
     body: TriggerText = call.body
     tickers = [str(Ticker.parse(ticker)) for ticker in body.tickers]
-    return _json(await _checked(call, body, tickers))
+    return json_response(await _checked(call, body, tickers))
 
 
 async def try_trigger(call: Call) -> Response:
@@ -187,7 +186,7 @@ async def try_trigger(call: Call) -> Response:
     async with _TRIES:
         found = await call.services.tables.read(_translated(work))
     is_over_bars = found.what.startswith("bars")
-    return _json(
+    return json_response(
         {
             "columns": [{"name": each.name, "type": str(each.type)} for each in found.table.schema],
             "rows": plain(found.table.slice(0, body.limit)),
@@ -212,7 +211,7 @@ async def list_trigger_events(call: Call) -> Response:
     if last < query.from_sequence:
         if not newest:
             await client.triggers.get(trigger_id)
-        return _json({"events": [], "next_sequence": max(query.from_sequence, 1)})
+        return json_response({"events": [], "next_sequence": max(query.from_sequence, 1)})
     try:
         found = await client.replay(topic_of(trigger_id), query.from_sequence, last)
     except PlatformRefused as error:
@@ -221,7 +220,7 @@ async def list_trigger_events(call: Call) -> Response:
         text = f"{error.text} Older events are in lake.market.trigger_events."
         raise Problem(410, "not_kept", text) from error
     events = [TriggerEvent.from_message(each) for _, each in found if isinstance(each, CEPTriggerEvent)]
-    return _json({"events": [event_json(each) for each in events], "next_sequence": last + 1})
+    return json_response({"events": [event_json(each) for each in events], "next_sequence": last + 1})
 
 
 # ---- inside
@@ -287,10 +286,6 @@ def _trigger(info: TriggerInfo) -> dict[str, Any]:
         "events": info.events,
         "warnings": [],
     }
-
-
-def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(body), status, headers, "application/json")
 
 
 _LOCATION = {"Location": "Where the trigger is."}
