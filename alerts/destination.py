@@ -11,7 +11,8 @@ from core.settings_alerts import DestinationSettings
 
 __all__ = ["MAX_WAITING", "Counts", "Destination"]
 
-#: Messages on their way to one webhook; a service behind Apprise gets one at a time.
+#: Messages to one webhook that are on their way, or whose end is not durable yet: a kill repeats no more than these.
+#: A service behind Apprise gets one at a time.
 MAX_IN_FLIGHT = 16
 #: Deliveries of one destination. At the bound the oldest is given up, which the table and the status show.
 MAX_WAITING = 100_000
@@ -141,7 +142,6 @@ class Destination:
 
     def landed(self, done: Sequence[Delivery], failed: Sequence[Delivery], at: float, due: float) -> None:
         """One message is over. What is `done` goes, what has `failed` stays, changed, and waits until `due`."""
-        self._in_flight -= 1
         for name, count in Counter(delivery.queue for delivery in done).items():
             queue = self._queues[name]
             for _ in range(count):
@@ -156,6 +156,10 @@ class Destination:
                 self._wait(name, due if own else at)
             else:
                 del self._queues[name]
+
+    def finished(self) -> None:
+        """The end of one message is durable, which makes room for another."""
+        self._in_flight -= 1
 
     def close_until(self, at: float) -> None:
         """The destination asked to be left alone."""

@@ -50,6 +50,14 @@ class SendFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Finished:
+    """What `Finish` asked for is durable; `destinations` has one entry for each message that it ended."""
+
+    destinations: Sequence[str]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class SilencesFound:
     silences: Sequence[Silence]
 
@@ -59,7 +67,7 @@ class TimePassed:
     at: float
 
 
-Event = Restored | AlertsRead | Saved | Sent | SendFailed | SilencesFound | TimePassed
+Event = Restored | AlertsRead | Saved | Sent | SendFailed | Finished | SilencesFound | TimePassed
 
 
 # ---- commands
@@ -79,17 +87,15 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Remember what a failed try has changed."""
-
-    deliveries: Sequence[Delivery]
-
-
-@dataclass(frozen=True, slots=True)
 class Finish:
-    """Publish the outcome, then forget the delivery."""
+    """Publish the outcomes, forget their deliveries, remember what a failed try has `changed`, then report `Finished`.
+
+    `destination`: where the message went that this ended; empty where deliveries end without one.
+    """
 
     outcomes: Sequence[Outcome]
+    changed: Sequence[Delivery] = ()
+    destination: str = ""
 
 
-Command = Save | Send | Note | Finish
+Command = Save | Send | Finish

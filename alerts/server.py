@@ -13,7 +13,7 @@ from alerts.events import (
     Command,
     Event,
     Finish,
-    Note,
+    Finished,
     Restored,
     Save,
     Saved,
@@ -94,11 +94,12 @@ class Alerts:
         # One for the reader, which waits on the bus, and one for the writer, which keeps the order of its calls.
         self._reading = ThreadPoolExecutor(1, "alerts-reader")
         self._writing = ThreadPoolExecutor(1, "alerts-writer")
-        self._unwritten: list[Note | Finish] = []
+        self._unwritten: list[Finish] = []
         self._has_unwritten = asyncio.Event()
         self._is_due = asyncio.Event()
         self._sending: set[asyncio.Task[None]] = set()
         self._is_ready = False
+        self._is_stopping = False
         self._problem = ""
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -116,7 +117,7 @@ class Alerts:
         try:
             await stop.wait()
         finally:
-            self._is_ready = False
+            self._is_ready, self._is_stopping = False, True
             for task in (tasks[0], *tasks[2:]):
                 task.cancel()
             if self._sending:
@@ -186,15 +187,17 @@ class Alerts:
         while self._unwritten:
             taken, self._unwritten = self._unwritten[:_BATCH], self._unwritten[_BATCH:]
             await self._until_done(self._writing, lambda taken=taken: self._write_now(taken))  # type: ignore[misc]
+            ended = [each.destination for each in taken if each.destination]
+            self._carry_out(Finished(ended, time.time()))
         self._has_unwritten.clear()
 
-    def _write_now(self, commands: Sequence[Note | Finish]) -> None:
-        """A note that is followed by its finish is not written: both are in order of time."""
-        outcomes = [outcome for each in commands if isinstance(each, Finish) for outcome in each.outcomes]
+    def _write_now(self, commands: Sequence[Finish]) -> None:
+        """A change that an outcome follows is not written: both are in order of time."""
+        outcomes = [outcome for each in commands for outcome in each.outcomes]
         over = {outcome.delivery.key for outcome in outcomes}
-        noted = {each.key: each for command in commands if isinstance(command, Note) for each in command.deliveries}
-        if kept := [delivery for key, delivery in noted.items() if key not in over]:
-            self._journal.keep(kept)
+        changed = {each.key: each for command in commands for each in command.changed if each.key not in over}
+        if changed:
+            self._journal.keep([*changed.values()])
         if outcomes:
             self._journal.finish(outcomes)
 
@@ -231,14 +234,16 @@ class Alerts:
 
     def _do(self, command: Command) -> None:
         match command:
+            case Send() if self._is_stopping:
+                # It waits on the bus for the next process.
+                pass
             case Send(destination, deliveries):
                 task = awaited_task(self._send(destination, deliveries))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
-            case Note() | Finish():
-                if isinstance(command, Finish):
-                    for outcome in command.outcomes:
-                        _DELIVERED.labels(outcome.delivery.destination, outcome.status.value).inc()
+            case Finish():
+                for outcome in command.outcomes:
+                    _DELIVERED.labels(outcome.delivery.destination, outcome.status.value).inc()
                 self._unwritten.append(command)
                 self._has_unwritten.set()
             case Save():

@@ -17,7 +17,7 @@ from alerts.events import (
     Command,
     Event,
     Finish,
-    Note,
+    Finished,
     Restored,
     Save,
     Saved,
@@ -61,6 +61,10 @@ class AlertsState:
                 return self._sent(event)
             case SendFailed():
                 return self._failed(event)
+            case Finished(destinations, at):
+                for name in destinations:
+                    self._destinations[name].finished()
+                return self._sends(at)
             case SilencesFound(silences):
                 self._silences = silences
                 return []
@@ -161,7 +165,7 @@ class AlertsState:
         destination.counts.delivered += len(event.deliveries)
         destination.last_error = ""
         done = [replace(each, attempts=each.attempts + 1, error="") for each in event.deliveries]
-        return [Finish([Outcome(each, Status.DELIVERED, event.at) for each in done]), *self._sends(event.at)]
+        return [Finish([Outcome(each, Status.DELIVERED, event.at) for each in done], destination=destination.name)]
 
     def _failed(self, event: SendFailed) -> list[Command]:
         destination, at = self._destinations[event.destination], event.at
@@ -175,10 +179,7 @@ class AlertsState:
         destination.counts.failed_tries += 1
         destination.counts.abandoned += len(over)
         destination.last_error = event.error
-        commands: list[Command] = [Note(kept)] if kept else []
-        if over:
-            commands.append(Finish([Outcome(each, Status.ABANDONED, at) for each in over]))
-        return commands + self._sends(at)
+        return [Finish([Outcome(each, Status.ABANDONED, at) for each in over], kept, destination.name)]
 
     def _pause(self, attempts: int) -> float:
         pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 30))

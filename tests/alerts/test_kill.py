@@ -63,8 +63,8 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path) -> None:
     wanted = {f"t{number % 5}-{number}" for number in range(EVENTS)}
     assert set(receiver.taken) == wanted
     assert ended == dict.fromkeys(wanted, 1)
-    # At least once: what was on its way at a kill, or waited to be noted, may have arrived before it.
-    assert len(receiver.taken) <= EVENTS + KILLS * 4 * MAX_IN_FLIGHT
+    # At least once: what was on its way at a kill, or whose outcome was not on the bus, may have arrived before it.
+    assert len(receiver.taken) <= EVENTS + KILLS * MAX_IN_FLIGHT
 
 
 async def test_of_two_processes_one_delivers_and_the_other_takes_over(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from alerts.events import (
     Command,
     Event,
     Finish,
-    Note,
+    Finished,
     Restored,
     Save,
     Saved,
@@ -47,6 +47,9 @@ class Run:
         self.flying: list[Send] = []
         self.ended: list[tuple[str, Status, int]] = []
         self.noted: dict[str, Delivery] = {}
+        #: Ended messages that are not durable yet, while `is_away`.
+        self.unwritten: list[str] = []
+        self.is_away = False
 
     def handle(self, event: Event) -> list[Command]:
         commands = self.state.handle(event)
@@ -58,13 +61,19 @@ class Run:
                     self.handle(Saved(deliveries, at))
                 case Send():
                     self.flying.append(command)
-                case Note(deliveries):
-                    self.noted |= {each.key: each for each in deliveries}
-                case Finish(outcomes):
+                case Finish(outcomes, changed, destination):
+                    self.noted |= {each.key: each for each in changed}
                     for outcome in outcomes:
                         self.noted.pop(outcome.delivery.key, None)
                         self.ended.append((outcome.delivery.key, outcome.status, outcome.delivery.attempts))
+                    self.unwritten += [destination] if destination else []
+        if self.unwritten and not self.is_away:
+            self.write(getattr(event, "at", 0.0))
         return commands
+
+    def write(self, at: float) -> None:
+        ended, self.unwritten = self.unwritten, []
+        self.handle(Finished(ended, at))
 
     def read(self, *alerts: Alert, at: float = 0.0) -> None:
         self.handle(AlertsRead(alerts, at))
@@ -146,6 +155,20 @@ def test_a_slow_destination_does_not_delay_another() -> None:
         run.handle(Sent("fast", fast[0].deliveries, 1.0))
     assert Counter(key.partition(":")[0] for key, _, _ in run.ended) == {"fast": 100}
     assert len([each for each in run.flying if each.destination == "slow"]) == bounds.MAX_IN_FLIGHT
+
+
+@pytest.mark.parametrize(("own", "limit"), [(HOOK, bounds.MAX_IN_FLIGHT), (PHONE, 1)])
+def test_what_has_ended_takes_a_place_until_that_is_durable(own: dict[str, str], limit: int) -> None:
+    run, answered = Run(settings(one=own)), 0
+    run.is_away = True
+    run.read(*(alert(number, f"t{number}") for number in range(3 * limit)))
+    while run.flying:
+        run.sent(1.0)
+        answered += 1
+    assert answered == limit
+    assert run.state.due(1.0) is None
+    run.write(2.0)
+    assert len(run.flying) == limit
 
 
 def test_a_webhook_above_its_rate_is_delayed() -> None:
