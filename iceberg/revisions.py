@@ -22,6 +22,7 @@ from iceberg.catalog import open_catalog
 from iceberg.filters import any_of, at_least, below, equal
 from iceberg.read import iso, range_filter
 from iceberg.tables import OHLC_REVISIONS
+from venues.sound import MAX_REVISION
 
 __all__ = [
     "COMMITTED",
@@ -43,6 +44,8 @@ PUBLISHED_LAST, COMMITTED = 998, 999
 _MAX_SERIES = 50
 #: Bars with fewer others between them are read together; so many ranges at once.
 _MAX_GAP, _MAX_RANGES = 1_000, 20
+#: Between what a bar may name and what the column holds: counting on from the former does not come so far.
+_NEVER_REACHED = MAX_REVISION + (1 << 29)
 #: More than any revision.
 _GROUP = 1 << 32
 
@@ -53,13 +56,15 @@ def new_revisions(published: pa.Table, known: pa.Table) -> pa.Table:
     `_NUMBERED` of the same bars.
 
     None where they are stored already: rows that are published together are stored together. A revision keeps its
-    number, unless that is taken.
+    number, unless that is taken. Stored numbers that no bar can have (of an earlier release) do not count.
     """
     keys, known_keys = candle_keys(published, known)
     if _are_stored(keys, _times(published), known_keys, _times(known)):
         return _SCHEMA.empty_table()
     wanted = published["revision"].to_numpy().astype(np.int64)
-    numbers = _numbers(keys, wanted, known_keys, known["revision"].to_numpy().astype(np.int64))
+    known_numbers = known["revision"].to_numpy().astype(np.int64)
+    is_sound = known_numbers < _NEVER_REACHED
+    numbers = _numbers(keys, wanted, known_keys[is_sound], known_numbers[is_sound])
     place = _SCHEMA.get_field_index("revision")
     return published.set_column(place, "revision", pa.array(numbers, pa.int32())).select(_SCHEMA.names).cast(_SCHEMA)
 

@@ -17,6 +17,7 @@ from protobuf import records_pb2 as rec
 
 __all__ = [
     "MAX_ID_BYTES",
+    "MAX_REVISION",
     "problem_with_bar",
     "problem_with_control",
     "problem_with_mark",
@@ -32,6 +33,8 @@ __all__ = [
 #: Length limit of request ids, including the suffix of their pieces, and of job and trade ids.
 MAX_ID_BYTES = 300
 MAX_COUNT = 1 << 53
+#: The table numbers revisions on from the highest it has, in 31 bits.
+MAX_REVISION = 1 << 30
 MAX_PERIODS = 10_000
 #: Trades that one aggregate, and all aggregates of one mark, may represent.
 MAX_AGGREGATED = 10_000_000
@@ -166,6 +169,8 @@ def problem_with_bar(bar: cw.OHLCV) -> str:
         return f"the open_time {bar.open_time} is not a multiple of {bar.period_seconds} seconds"
     if bar.trade_count >= MAX_COUNT:
         return f"a bar cannot have {bar.trade_count} trades"
+    if bar.revision > MAX_REVISION:
+        return f"a bar cannot have {bar.revision} revisions"
     prices = (bar.open, bar.high, bar.low, bar.close)
     if not all(map(math.isfinite, (*prices, bar.volume, bar.quote_volume))):
         return "a price or volume of the bar is not finite"

@@ -16,7 +16,6 @@ from venues import sound
 __all__ = ["published_bars"]
 
 _SCHEMA = OHLC_REVISIONS.arrow_schema
-_MAX_REVISION = 2**31 - 1
 #: Of the platform's own bars; those of clients are in no table, whatever source they name.
 _SOURCES = frozenset({"ticks", "derived"})
 
@@ -45,7 +44,7 @@ def published_bars(
         "trade_count": [bar.trade_count if bar.HasField("trade_count") else None for bar in bars],
         "source": [bar.source for bar in bars],
         "complete": [bar.complete for bar in bars],
-        "revision": [min(bar.revision, _MAX_REVISION) for bar in bars],
+        "revision": [bar.revision for bar in bars],
         "known_at": [at for _, at in found],
     }
     return pa.table([pa.array(columns[part.name], part.type) for part in _SCHEMA], schema=_SCHEMA)

@@ -1,6 +1,7 @@
 """No record of the topics that tables follow keeps the others from their table."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,10 @@ from core.poison import refused
 from flink_replacement_spark.live.tables import FOLLOWED_TICKS
 from flink_replacement_spark.live.tick_rows import records_of_rows
 from flink_replacement_spark.tables.follower import Followed
+from flink_replacement_spark.tables.published_bars import published_bars
 from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS
 from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS
+from iceberg import OHLC_REVISIONS, new_revisions
 from tests.hostile import records_like
 
 START = 1_700_000_040 * SECOND
@@ -35,6 +38,19 @@ EVENT = ing.CEPTriggerEvent(
         )
     ],
 )
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.lists(records_like(BAR), min_size=1, max_size=6), min_size=2, max_size=4))
+def test_no_bar_that_is_taken_keeps_a_later_one_from_the_revisions(commits: list[list[bytes]]) -> None:
+    stored, offset = [OHLC_REVISIONS.arrow_schema.empty_table()], 0
+    for values in commits:
+        found = [StoredRecord("t", 0, offset + n, 1, None, value, {}) for n, value in enumerate(values)]
+        offset += len(found)
+        bad = {record.offset for record, _ in refused(found, FOLLOWED_REVISIONS.digest)}
+        bars = published_bars([record for record in found if record.offset not in bad])
+        stored.append(new_revisions(bars, pa.concat_tables(stored)))
+
 
 _ONE = np.ones(1)
 _COLUMNS = TickColumns(

@@ -19,6 +19,7 @@ from iceberg import (
     scan_revisions,
 )
 from tests.iceberg.rows import MINUTE, TICKER, candles, minutes_of
+from venues.sound import MAX_REVISION
 
 SCHEMA = OHLC_REVISIONS.arrow_schema
 NONE = SCHEMA.empty_table()
@@ -61,6 +62,13 @@ def test_a_taken_number_is_not_given_out_again() -> None:
     known = pa.concat_tables([published([1], 5), published([1], 6, revision=1)])
     rows = new_revisions(pa.concat_tables([published([1], 7, 3.0), published([1], 7, 4.0, revision=1)]), known)
     assert told(rows) == [(1, 2, 3.0, "ticks"), (1, 3, 4.0, "ticks")]
+
+
+@pytest.mark.parametrize("stored", [MAX_REVISION, MAX_REVISION + 1, 2**31 - 1])
+def test_no_stored_number_is_the_last_one(stored: int) -> None:
+    known = pa.concat_tables([published([1], 5, revision=4), published([1], 6, revision=stored)])
+    rows = new_revisions(published([1], 7, 3.0, revision=2), known)
+    assert told(rows) == [(1, 5 if stored == 2**31 - 1 else stored + 1, 3.0, "ticks")]
 
 
 def test_what_was_stored_together_is_not_stored_again() -> None:
