@@ -8,6 +8,7 @@ from candlewright_cep.binding.expressions import Apply, Column, Constant, Expres
 from candlewright_cep.binding.recovery import is_noted
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
+from candlewright_cep.planning.bars import bars
 from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
 from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
 from candlewright_cep.planning.hops import grouped
@@ -29,6 +30,7 @@ from candlewright_cep.planning.plans import (
 from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
 from candlewright_cep.planning.windows import WindowTable, check_intervals, check_zone, window_fields
 from candlewright_cep.syntax.tree import (
+    BarsNode,
     CallNode,
     Identifier,
     JoinNode,
@@ -36,6 +38,7 @@ from candlewright_cep.syntax.tree import (
     MatchNode,
     NameNode,
     Node,
+    ParameterNode,
     QueryNode,
     SelectItem,
     SelectNode,
@@ -374,6 +377,8 @@ class Planner:
                 return self._match(node)
             case WindowTableNode():
                 return self._window_table(node)
+            case BarsNode():
+                return self._bars(node)
             case ValuesNode():
                 return values(node, self.parameters, self.limits)
             case JoinNode():
@@ -440,6 +445,16 @@ class Planner:
         fields = window_fields(inner.fields, time.type, alias, hidden=False)
         plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at, zone)
         return _renamed(plan, alias, node.columns) if alias else plan
+
+    def _bars(self, node: BarsNode) -> Plan:
+        inner = self._source(node.source)
+        is_given = isinstance(node.size, LiteralNode | ParameterNode)
+        size = Binder((), self.parameters, self.limits).bind(node.size) if is_given else None
+        if not isinstance(size, Constant) or not size.type.is_numeric or size.value is None:
+            raise node.size.at.reject("the size of BARS BY must be a number or a parameter")
+        alias = node.alias.text if node.alias is not None else ""
+        plan = bars(inner, node.measure, float(size.value), alias, node.at)
+        return _renamed(plan, alias, node.columns) if node.columns else plan
 
 
 def _results(node: SelectNode) -> frozenset[str]:

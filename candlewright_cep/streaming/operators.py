@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
+from candlewright_cep.streaming.bar_stage import BarStage
 from candlewright_cep.streaming.left_behind import rising_columns
 from candlewright_cep.streaming.match_stream import Context, MatchStream
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
@@ -80,14 +82,14 @@ class _Chain:
     def __init__(self, query: StreamQuery, slots: Slots) -> None:
         self._query = query
         self._slots = slots
-        self._by_start = _by_start_of_window(query.nodes)
+        self._by_start = _by_start_of_window(query.nodes, is_joint=query.needs_merge)
         self._by_end = _by_end_of_match(query.nodes)
         self._whole = over_whole_windows(query.nodes)
         self._found: list[Stage] = []
         self._waiting: list[Plan] = []
         self._window: WindowTable | None = None
         self._matches: MatchStream | None = None
-        self._groups: GroupStage | None = None
+        self._groups: GroupStage | BarStage | None = None
 
     def add(self, place: int, node: Plan) -> None:
         if isinstance(node, Scan | Renamed) or (place == 0 and self._query.joined is not None):
@@ -112,6 +114,9 @@ class _Chain:
             self._flush()
             if isinstance(node, WindowTable):
                 self._window = node
+            elif isinstance(node, Bars):
+                self._groups = BarStage(node)
+                self._found.append(self._groups)
             elif isinstance(node, Over) and place in self._whole:
                 self._found.append(WholeStage(node))
             elif isinstance(node, Over):
@@ -142,7 +147,7 @@ class _Chain:
     def _put_in_order(self, place: int, node: Plan) -> None:
         """What `node` goes by, where that comes out of matches or windows in another order."""
         is_joint = self._query.needs_merge
-        if isinstance(node, Over | WindowTable | Match) and self._matches is not None:
+        if isinstance(node, Over | WindowTable | Match | Bars) and self._matches is not None:
             self._flush()
             self._found.append(OrderStage(self._matches, is_joint, self._by_end.get(place)))
             self._matches = None
@@ -178,9 +183,9 @@ def _ticker_index(query: StreamQuery, window: WindowTable) -> int | None:
     return places[0] if len(places) == 1 else None
 
 
-def _by_start_of_window(nodes: Sequence[Plan]) -> dict[int, int | None]:
-    """The places of what goes by the start of windows, with the column of the start where windows do not come in its
-    order, or have to wait for others of the same start."""
+def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> dict[int, int | None]:
+    """The places of what goes by the start of windows or bars, with the column of the start where they do not come in
+    its order, or have to wait for others of the same start. `is_joint`: in one order for all tickers."""
     starts: set[int] = set()
     found: dict[int, int | None] = {}
     function = ""
@@ -193,16 +198,26 @@ def _by_start_of_window(nodes: Sequence[Plan]) -> dict[int, int | None]:
                 found[place] = None
             starts.add(len(node.fields) - 3)
             function = node.function
+        elif isinstance(node, Bars):
+            if node.time in starts:
+                found[place] = None
+            starts = {node.opened}
+            function = "BARS"
         elif isinstance(node, Over):
             first = node.window.order[0].expression if node.window.order else None
             shares = function == "CUMULATE" and node.window.frame.unit != "ROWS"
-            if isinstance(first, Column) and first.index in starts and (shares or function == "SESSION"):
+            alone = (
+                function == "BARS" and not is_joint and node.window.frame.unit == "ROWS" and len(node.window.order) == 1
+            )
+            waits = shares or function == "SESSION" or (function == "BARS" and not alone)
+            if isinstance(first, Column) and first.index in starts and waits:
                 found[place] = first.index
         elif isinstance(node, Match):
             plan = node.recognize
             keys = [key.expression.index for key in plan.order[:1] if isinstance(key.expression, Column)]
             if starts & set(keys):
-                found[place] = keys[0] if function == "SESSION" else None
+                waits = function == "SESSION" or (function == "BARS" and (is_joint or len(plan.order) > 1))
+                found[place] = keys[0] if waits else None
             outputs = [
                 *plan.columns[: plan.measures_at],
                 *([-1] * len(plan.measures)),
@@ -226,13 +241,14 @@ def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
         if isinstance(node, Over | Match):
             keys = node.window.order if isinstance(node, Over) else node.recognize.order
             column = keys[0].expression if keys else None
-        elif isinstance(node, WindowTable):
-            column = Column(node.time_column, node.inner.fields[node.time_column].type)
+        elif isinstance(node, WindowTable | Bars):
+            time = node.time if isinstance(node, Bars) else node.time_column
+            column = Column(time, node.inner.fields[time].type)
         if isinstance(column, Column) and column.index in ends:
             found[place] = column.index
         if isinstance(node, Match):
             plan = node.recognize
             ends = set() if plan.is_all_rows else {plan.measures_at + measure for measure in plan.row_times}
-        elif isinstance(node, Group):
+        elif isinstance(node, Group | Bars):
             ends = set()
     return found

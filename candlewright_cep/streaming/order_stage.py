@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from candlewright_cep.streaming.bar_stage import BarStage
 from candlewright_cep.streaming.match_partition import Partition
 from candlewright_cep.streaming.match_stream import MatchStream
 from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
@@ -95,22 +96,20 @@ class OrderStage(_Holding):
 
 
 class LagStage(Stateless):
-    """Behind windows, before what goes by their start: a window comes at its end, so its start is long past then."""
+    """Behind windows or bars, before what goes by their start: one comes at its end, so its start is long past then."""
 
-    def __init__(self, group: GroupStage, is_joint: bool) -> None:
+    def __init__(self, group: GroupStage | BarStage, is_joint: bool) -> None:
         self._group = group
         self._is_joint = is_joint
         self.clock = Clock()
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
-        window = self._group.window
-        lag = 0 if window.function == "SESSION" else window.longest
+        start = self._group.starts()
         reached: dict[str, int] = {}
-        oldest = self._group.oldest() if window.function == "SESSION" else {}
         for name in {*clock.watermarks, *clock.closed}:
             value = clock.of(name)
             if value is not None:
-                reached[name] = value if value == FOREVER else min(value - lag, oldest.get(name, FOREVER))
+                reached[name] = value if value == FOREVER else start(name, value)
         if self._is_joint and reached:
             reached = dict.fromkeys(reached, min(reached.values()))
         self.clock = Clock(reached, {name for name, value in reached.items() if value == FOREVER})
@@ -121,11 +120,11 @@ class StartStage(_Holding):
     """Behind windows that share a start or come in another order than they began: in order of the start, those that
     share one together."""
 
-    def __init__(self, group: GroupStage, is_joint: bool, start_column: int) -> None:
+    def __init__(self, group: GroupStage | BarStage, is_joint: bool, start_column: int) -> None:
         super().__init__()
         self._lag = LagStage(group, is_joint)
-        # The last window of a start comes with the watermark; a session that begins there may still be open.
-        self._reach = 0 if group.window.function == "SESSION" else 1
+        # The last window of a start comes with the watermark; a session or bar that begins there may still be open.
+        self._reach = 0 if isinstance(group, BarStage) or group.window.function == "SESSION" else 1
         self._start = start_column
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 from candlewright_cep.binding.expressions import Column
 from candlewright_cep.engine import CompiledQuery
 from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import RANKING, Over
 from candlewright_cep.planning.plans import (
     AsofJoin,
@@ -205,7 +206,7 @@ def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
             width = len(node.fields)
             whole = {"TUMBLE": (3, 2, 1), "HOP": (3, 2, 1), "CUMULATE": (2, 1)}.get(node.function, ())
             fixing = {width - back for back in whole}
-        elif isinstance(node, Match):
+        elif isinstance(node, Match | Bars):
             fixing = set()
         elif isinstance(node, Over) and fixing & set(node.window.partition):
             found.add(place)
@@ -249,6 +250,12 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
         elif isinstance(node, Group):
             known = known.behind(node.keys)
             merge = merge or not known.tickers
+        elif isinstance(node, Bars):
+            if node.time not in known.times:
+                raise node.at.reject("bars on a stream go by the event time", f"here {source.time_columns[0]} AS ts")
+            merge = merge or not known.tickers & set(node.partition)
+            tickers = {place for place, index in enumerate(node.partition) if index in known.tickers}
+            known = KnownColumns({node.opened, node.opened + 1}, tickers)
         elif isinstance(node, Match):
             known, spans = _check_match(node, known, source)
             merge = merge or spans

@@ -1,7 +1,7 @@
 """The other operators of a stream: filters and projections, OVER, and time windows with GROUP BY."""
 
 import json
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -350,6 +350,19 @@ def _newest(times: Index, tickers: pa.Array) -> Index:
     return newest
 
 
+def oldest(tickers: pa.Array, times: Index) -> dict[str, int]:
+    """Of each ticker the earliest time."""
+    found: dict[str, int] = {}
+    for ticker, time in zip(tickers.to_pylist(), times.tolist(), strict=True):
+        found[ticker] = min(time, found.get(ticker, time))
+    return found
+
+
+def since(begun: Mapping[str, int]) -> Callable[[str, int], int]:
+    """How far time is known less what began and has not ended."""
+    return lambda ticker, time: min(time, begun.get(ticker, time))
+
+
 class GroupStage:
     """GROUP BY over time windows: a window's groups are put out once, when the watermark reaches its end.
 
@@ -391,13 +404,13 @@ class GroupStage:
             isinstance(key, Column) and key.index == index for key in self.group.keys
         )
 
-    def oldest(self) -> dict[str, int]:
-        """Per ticker the time of its oldest row in a window that is still open."""
-        found: dict[str, int] = {}
-        if self._kept is not None:
-            for ticker, time in zip(self._kept.ticker.to_pylist(), self._kept.time.tolist(), strict=True):
-                found[ticker] = min(time, found.get(ticker, time))
-        return found
+    def starts(self) -> Callable[[str, int], int]:
+        """From which time on the windows of a ticker may begin that are to come, given how far its time is known."""
+        if self.window.function != "SESSION":
+            longest = self.window.longest
+            return lambda _ticker, time: time - longest
+        kept = self._kept
+        return since({} if kept is None else oldest(kept.ticker, kept.time))
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows

@@ -7,6 +7,7 @@ from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.pattern_parser import PatternReader
 from candlewright_cep.syntax.tokens import Position, TokenKind
 from candlewright_cep.syntax.tree import (
+    BarsNode,
     Identifier,
     JoinNode,
     LiteralNode,
@@ -26,6 +27,7 @@ from candlewright_cep.syntax.tree import (
     WindowTableNode,
 )
 
+_BARS = ("VOLUME", "TRADES", "VALUE")
 _WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _NOT_QUERIES = """
     SET ADD CREATE DROP ALTER INSERT UPDATE DELETE MERGE CALL SHOW DESCRIBE EXPLAIN USE GRANT REVOKE CACHE REFRESH LOAD
@@ -269,11 +271,24 @@ class QueryReader(PatternReader):
     def _source(self) -> SourceNode:
         at = self.at
         found = self._source_primary()
-        while self.accept_words("MATCH_RECOGNIZE"):
-            body = self.recognize(at)
-            alias, columns = self._alias()
-            found = MatchNode(found, body, alias, columns, at)
-        return found
+        while True:
+            if self.accept_words("MATCH_RECOGNIZE"):
+                body = self.recognize(at)
+                found = MatchNode(found, body, *self._alias(), at)
+            elif self.is_word("BARS", "BY"):
+                found = self._bars(found)
+            else:
+                return found
+
+    def _bars(self, source: SourceNode) -> BarsNode:
+        at = self.at
+        self.index += 2
+        measure = next((word for word in _BARS if self.accept_words(word)), None)
+        if measure is None:
+            raise self.token.reject(
+                f"BARS BY takes {', '.join(_BARS)}, found {self.token.shown}", "write BARS BY VOLUME 100"
+            )
+        return BarsNode(source, measure, self._primary(), *self._alias(), at)
 
     def _source_primary(self) -> SourceNode:
         at = self.at
@@ -347,7 +362,7 @@ class QueryReader(PatternReader):
         return self.is_symbol(")", ahead=ahead) or any(self.is_word(word, ahead=ahead) for word in words)
 
     def _alias(self) -> tuple[Identifier | None, tuple[Identifier, ...]]:
-        if self.is_word("PARTITION", "BY") or self._is_asof():
+        if self.is_word("PARTITION", "BY") or self.is_word("BARS", "BY") or self._is_asof():
             return None, ()
         if not self.accept_words("AS") and not self.is_identifier():
             return None, ()

@@ -257,6 +257,18 @@ class WindowTableNode:
 
 
 @dataclass(frozen=True, slots=True)
+class BarsNode:
+    """trades BARS BY VOLUME 100; `measure` is VOLUME, TRADES or VALUE."""
+
+    source: "SourceNode"
+    measure: str
+    size: Node
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
 class ValuesNode:
     """(VALUES (...), (...)): a table written out."""
 
@@ -279,7 +291,7 @@ class JoinNode:
     is_asof: bool = False
 
 
-SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | ValuesNode | JoinNode
+SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | BarsNode | ValuesNode | JoinNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +332,9 @@ class QueryNode:
     at: Position = field(default=Position(1, 1))
 
 
+_WITH_SOURCES = (QueryNode, UnionNode, SelectNode, SubqueryNode, MatchNode, WindowTableNode, BarsNode)
+
+
 def has_join(node: QueryNode) -> bool:
     """Whether a join is anywhere in the query."""
     pending: list[Any] = [node]
@@ -329,6 +344,6 @@ def has_join(node: QueryNode) -> bool:
             return True
         if isinstance(current, tuple):
             pending += current
-        elif isinstance(current, QueryNode | UnionNode | SelectNode | SubqueryNode | MatchNode | WindowTableNode):
+        elif isinstance(current, _WITH_SOURCES):
             pending += (getattr(current, part.name) for part in fields(current))
     return False

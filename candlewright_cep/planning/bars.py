@@ -1,0 +1,178 @@
+"""Bars by what was traded: BARS BY VOLUME, TRADES or VALUE.
+
+A bar ends with the trade that brings its total to the size, and the next trade begins another one. Totals are counted
+in whole units, so that they do not depend on how rows were batched.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep import work
+from candlewright_cep.binding.binder import Field, lookup
+from candlewright_cep.binding.expressions import Column
+from candlewright_cep.functions.aggregates import accumulate
+from candlewright_cep.matching.recognize import SortKey
+from candlewright_cep.planning.plans import Inputs, Plan
+from candlewright_cep.planning.relation import Relation, Source, arranged, concatenated
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.syntax.tree import Identifier
+from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType
+from candlewright_cep.vector import Index, Vector
+
+MEASURES = ("VOLUME", "TRADES", "VALUE")
+#: Units of a bar whose size is not a number of trades. Sums of doubles fall short of what they are meant to be, so a
+#: bar is full where less than a billionth of it is missing.
+_UNITS, _MISSING = 1 << 40, 1 << 10
+#: More rows together could have more units than 64 bits hold.
+_BLOCK = 1 << 22
+_MOST_TRADES = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """`bars`, each with the number of the piece that ended it, in their order; of open bars `rest` is what they have
+    so far, with the last piece of each."""
+
+    bars: Relation
+    last: Index
+    rest: Relation
+    rest_last: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """The bars of the trades of `inner`: `time`, `price` and `amount` are columns of it. Each value of `partition`, the
+    ticker if there is one, has bars of its own. Trades without a time, price or amount do not exist.
+
+    A *piece* is a trade, or a bar that is still open, as a row of the columns of a bar and the units that it holds.
+    """
+
+    inner: Plan
+    measure: str
+    size: float
+    time: int
+    price: int
+    amount: int
+    partition: tuple[int, ...]
+    fields: tuple[Field, ...]
+    at: Position
+
+    @property
+    def opened(self) -> int:
+        """The column of a bar's first time; that of its last one follows."""
+        return len(self.partition)
+
+    def run(self, inputs: Inputs) -> Relation:
+        pieces, _ = self.pieces(self.inner.run(inputs))
+        rows, _, _ = arranged(pieces, range(self.opened), (self._order,))
+        found: list[Relation] = []
+        rest = rows.slice(0, 0)
+        for start in range(0, max(rows.length, 1), _BLOCK):
+            block = rows.slice(start, min(_BLOCK, rows.length - start))
+            closed = self.closed(concatenated([rest, block]) if rest.length else block)
+            rest = closed.rest
+            found.append(closed.bars)
+        return found[0] if len(found) == 1 else concatenated(found)
+
+    @property
+    def _order(self) -> SortKey:
+        return SortKey(Column(self.opened + 1, self.fields[self.opened + 1].type), False, False)
+
+    def pieces(self, rows: Relation) -> tuple[Relation, Index]:
+        """The trades, and which of the rows they are."""
+        work.spend(rows.length)
+        time, price, amount = (rows.column(index).expand() for index in (self.time, self.price, self.amount))
+        prices, amounts = price.values.astype(np.float64), amount.values.astype(np.float64)
+        usable = time.mask & price.mask & amount.mask & np.isfinite(prices) & np.isfinite(amounts) & (amounts >= 0)
+        picked = np.flatnonzero(usable)
+        prices, amounts = prices[picked], amounts[picked]
+        times = Vector(time.type, time.values[picked], None)
+        with np.errstate(over="ignore"):
+            values = prices * amounts
+        of_price, of_amount = Vector(DOUBLE, prices, None), Vector(DOUBLE, amounts, None)
+        units = np.ones(len(picked), np.int64)
+        if self.measure != "TRADES":
+            share = np.minimum((amounts if self.measure == "VOLUME" else np.abs(values)) / self.size, 1.0)
+            units = np.rint(share * _UNITS).astype(np.int64)
+        found: list[Source] = [rows.column(index).take(picked) for index in self.partition]
+        found += [times, times, of_price, of_price, of_price, of_price, of_amount, Vector(DOUBLE, values, None)]
+        found += [Vector(BIGINT, np.ones(len(picked), np.int64), None), Vector(BIGINT, units, None)]
+        return Relation(found, len(picked)), picked
+
+    def closed(self, pieces: Relation) -> Closed:
+        """The bars that pieces make; an open bar comes before the trades that continue it."""
+        work.spend(pieces.length, work.FOLDED_A_STEP)
+        rows, bounds, order = arranged(pieces, range(self.opened), (self._order,))
+        units = rows.column(rows.width - 1).expand().values
+        totals = np.cumsum(units)
+        # For each row, as the first one of a bar, the row after its last.
+        following = (np.searchsorted(totals, totals - units + self._enough) + 1).tolist()
+        begun: list[int] = []
+        for first, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
+            while first < end:
+                begun.append(first)
+                first = following[first]
+        firsts = np.array(begun, np.int64)
+        lasts = np.append(firsts[1:], rows.length)[: len(firsts)] - 1
+        merged = self._merged(rows, firsts, lasts)
+        whole = merged.column(merged.width - 1).expand().values >= self._enough
+        ends, came = rows.column(self.opened + 1).expand().values[lasts], order[lasts]
+        done, left = np.flatnonzero(whole), np.flatnonzero(~whole)
+        done = done[np.lexsort((came[done], ends[done]))]
+        bars = merged.select(range(merged.width - 1))
+        return Closed(bars.take(done), came[done], merged.take(left), came[left])
+
+    @property
+    def _enough(self) -> int:
+        return int(self.size) if self.measure == "TRADES" else _UNITS - _MISSING
+
+    def _merged(self, rows: Relation, firsts: Index, lasts: Index) -> Relation:
+        """One row for each run of pieces."""
+        if not len(firsts):
+            return rows
+        at = self.opened
+        found: list[Source] = [rows.column(index).take(firsts) for index in (*range(at), at)]
+        found.append(rows.column(at + 1).take(lasts))
+        high, low = (rows.column(at + place).expand().values for place in (3, 4))
+        found.append(rows.column(at + 2).take(firsts))
+        found.append(Vector(DOUBLE, np.maximum.reduceat(high, firsts), None))
+        found.append(Vector(DOUBLE, np.minimum.reduceat(low, firsts), None))
+        found.append(rows.column(at + 5).take(lasts))
+        for place in range(at + 6, rows.width):
+            column = rows.column(place).expand()
+            # One after another, so that the batches do not show in the sums.
+            found.append(Vector(column.type, accumulate(np.add, column.values, firsts)[lasts], None))
+        return Relation(found, len(firsts))
+
+
+def bars(inner: Plan, measure: str, size: float, alias: str, at: Position) -> Bars:
+    """Raises TriggerRejected for rows that are not trades, and for a size that no bar has."""
+    if not (math.isfinite(size) and size > 0):
+        raise at.reject("the size of BARS BY must be a number greater than 0")
+    if measure == "TRADES" and (size != int(size) or size > _MOST_TRADES):
+        raise at.reject(f"BARS BY TRADES takes a whole number of at most {_MOST_TRADES}")
+    time = _place(inner, "ts", lambda kind: kind.kind is Kind.TIMESTAMP, at)
+    price = _place(inner, "price", lambda kind: kind.is_numeric, at)
+    amount = _place(inner, "size", lambda kind: kind.is_numeric, at)
+    ticker = lookup(inner.fields, Identifier("ticker", False, at), None)
+    partition = () if ticker is None or inner.fields[ticker].type.kind is Kind.OPAQUE else (ticker,)
+    kind = inner.fields[time].type
+    columns: list[tuple[str, SqlType]] = [("ticker", inner.fields[index].type) for index in partition]
+    columns += [("open_time", kind), ("close_time", kind)]
+    columns += [(name, DOUBLE) for name in ("open", "high", "low", "close", "volume", "quote_volume")]
+    columns.append(("trade_count", BIGINT))
+    fields = tuple(Field(name, column, alias) for name, column in columns)
+    return Bars(inner, measure, size, time, price, amount, partition, fields, at)
+
+
+def _place(plan: Plan, name: str, fits: Callable[[SqlType], bool], at: Position) -> int:
+    found = lookup(plan.fields, Identifier(name, False, at), None)
+    if found is None or not fits(plan.fields[found].type):
+        raise at.reject(
+            f"BARS BY needs trades: a column {name}" + (" of times" if name == "ts" else " of numbers"),
+            "(SELECT ticker, ts, price, size FROM ticks) BARS BY VOLUME 100",
+        )
+    return found

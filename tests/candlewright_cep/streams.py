@@ -1,0 +1,51 @@
+"""A text as a running trigger: cut anywhere, restarted after every batch, and with rows that come in another order."""
+
+import random
+from typing import Any
+
+import pyarrow as pa
+
+from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+
+_MINUTE = 60 * 10**9
+
+
+def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that can be compared: order and the last digits of sums do not count."""
+    return sorted(
+        [{key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()} for row in rows],
+        key=repr,
+    )
+
+
+def streamed(sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None) -> list[dict[str, Any]]:
+    """The rows of `ticks`. With an order of arrival rows are held until none can be late."""
+    query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
+    stream = TriggerStream(query)
+    buffer = ReleaseBuffer("ts", "ticker", 0 if order is None else _MINUTE)
+    tickers = {name for name in table.column("ticker").to_pylist() if name is not None}
+    buffer.advance(dict.fromkeys(tickers, -1))
+    arriving = table if order is None else table.take(pa.array(order))
+    found: list[dict[str, Any]] = []
+    for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
+        found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
+        state = stream.snapshot()
+        stream = TriggerStream(query)
+        stream.restore(state)
+    assert buffer.late_rows == 0
+    return found + stream.feed(buffer.close(tickers), buffer.clock).table.to_pylist()
+
+
+def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]:
+    """A stream gives the rows of the finished table, which are returned."""
+    rows: list[dict[str, Any]] = evaluate(sql, table).to_pylist()
+    expected = ordered(rows)
+    chance = random.Random(seed)
+    cuts = sorted(chance.sample(range(table.num_rows), min(table.num_rows, chance.choice([2, 30]))))
+    assert ordered(streamed(sql, table, cuts)) == expected
+    # Those of one time stay in their order, which decides between them.
+    times = table.column("ts").to_pylist()
+    turn = {time: place + chance.uniform(0, 5) for place, time in enumerate(dict.fromkeys(times))}
+    order = sorted(range(table.num_rows), key=lambda row: turn[times[row]])
+    assert ordered(streamed(sql, table, cuts, order)) == expected
+    return rows
