@@ -96,6 +96,7 @@ class Alerts:
         self._writing = ThreadPoolExecutor(1, "alerts-writer")
         self._unwritten: list[Finish] = []
         self._has_unwritten = asyncio.Event()
+        self._writes = asyncio.Lock()
         self._is_due = asyncio.Event()
         self._sending: set[asyncio.Task[None]] = set()
         self._is_ready = False
@@ -184,12 +185,14 @@ class Alerts:
             await self._write_rest()
 
     async def _write_rest(self) -> None:
-        while self._unwritten:
-            taken, self._unwritten = self._unwritten[:_BATCH], self._unwritten[_BATCH:]
-            await self._until_done(self._writing, lambda taken=taken: self._write_now(taken))  # type: ignore[misc]
-            ended = [each.destination for each in taken if each.destination]
-            self._carry_out(Finished(ended, time.time()))
-        self._has_unwritten.clear()
+        # A stop waits for what the writer has taken and not written yet.
+        async with self._writes:
+            while self._unwritten:
+                taken, self._unwritten = self._unwritten[:_BATCH], self._unwritten[_BATCH:]
+                await self._until_done(self._writing, lambda taken=taken: self._write_now(taken))  # type: ignore[misc]
+                ended = [each.destination for each in taken if each.destination]
+                self._carry_out(Finished(ended, time.time()))
+            self._has_unwritten.clear()
 
     def _write_now(self, commands: Sequence[Finish]) -> None:
         """A change that an outcome follows is not written: both are in order of time."""
