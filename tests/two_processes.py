@@ -64,10 +64,15 @@ _LINE = (*FIRST, "tests/", *LAST)
 
 
 def processes_for(config: pytest.Config) -> int:
-    """Two for the whole suite; none but pytest's own for a choice of tests, or where output is to be seen at once."""
+    """Two for the whole suite, four for its quick tests, many of which mostly wait.
+
+    None but pytest's own for a choice of tests, or where output is to be seen at once.
+    """
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     chosen = config.option.keyword or config.option.markexpr
-    return 2 if whole and not chosen and config.option.capture != "no" else 0
+    if not whole or chosen or config.option.capture == "no":
+        return 0
+    return 4 if config.option.quick else 2
 
 
 def _place(path: str) -> int:

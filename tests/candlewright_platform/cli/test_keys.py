@@ -92,6 +92,7 @@ def test_that_keys_are_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "keys are off" not in told()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("bind", "curve", "verdict"),
     [

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from gateways.kafka_pixy import instances
 from gateways.kafka_pixy.instances import KEEP_SECONDS, PREFIX, TABLE, Instances
 from tests.fresh_bus import FreshBus
@@ -23,7 +25,8 @@ def test_who_says_so_lives_until_it_leaves() -> None:
     assert one.ended([two.name]) == {two.name}
 
 
-def test_a_process_that_is_no_more_is_seen_at_once() -> None:
+@pytest.mark.processes
+def test_a_process_that_has_ended_is_seen_at_once() -> None:
     bus = FreshBus()
     here = Instances(bus)
     here.beat()
