@@ -1,7 +1,7 @@
 """The trigger language: SQL with MATCH_RECOGNIZE over ticks and bars, in batches and on streams."""
 
 from candlewright_cep.diagnosis import Diagnosis, diagnose
-from candlewright_cep.engine import CompiledQuery, compile_query, evaluate
+from candlewright_cep.engine import CompiledQuery, compile_query, evaluate, view_name
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.search import SkipFailed
@@ -28,4 +28,5 @@ __all__ = [
     "compile_stream",
     "diagnose",
     "evaluate",
+    "view_name",
 ]

@@ -12,9 +12,9 @@ from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.doubts import doubts
 from candlewright_cep.planning.planner import Planner
-from candlewright_cep.planning.plans import Match, Plan
+from candlewright_cep.planning.plans import Match, Plan, SharedInputs
 from candlewright_cep.planning.relation import Relation, from_table
-from candlewright_cep.syntax.query_parser import parse
+from candlewright_cep.syntax.query_parser import parse, parse_view
 from candlewright_cep.syntax.tree import QueryNode
 from candlewright_cep.types import SqlType, from_arrow, to_arrow
 
@@ -29,6 +29,8 @@ class CompiledQuery:
     matches: tuple[Match, ...]
     limits: Limits = DEFAULT
     planned: tuple[str, ...] = ()
+    #: Names of the registered views that it reads, those that they read included.
+    views: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -43,7 +45,8 @@ class CompiledQuery:
         rows = sum(table.num_rows for table in tables.values())
         try:
             with work.allowed(self.limits, rows):
-                return self._table(self.plan.run({name: from_table(table) for name, table in tables.items()}))
+                inputs = SharedInputs({name: from_table(table) for name, table in tables.items()})
+                return self._table(self.plan.run(inputs))
         except work.WorkLimit as error:
             raise TriggerRejected(str(error), hint=work.LESS) from None
         except pa.ArrowInvalid as error:
@@ -69,14 +72,15 @@ def compile_query(
     limits: Limits = DEFAULT,
     *,
     answers_to_any: bool = False,
+    views: Mapping[str, str] | None = None,
 ) -> CompiledQuery:
     """Check a text against the inputs it may read. A bare condition is one over `default_table`, and with
-    `answers_to_any` so is every table that the text names and `schemas` lacks.
+    `answers_to_any` so is every table that the text names and `schemas` lacks. `views`: texts that it may read by name.
 
     Raises TriggerRejected with line and column; nothing else, whatever the text.
     """
     inputs = {name: fields_of(schema) for name, schema in schemas.items()}
-    planner = Planner(inputs, parameters or {}, limits, default_table if answers_to_any else "")
+    planner = Planner(inputs, parameters or {}, limits, default_table if answers_to_any else "", views or {})
     try:
         tree = parse(sql, limits, parameters)
         plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
@@ -84,20 +88,27 @@ def compile_query(
         raise TriggerRejected("the text is nested too deeply") from None
     raise_noted()
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
-    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits, (*planner.warnings, *doubts(plan)))
+    warnings = (*planner.warnings, *doubts(plan))
+    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits, warnings, planner.registered.names)
+
+
+def view_name(text: str, limits: Limits = DEFAULT) -> str:
+    """The name that a view's text gives it; empty for a query alone. Raises TriggerRejected for any other text."""
+    name = parse_view(text, limits).name
+    return "" if name is None else name.text
 
 
 def evaluate(
     sql: str,
-    tables: pa.Table | Mapping[str, pa.Table],
+    tables: pa.Table | Mapping[str, pa.Table | str],
     parameters: Mapping[str, str] | None = None,
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
     """The rows that a trigger's text gives over finished tables (timestamps keep their precision).
 
-    `tables`: one table, which answers to any name, or tables by name. A bare condition is one over `table_name`, or
-    over the only table.
+    `tables`: one table, which answers to any name, or tables by name, where a text instead of a table is a view. A bare
+    condition is one over `table_name`, or over the only table.
 
     Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`, and SkipFailed.
     """
@@ -109,12 +120,14 @@ def evaluate(
 
 def evaluate_named(
     sql: str,
-    tables: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table | str],
     parameters: Mapping[str, str] | None = None,
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
-    """`evaluate` over tables that answer to their names alone."""
-    default = table_name if table_name in tables or len(tables) != 1 else next(iter(tables))
-    compiled = compile_query(sql, {name: table.schema for name, table in tables.items()}, parameters, default, limits)
-    return compiled.run(tables)
+    """`evaluate` over tables and views that answer to their names alone."""
+    views = {name: given for name, given in tables.items() if isinstance(given, str)}
+    stored = {name: given for name, given in tables.items() if not isinstance(given, str)}
+    default = table_name if table_name in stored or len(stored) != 1 else next(iter(stored))
+    schemas = {name: table.schema for name, table in stored.items()}
+    return compile_query(sql, schemas, parameters, default, limits, views=views).run(stored)

@@ -36,6 +36,9 @@ class Limits:
     joined_inputs: int = 16
     # Of a query whose WITH queries stand where they are read: tables and sub-queries that it reads.
     sources: int = 500
+    # Registered views that a text reads, those that its views read included; and how many may build on one another.
+    views: int = 100
+    view_depth: int = 20
     columns: int = 1_000
 
 

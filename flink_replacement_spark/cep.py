@@ -11,13 +11,14 @@ __all__ = ["evaluate"]
 
 def evaluate(
     sql: str,
-    tables: pa.Table | Mapping[str, pa.Table] | None = None,
+    tables: pa.Table | Mapping[str, pa.Table | str] | None = None,
     table_name: str = "ticks",
     parameters: Mapping[str, str] | None = None,
     *,
     table: pa.Table | None = None,
 ) -> pa.Table:
-    """The rows that a trigger's text gives over one table, called `table_name`, or over tables by name.
+    """The rows that a trigger's text gives over one table, called `table_name`, or over tables by name,
+    where a text instead of a table is a view.
 
     `table`: the former name of `tables`. Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`.
     """

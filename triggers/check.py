@@ -200,8 +200,13 @@ class CheckedTrigger:
     function: FunctionAsked | None = None
 
 
-def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None, others: int = 0) -> CheckedTrigger:
-    """What is to be known of a trigger that may run beside `others` further ones.
+def check_trigger(
+    request: CEPTriggerRequest,
+    rules: TriggerRules | None = None,
+    others: int = 0,
+    views: Mapping[str, str] | None = None,
+) -> CheckedTrigger:
+    """What is to be known of a trigger that may run beside `others` further ones. `views`: texts that it may read.
 
     Raises TriggerRejected for the text and its parameters, InvalidRequest for everything else.
     """
@@ -216,7 +221,7 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
         raise InvalidRequest(f"a ticker has 1 to {_ID_CHARACTERS} characters")
     if len(request.parameters) > _PARAMETERS:
         raise InvalidRequest(f"a trigger has at most {_PARAMETERS} parameters")
-    compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
+    compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules, views=views)
     if compiled.options.lookback_ns and not request.tickers:
         raise TriggerRejected(
             "lookback_seconds needs named tickers: the past of all of them is not read",
@@ -233,14 +238,16 @@ def check_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None,
     return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions), function)
 
 
-def diagnose_trigger(request: CEPTriggerRequest, rules: TriggerRules | None = None) -> Diagnosis:
+def diagnose_trigger(
+    request: CEPTriggerRequest, rules: TriggerRules | None = None, views: Mapping[str, str] | None = None
+) -> Diagnosis:
     """All errors of a trigger's text, or its warnings. Raises InvalidRequest for everything else."""
 
     def check(sql: str) -> tuple[str, ...]:
         asked = CEPTriggerRequest()
         asked.CopyFrom(request)
         asked.sql_pattern = sql
-        return check_trigger(asked, rules).warnings
+        return check_trigger(asked, rules, views=views).warnings
 
     return diagnose(request.sql_pattern, check)
 
@@ -261,19 +268,24 @@ def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int)
 
 
 def compile_trigger(
-    sql: str, parameters: Mapping[str, str], rules: TriggerRules, default_table: str = ""
+    sql: str,
+    parameters: Mapping[str, str],
+    rules: TriggerRules,
+    default_table: str = "",
+    views: Mapping[str, str] | None = None,
 ) -> CompiledTrigger:
-    """`default_table`: what a bare condition reads; empty as `period_seconds` says. Raises TriggerRejected."""
+    """`default_table`: what a bare condition reads; empty as `period_seconds` says. `views`: texts that it may read by
+    name. Raises TriggerRejected."""
     limits = Limits(retained_rows=rules.retained_rows, partitions=rules.kept_partitions)
-    return _compiled(
-        sql, tuple(sorted(engine_parameters(parameters).items())), limits, rules.idle_ns > 0, default_table
-    )
+    values = tuple(sorted(engine_parameters(parameters).items()))
+    return _compiled(sql, values, tuple(sorted((views or {}).items())), limits, rules.idle_ns > 0, default_table)
 
 
 @lru_cache(maxsize=256)
 def _compiled(
     sql: str,
     parameters: tuple[tuple[str, str], ...],
+    views: tuple[tuple[str, str], ...],
     limits: Limits,
     partitions_close: bool,
     default_table: str,
@@ -289,6 +301,7 @@ def _compiled(
         partitions_close=partitions_close,
         is_in_order=not options.revisions,
         period_seconds=options.period_seconds,
+        views=dict(views),
     )
     if query.joined is not None:
         _check_joined(options)

@@ -32,6 +32,16 @@ def collecting() -> Iterator[list[TriggerRejected]]:
         _COLLECTED.reset(token)
 
 
+@contextmanager
+def strictly() -> Iterator[None]:
+    """The first error inside is raised as it is: it is about another text."""
+    token = _COLLECTED.set(None)
+    try:
+        yield
+    finally:
+        _COLLECTED.reset(token)
+
+
 def is_noted(error: TriggerRejected) -> bool:
     """Whether it is noted, so that checking may go on."""
     found = _COLLECTED.get()

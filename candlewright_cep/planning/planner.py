@@ -28,6 +28,7 @@ from candlewright_cep.planning.plans import (
     Union,
 )
 from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
+from candlewright_cep.planning.views import Views
 from candlewright_cep.planning.windows import WindowTable, check_intervals, check_zone, window_fields
 from candlewright_cep.syntax.tree import (
     BarsNode,
@@ -49,6 +50,7 @@ from candlewright_cep.syntax.tree import (
     TableNode,
     UnionNode,
     ValuesNode,
+    ViewNode,
     WindowNode,
     WindowTableNode,
     has_join,
@@ -63,12 +65,18 @@ _BEFORE = (
 
 class Planner:
     """`inputs` are the tables that a text may read; `parameters` the values of its :names; `any_name` the input that
-    answers to every name that none has, if one does."""
+    answers to every name that none has, if one does; `views` the texts of registered views."""
 
     def __init__(
-        self, inputs: Mapping[str, Sequence[Field]], parameters: Parameters, limits: Limits, any_name: str = ""
+        self,
+        inputs: Mapping[str, Sequence[Field]],
+        parameters: Parameters,
+        limits: Limits,
+        any_name: str = "",
+        views: Mapping[str, str] | None = None,
     ) -> None:
         self.any_name = any_name.lower()
+        self.registered = Views(views or {}, limits)
         self.inputs = {name.lower(): (name, tuple(fields)) for name, fields in inputs.items()}
         self.parameters = parameters
         self.limits = limits
@@ -111,14 +119,28 @@ class Planner:
             for name, columns, inner in node.tables:
                 if len(self.views[-1]) > 200:
                     raise name.at.reject("too many WITH queries")
-                before = self._sources
-                view = self.views[-1][name.text.lower()] = _renamed(self.query(inner), name.text, columns)
-                self._sizes[id(view)] = self._sources - before
-                # It counts where it is read.
-                self._sources = before
+                self.views[-1][name.text.lower()] = self._view(inner, name.text, columns)
             return self._limited(self._ordered(node), node)
         finally:
             self.views.pop()
+
+    def _view(self, node: QueryNode, name: str, columns: tuple[Identifier, ...]) -> Plan:
+        """The plan of a query that others read by its name; its sources count where it is read."""
+        before = self._sources
+        view = _renamed(self.query(node), name, columns)
+        self._sizes[id(view)] = self._sources - before
+        self._sources = before
+        return view
+
+    def _registered(self, node: ViewNode, name: str) -> Plan:
+        """The plan of a registered view, which sees nothing of the text that reads it."""
+        outer, self.views, parameters = self.views, [{}], self.parameters
+        joins, self._joins = self._joins, self._joins or has_join(node.query)
+        self.parameters = {}
+        try:
+            return self._view(node.query, name, node.columns)
+        finally:
+            self.views, self.parameters, self._joins = outer, parameters, joins
 
     def _ordered(self, node: QueryNode) -> Plan:
         if isinstance(node.body, SelectNode):
@@ -390,15 +412,17 @@ class Planner:
         name = node.name.text.lower()
         alias = node.alias.text if node.alias is not None else node.name.text
         view = self.views[-1].get(name)
+        if view is None and name not in self.inputs and name in self.registered:
+            view = self.registered.plan(name, node.at, lambda found: self._registered(found, name))
         self._sources += 1 if view is None else self._sizes[id(view)]
         if self._sources > self.limits.sources:
             raise node.at.reject(f"the query reads more than {self.limits.sources} tables, those of its WITH included")
         if view is not None:
-            return _renamed(view, alias, node.columns)
+            return _renamed(view, alias, node.columns, is_view=True)
         if name not in self.inputs and self.any_name:
             name = self.any_name
         if name not in self.inputs:
-            known = [*self.views[-1], *(original for original, _ in self.inputs.values())]
+            known = [*self.views[-1], *(original for original, _ in self.inputs.values()), *self.registered.known]
             hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)
             error = node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
             if not self.inputs or not is_noted(error):
@@ -503,7 +527,7 @@ def _shown(plan: Plan) -> Plan:
     return Project(plan, tuple(Column(index, plan.fields[index].type) for index in kept), fields)
 
 
-def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:
+def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...], *, is_view: bool = False) -> Plan:
     """The plan under an alias, its shown columns under new names."""
     shown = [index for index, field in enumerate(plan.fields) if not field.hidden]
     if columns and len(columns) != len(shown):
@@ -512,4 +536,4 @@ def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Plan:
     fields = tuple(
         Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
     )
-    return Renamed(plan, fields)
+    return Renamed(plan, fields, is_view)

@@ -21,6 +21,14 @@ from candlewright_cep.vector import Index, Vector
 Inputs = Mapping[str, Relation]
 
 
+class SharedInputs(dict[str, Relation]):
+    """Inputs by name for one run, and the rows of views that it has computed, by the identity of their plan."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+        self.views: dict[int, Relation] = {}
+
+
 class Plan(Protocol):
     @property
     def fields(self) -> tuple[Field, ...]: ...
@@ -41,13 +49,19 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The same rows under other names."""
+    """The same rows under other names. `is_view`: others may read them too, so that one run computes them once."""
 
     inner: Plan
     fields: tuple[Field, ...]
+    is_view: bool = field(default=False, compare=False)
 
     def run(self, inputs: Inputs) -> Relation:
-        return self.inner.run(inputs)
+        if not (self.is_view and isinstance(inputs, SharedInputs)):
+            return self.inner.run(inputs)
+        found = inputs.views.get(id(self.inner))
+        if found is None:
+            found = inputs.views[id(self.inner)] = self.inner.run(inputs)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,16 +59,18 @@ def compile_stream(
     partitions_close: bool = False,
     is_in_order: bool = True,
     period_seconds: int = 0,
+    views: Mapping[str, str] | None = None,
 ) -> StreamQuery:
     """Check that a text can run on a stream.
 
     `partitions_close`: a quiet ticker's partition is closed after some time, so that `$` can come true. `is_in_order`:
     the rows of a ticker come in order of event time. `period_seconds`: which rows a join takes of an input that has
-    periods, where the text does not say so. A query with `joined` runs as a `JoinedStream`.
+    periods, where the text does not say so. `views`: texts that it may read by name. A query with `joined` runs as a
+    `JoinedStream`.
     Raises TriggerRejected.
     """
     schemas = {name: source.schema for name, source in inputs.items()}
-    compiled = compile_query(sql, schemas, parameters, default_table, limits)
+    compiled = compile_query(sql, schemas, parameters, default_table, limits, views=views)
     nodes = chain_of(compiled.plan)
     if joins_by_time(nodes[0]):
         query = joined_query(compiled, inputs, nodes, partitions_close=partitions_close, period_seconds=period_seconds)

@@ -23,6 +23,7 @@ from candlewright_cep.syntax.tree import (
     TableNode,
     UnionNode,
     ValuesNode,
+    ViewNode,
     WindowNode,
     WindowTableNode,
 )
@@ -37,7 +38,13 @@ _NOT_QUERIES = """
 
 class QueryReader(PatternReader):
     def statement(self) -> QueryNode | Node:
-        """A whole text: a query or a bare condition."""
+        """A whole text: a query, with the views that it creates for itself, or a bare condition."""
+        views: list[ViewNode] = []
+        while self._is_view():
+            views.append(self.view())
+            if self.token.kind is TokenKind.END:
+                hint = "write a SELECT after it; `candlewright view add` registers a view for other texts"
+                raise self.token.reject("a view alone is not a trigger", hint)
         if self.is_symbol("("):
             ahead = 0
             while self.is_symbol("(", ahead=ahead):
@@ -52,10 +59,45 @@ class QueryReader(PatternReader):
                 raise first.reject(
                     f"{first.text[:20].upper()} is not a trigger", "a trigger is a condition or a SELECT statement"
                 )
+        if views and not is_query:
+            raise first.reject("a condition reads no view", "SELECT * FROM the view WHERE ...")
         found = self.query() if is_query else self.expression()
         self.accept(";")
+        self._end()
+        if views and isinstance(found, QueryNode):
+            created = ((view.name, view.columns, view.query) for view in views if view.name is not None)
+            return replace(found, tables=(*created, *found.tables))
+        return found
+
+    def _end(self) -> None:
         if self.token.kind is not TokenKind.END:
             raise self.token.reject(f"{self.token.shown} is not expected here", self._way_out())
+
+    def _is_view(self) -> bool:
+        return self.is_word("CREATE", "VIEW") or self.is_word("CREATE", "OR", "REPLACE", "VIEW")
+
+    def view(self) -> ViewNode:
+        """CREATE VIEW name AS query, up to its semicolon."""
+        at = self.at
+        self.expect_words("CREATE")
+        self.accept_words("OR", "REPLACE")
+        self.expect_words("VIEW")
+        name = self.identifier("the name of the view")
+        columns = self.identifiers("a column name") if self.is_symbol("(") else ()
+        self.expect_words("AS", after="the name of the view")
+        query = self.query()
+        if not self.accept(";"):
+            self._end()
+        return ViewNode(name, columns, query, at)
+
+    def view_text(self) -> ViewNode:
+        """A text that defines one view: CREATE VIEW, or the query alone, which names nothing."""
+        if self._is_view():
+            found = self.view()
+        else:
+            found = ViewNode(None, (), self.query(), self.at)
+            self.accept(";")
+        self._end()
         return found
 
     def _way_out(self) -> str:
@@ -426,10 +468,24 @@ def _query(found: SelectNode | UnionNode | QueryNode) -> QueryNode:
 
 def parse(text: str, limits: Limits, parameters: Mapping[str, str] | None = None) -> QueryNode | Node:
     """The tree of a trigger's text: a query, or the expression of a bare condition. Raises TriggerRejected."""
-    reader = QueryReader(text, limits, parameters)
-    if reader.token.kind is TokenKind.END:
-        raise reader.token.reject("the text is empty", "a trigger is a condition or a SELECT statement")
+    reader = _reader(text, limits, parameters, "a trigger is a condition or a SELECT statement")
     try:
         return reader.statement()
     except RecursionError:
         raise reader.token.reject("the text is nested too deeply") from None
+
+
+def parse_view(text: str, limits: Limits, parameters: Mapping[str, str] | None = None) -> ViewNode:
+    """The tree of a view's text. Raises TriggerRejected."""
+    reader = _reader(text, limits, parameters, "a view is CREATE VIEW name AS SELECT ...")
+    try:
+        return reader.view_text()
+    except RecursionError:
+        raise reader.token.reject("the text is nested too deeply") from None
+
+
+def _reader(text: str, limits: Limits, parameters: Mapping[str, str] | None, form: str) -> QueryReader:
+    reader = QueryReader(text, limits, parameters)
+    if reader.token.kind is TokenKind.END:
+        raise reader.token.reject("the text is empty", form)
+    return reader

@@ -332,6 +332,16 @@ class QueryNode:
     at: Position = field(default=Position(1, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class ViewNode:
+    """A query under a name for other texts; None where its text is the query alone."""
+
+    name: Identifier | None
+    columns: tuple[Identifier, ...]
+    query: QueryNode
+    at: Position
+
+
 _WITH_SOURCES = (QueryNode, UnionNode, SelectNode, SubqueryNode, MatchNode, WindowTableNode, BarsNode)
 
 

@@ -26,6 +26,11 @@ keys_app = typer.Typer(
 )
 app.add_typer(keys_app, name="keys")
 
+ViewOption = Annotated[
+    list[Path] | None,
+    typer.Option("--view", metavar="FILE", help="File with a view that the text reads: CREATE VIEW name AS …"),
+]
+
 
 class UdfFunction(StrEnum):
     ohlc = "ohlc"
@@ -334,6 +339,7 @@ def trigger_check(
     file: SqlFileOption = None,
     ticker: Annotated[list[str] | None, typer.Option("--ticker", help="As for trigger add.")] = None,
     param: ParamOption = None,
+    view: ViewOption = None,
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
@@ -343,7 +349,7 @@ def trigger_check(
     """
     from candlewright_platform.cli import trigger_text
 
-    trigger_text.check(sql, file, ticker or [], param or [], output, config)
+    trigger_text.check(sql, file, ticker or [], param or [], output, config, view or [])
 
 
 @trigger_app.command("try")
@@ -372,6 +378,7 @@ def trigger_try(
         ),
     ] = False,
     param: ParamOption = None,
+    view: ViewOption = None,
     batch: Annotated[Path | None, typer.Option("--batch", help="Many cases: JSON lines in, JSON lines out.")] = None,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
@@ -388,7 +395,7 @@ def trigger_try(
         trigger_try.try_batch(batch)
     else:
         trigger_try.try_one(
-            sql, file, inputs or [], table, ticker, since, param or [], output, data_dir, config, as_seen
+            sql, file, inputs or [], table, ticker, since, param or [], output, data_dir, config, as_seen, view or []
         )
 
 

@@ -67,11 +67,12 @@ def run(
     since: int | None,
     table: str | None,
     progress: Progress,
+    views: Mapping[str, str] | None = None,
     *,
     as_seen: bool = False,
 ) -> Backtest:
     """`since` in ns; `table`: what a bare condition is about (ticks, or ohlc with a `period_seconds` parameter);
-    `progress` is called with per cent.
+    `progress` is called with per cent; `views`: texts that it may read by name.
 
     `as_seen`: over bars as they were published after `since`, late ones and corrections in their order; the rows are
     those of the events that the trigger had if it was registered then.
@@ -80,16 +81,16 @@ def run(
     """
     options = TriggerOptions.of(parameters)
     if as_seen:
-        return _run_as_seen(settings, sql, parameters, ticker, since or 0, table, progress)
+        return _run_as_seen(settings, sql, parameters, ticker, since or 0, table, progress, views)
     default = table or ("ohlc" if options.period_seconds else "ticks")
     try:
         query = compile_stream(
-            sql, INPUTS, parameters, default, partitions_close=True, period_seconds=options.period_seconds
+            sql, INPUTS, parameters, default, partitions_close=True, period_seconds=options.period_seconds, views=views
         )
     except TriggerRejected as live:
-        return _run_whole(settings, sql, parameters, ticker, since, default, live)
+        return _run_whole(settings, sql, parameters, ticker, since, default, live, views)
     if query.joined is not None:
-        return _run_whole(settings, sql, parameters, ticker, since, default, None)
+        return _run_whole(settings, sql, parameters, ticker, since, default, None, views)
     if options.deadman_ns:
         say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
     return _Runner(query, options, ticker).run(_stored(settings, query.input_name, options, ticker, since), progress)
@@ -178,12 +179,13 @@ def _run_as_seen(
     since: int,
     table: str | None,
     progress: Progress,
+    views: Mapping[str, str] | None,
 ) -> Backtest:
     """Bars go through the intake of the running engine, in the order in which they were published."""
     from iceberg import read_published
 
     rules = TriggerRules.of(settings.triggers)
-    compiled = compile_trigger(sql, parameters, rules, table or "")
+    compiled = compile_trigger(sql, parameters, rules, table or "", views)
     options = compiled.options
     if not compiled.is_on_bars:
         raise CandlewrightError(
@@ -326,15 +328,16 @@ def _run_whole(
     since: int | None,
     default: str,
     live: TriggerRejected | None,
+    views: Mapping[str, str] | None,
 ) -> Backtest:
     """ORDER BY, LIMIT and the like, and joins: rows, and nothing about when it would have fired."""
     schemas = {name: source.schema for name, source in INPUTS.items()}
-    query = compile_query(sql, schemas, parameters, default)
+    query = compile_query(sql, schemas, parameters, default, views=views)
     if live is not None:
         say(f"over stored data only; as a running trigger this text is refused: {live}")
     options = TriggerOptions.of(parameters)
     _check_tables(settings)
-    periods = _periods(sql, parameters, options)
+    periods = _periods(sql, parameters, options, views)
     ticks = [part for part, _ in _ticks(settings, ticker, [(since or 0, _FAR_NS)])]
     tables = {
         "ticks": pa.concat_tables(ticks),
@@ -346,10 +349,12 @@ def _run_whole(
     return Backtest(query.run(tables), [], what, sum(table.num_rows for table in tables.values()))
 
 
-def _periods(sql: str, parameters: Mapping[str, str], options: TriggerOptions) -> list[int]:
+def _periods(
+    sql: str, parameters: Mapping[str, str], options: TriggerOptions, views: Mapping[str, str] | None
+) -> list[int]:
     """Of the bars that a text reads."""
     try:
-        labels = compile_trigger(sql, parameters, TriggerRules(idle_ns=SECOND)).labels
+        labels = compile_trigger(sql, parameters, TriggerRules(idle_ns=SECOND), views=views).labels
     except TriggerRejected:
         labels = ()
     return sorted(filter(None, labels)) or [options.period_seconds or DEFAULT_PERIOD_SECONDS]

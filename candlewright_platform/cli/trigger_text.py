@@ -8,11 +8,27 @@ from pathlib import Path
 import typer
 
 from candlewright.cli.output import Output, json_line, say
-from candlewright.cli.trigger import parameter, read_text
+from candlewright.cli.trigger import content_of, parameter, read_text
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright_cep import TriggerRejected, view_name
 from candlewright_platform.cli.loading import settings_for
 from triggers.check import TriggerRules, diagnose_trigger
+
+
+def read_views(files: Sequence[Path]) -> dict[str, str]:
+    """Texts by the names that they give themselves. Raises typer.BadParameter."""
+    found: dict[str, str] = {}
+    for file in files:
+        text = content_of("--view", file)
+        try:
+            name = view_name(text)
+        except TriggerRejected as error:
+            raise typer.BadParameter(f"--view {file}: {error}") from error
+        if not name:
+            raise typer.BadParameter(f"--view {file}: a view is CREATE VIEW name AS SELECT ...")
+        found[name] = text
+    return found
 
 
 def check(
@@ -22,6 +38,7 @@ def check(
     parameters: Sequence[str],
     output: Output,
     config: Path | None,
+    views: Sequence[Path] = (),
 ) -> None:
     """Exit code 1 where the text would be refused."""
     text = read_text(sql, file)
@@ -31,7 +48,7 @@ def check(
         trigger_id="check", sql_pattern=text, tickers=tickers, parameters=dict(map(parameter, parameters))
     )
     try:
-        found = diagnose_trigger(request, rules)
+        found = diagnose_trigger(request, rules, read_views(views))
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     if output is Output.json:

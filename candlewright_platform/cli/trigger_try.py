@@ -5,7 +5,7 @@ import json
 import math
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from candlewright.wire.ticker import Ticker
 from candlewright_cep import SkipFailed, TriggerRejected
 from candlewright_cep.engine import evaluate_named
 from candlewright_platform.cli.loading import settings_for
+from candlewright_platform.cli.trigger_text import read_views
 from core.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def try_one(
     data_dir: Path | None,
     config: Path | None,
     as_seen: bool = False,
+    views: Sequence[Path] = (),
 ) -> None:
     if (not inputs) == (ticker is None):
         raise typer.BadParameter("give the data once: --input table.parquet, or --ticker T with --since ISO")
@@ -53,15 +55,17 @@ def try_one(
         raise typer.BadParameter("--as-seen reads the bars that were published of a ticker: name it with --ticker")
     values = dict(map(parameter, parameters))
     text = read_text(sql, file)
-    files = _named_files(inputs, table)
+    files, named = _named_files(inputs, table), read_views(views)
+    if both := files.keys() & {name.lower() for name in named}:
+        raise typer.BadParameter(f"'{min(both)}' is both an --input and a --view")
     try:
         if files:
-            read = {name: _read(path) for name, path in files.items()}
+            read = {name: _read(path) for name, path in files.items()} | named
             found = evaluate_named(text, read, values, _default_table(files, table, values))
         else:
             assert ticker is not None
             settings = settings_for(config, data_dir)
-            found = _over_history(text, values, ticker, since, table, output, settings, as_seen=as_seen)
+            found = _over_history(text, values, ticker, since, table, output, settings, named, as_seen=as_seen)
     except (TriggerRejected, SkipFailed) as error:
         say(one_line(error))
         raise typer.Exit(1) from error
@@ -105,6 +109,7 @@ def _over_history(
     table: str | None,
     output: Output,
     settings: Settings,
+    views: Mapping[str, str],
     *,
     as_seen: bool,
 ) -> pa.Table:
@@ -119,7 +124,7 @@ def _over_history(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     with RequestProgress(ticker, unit="per cent") as progress:
-        found = backtest.run(settings, text, parameters, ticker, start, table, progress, as_seen=as_seen)
+        found = backtest.run(settings, text, parameters, ticker, start, table, progress, views, as_seen=as_seen)
     if output is Output.table:
         _draw(ticker, found)
     return found.table

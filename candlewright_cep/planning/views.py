@@ -1,0 +1,67 @@
+"""Views that are registered under names: which of them a text reads, how they build on one another, their bounds."""
+
+from collections.abc import Callable, Mapping
+
+from candlewright_cep.binding.recovery import strictly
+from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.limits import Limits
+from candlewright_cep.planning.plans import Plan
+from candlewright_cep.syntax.query_parser import parse_view
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.syntax.tree import ViewNode
+
+__all__ = ["Views"]
+
+
+class Views:
+    """`texts`: by name, of which only those that are read are looked at, and each is planned once."""
+
+    def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
+        self._texts = {name.lower(): (name, text) for name, text in texts.items()}
+        self._limits = limits
+        self._plans: dict[str, Plan] = {}
+        self._open: list[str] = []
+        self._text_bytes = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that were read, in the order of their names."""
+        return tuple(sorted(self._texts[name][0] for name in self._plans))
+
+    @property
+    def known(self) -> list[str]:
+        return [name for name, _ in self._texts.values()]
+
+    def plan(self, name: str, at: Position, planned: Callable[[ViewNode], Plan]) -> Plan:
+        """`planned`: makes the plan of a view that is read for the first time. `at`: where it is read. Raises
+        TriggerRejected, at that place, for what is wrong with its text."""
+        key = name.lower()
+        known = self._plans.get(key)
+        if known is not None:
+            return known
+        written, text = self._texts[key]
+        if key in self._open:
+            circle = [*self._open[self._open.index(key) :], key]
+            raise at.reject(f"the view '{written[:60]}' reads itself: {' -> '.join(circle)}")
+        if len(self._open) >= self._limits.view_depth:
+            raise at.reject(f"more than {self._limits.view_depth} views build on one another")
+        if len(self._plans) + len(self._open) >= self._limits.views:
+            raise at.reject(f"the text reads more than {self._limits.views} views")
+        self._text_bytes += len(text.encode())
+        if self._text_bytes > self._limits.text_bytes:
+            raise at.reject(f"the views that the text reads have more than {self._limits.text_bytes} bytes in all")
+        self._open.append(key)
+        try:
+            with strictly():
+                self._plans[key] = planned(parse_view(text, self._limits))
+        except TriggerRejected as error:
+            place = f"in the view '{written[:60]}' at {error.line}:{error.column}: "
+            # One that a view of this view raised says where it is.
+            said = error.message if error.message.startswith("in the view ") else place + error.message
+            raise at.reject(said, error.hint) from None
+        finally:
+            self._open.pop()
+        return self._plans[key]
