@@ -34,6 +34,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     models: set[type[BaseModel]] = {ProblemBody}
     for each in operations:
         models |= {answer.model for answer in each.answers.values() if answer.model is not None}
+        models |= {model for answer in each.answers.values() for model in answer.events.values()}
         models |= {model for model in (each.body, each.query) if model is not None}
     ordered = sorted(models, key=lambda model: model.__name__)
     references, definitions = models_json_schema([(model, "validation") for model in ordered], ref_template=_REF)
@@ -112,6 +113,8 @@ def _answer(answer: Any, schemas: dict[type[BaseModel], Any]) -> dict[str, Any]:
         content["application/json"] = {"schema": schemas[answer.model]}
     for media in answer.media:
         content[media] = {"schema": {"type": "string"}} if media.startswith("text/") else {}
+        if answer.events:
+            content[media]["x-events"] = {kind: schemas[model] for kind, model in answer.events.items()}
     made: dict[str, Any] = {"description": answer.description}
     if content:
         made["content"] = content

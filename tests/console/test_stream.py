@@ -14,6 +14,7 @@ import pytest
 import websockets
 
 from console.live import sending
+from console.routes.live import EVENTS
 from console.server import Console
 from core import metrics
 from core.settings import Settings
@@ -87,7 +88,9 @@ class Sse:
                     continue
                 self.last_id = block.get("id", self.last_id)
                 if "data" in block:
-                    self.events.append((block.get("event", "message"), json.loads(block["data"])))
+                    kind, data = block["event"], json.loads(block["data"])
+                    EVENTS[kind].model_validate(data)
+                    self.events.append((kind, data))
                 block = {}
         return [data for _, data in self.events]
 

@@ -97,9 +97,10 @@ def client(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_builds_are_equal_byte_for_byte(dist: Path, tmp_path: Path) -> None:
     def digests(folder: Path) -> dict[str, str]:
-        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+        files = [file for file in folder.rglob("*") if file.is_file()]
+        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
-    assert len(digests(dist)) == 4
+    assert len(digests(dist)) == 5
     assert digests(build(tmp_path / "again")) == digests(dist)
 
 

@@ -1,25 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { coveredDays } from "../src/data/coverage";
-import { EventParser } from "../src/data/live";
 import { price, precisionOf } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
-
-test("events are the same however their bytes are cut", () => {
-  const text = 'id: 6\n\n: hello\n\nid: 7\nevent: bar\ndata: {"a":\ndata: 1}\n\nretry: 5\r\ndata:x\r\n\r\n';
-  const whole: string[][] = [];
-  new EventParser((...event) => whole.push(event)).take(text);
-  assert.deepEqual(whole, [
-    ["bar", '{"a":\n1}'],
-    ["message", "x"],
-  ]);
-  const pieces: string[][] = [];
-  const parser = new EventParser((...event) => pieces.push(event));
-  for (const character of text) parser.take(character);
-  assert.deepEqual(pieces, whole);
-  assert.equal(parser.id, "7");
-});
 
 test("parameters are found outside of texts, comments and casts", () => {
   const sql = "close > :rise AND side = ':no' -- :nor\n AND x::int > ${size} AND a{:n} AND :rise < 1";

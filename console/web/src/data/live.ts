@@ -5,6 +5,7 @@
  * resumed from its cursor, which belongs to one set of topics; after each new connection followers are told, and read
  * from the tables what they may have missed.
  */
+import { EventParser } from "candlewright/events";
 import { address, headers, problemOf } from "./api";
 import { Value } from "./value";
 
@@ -151,41 +152,6 @@ function dispatch(kind: string, data: string): void {
     if (sequence !== undefined && sequence <= (lastSequence.get(topic) ?? -1)) return;
     if (sequence !== undefined) lastSequence.set(topic, sequence);
     for (const each of own) each.message(message);
-  }
-}
-
-/** The lines of a stream of events; https://html.spec.whatwg.org/multipage/server-sent-events.html */
-export class EventParser {
-  #rest = "";
-  #kind = "";
-  #data: string[] = [];
-
-  /** `id`: of the last event, which may have had no data. */
-  constructor(
-    private readonly event: (kind: string, data: string) => void,
-    public id = "",
-  ) {}
-
-  take(text: string): void {
-    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
-    this.#rest = lines.pop()!;
-    for (const line of lines) this.#line(line);
-  }
-
-  #line(line: string): void {
-    if (line === "") {
-      if (this.#data.length > 0) this.event(this.#kind || "message", this.#data.join("\n"));
-      this.#kind = "";
-      this.#data = [];
-      return;
-    }
-    const colon = line.indexOf(":");
-    if (colon === 0) return;
-    const name = colon < 0 ? line : line.slice(0, colon);
-    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
-    if (name === "data") this.#data.push(value);
-    else if (name === "event") this.#kind = value;
-    else if (name === "id") this.id = value;
   }
 }
 

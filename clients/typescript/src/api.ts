@@ -1,0 +1,580 @@
+// Made of the API's document by `python -m console.typescript`; a test compares them. Do not edit.
+
+/** How the close had changed, as a share, so many bars after the events. */
+export interface AfterBars {
+  bars: number;
+  count: number;
+  mean: number | null;
+  median: number | null;
+  /** Share of the events after which the close was higher. */
+  rose: number | null;
+}
+
+/** `tickers` names one ticker. Bars with the parameter `period_seconds`, else trades. */
+export interface Attempt {
+  sql: string;
+  /** None = all that are active. */
+  tickers?: string[];
+  /** Values for `:name`, and options as `period_seconds`. */
+  parameters?: Record<string, string | number | boolean>;
+  ticker?: string | null;
+  since?: string | null;
+  /** Over bars as they were published, corrections included. */
+  as_seen?: boolean;
+  /** Rows in the answer. */
+  limit?: number;
+}
+
+/** A closed bar, or with a `revision` above 0 a corrected one. */
+export interface BarMessage {
+  topic: string;
+  sequence: number;
+  ticker: string;
+  period_seconds: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  open_time: string;
+  open: number | null;
+  high: number | null;
+  low: number | null;
+  close: number | null;
+  volume: number | null;
+  quote_volume: number | null;
+  trade_count: number | null;
+  complete: boolean;
+  revision: number;
+  source: string;
+}
+
+/** A stored candle, as a row of `lake.market.ohlc`. */
+export interface BarRow {
+  ticker: string;
+  period_seconds: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  open_time: string;
+  open: number | null;
+  high: number | null;
+  low: number | null;
+  close: number | null;
+  volume: number | null;
+  quote_volume: number | null;
+  trade_count: number | null;
+  source: string | null;
+  complete: boolean | null;
+  updated_at?: string | null;
+  revision?: number | null;
+  known_at?: string | null;
+}
+
+/** Candles, and what of the range is not there. */
+export interface Bars {
+  rows: BarRow[];
+  /** Where the venue has no candle. */
+  holes: Span[];
+  /** Where nothing is stored. */
+  unknown: Span[];
+}
+
+/** The text is good. */
+export interface Checked {
+  columns: Column[];
+  warnings: string[];
+}
+
+/** Why the server ends the stream. */
+export interface ClosedMessage {
+  code: "too_slow" | "stopping";
+  reason: string;
+}
+
+export interface Column {
+  name: string;
+  type: string;
+}
+
+export interface Coverage {
+  rows: CoverageRow[];
+}
+
+/** A finished request, as a row of `lake.market.coverage`. */
+export interface CoverageRow {
+  request_id: string;
+  ticker: string;
+  period_seconds: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  start: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  end: string;
+  expected: number | null;
+  got: number | null;
+  holes: Span[] | null;
+  status: string | null;
+  closed_until: string | null;
+}
+
+/** Why nothing will come of this topic. */
+export interface ErrorMessage {
+  topic: string;
+  code: string;
+  reason: string;
+}
+
+export interface EventBody {
+  sequence: number;
+  event_id: string;
+  trigger_id: string;
+  ticker: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  time: string;
+  match_number: number | null;
+  columns: string[];
+  column_types: string[];
+  rows: Array<Record<string, unknown>>;
+}
+
+/** `next_sequence`: where to go on. */
+export interface EventList {
+  events: EventBody[];
+  next_sequence: number;
+}
+
+/** A trigger's event. */
+export interface EventMessage {
+  sequence: number;
+  event_id: string;
+  trigger_id: string;
+  ticker: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  time: string;
+  match_number: number | null;
+  columns: string[];
+  column_types: string[];
+  rows: Array<Record<string, unknown>>;
+  topic: string;
+}
+
+/** How a request ended. */
+export interface Final {
+  request_id: string;
+  ticker: string;
+  period_seconds: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  start: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  end: string;
+  /** OK, NOT_FOUND, ERROR or TIMEOUT. */
+  status: string;
+  error_message: string;
+  table: string;
+  row_count: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  completed_at: string;
+}
+
+/** How a history request ended. */
+export interface FinalMessage {
+  request_id: string;
+  ticker: string;
+  period_seconds: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  start: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  end: string;
+  /** OK, NOT_FOUND, ERROR or TIMEOUT. */
+  status: string;
+  error_message: string;
+  table: string;
+  row_count: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  completed_at: string;
+  topic: string;
+}
+
+/** Numbers that the platform no longer keeps; the stream continues after them. */
+export interface GapMessage {
+  topic: string;
+  first: number;
+  last: number;
+  reason: string;
+}
+
+/** Trades that a stream missed, as a row of `lake.market.gaps`. */
+export interface GapRow {
+  ticker: string;
+  from_trade_id: string | null;
+  to_trade_id: string | null;
+  from_ts: string | null;
+  to_ts: string | null;
+  missing: number | null;
+  repaired: boolean | null;
+  reason: string | null;
+  detected_at: string | null;
+}
+
+export interface Gaps {
+  rows: GapRow[];
+}
+
+export interface Language {
+  keywords: string[];
+  functions: string[];
+  /** Columns by table. */
+  tables: Record<string, string[]>;
+}
+
+export interface MarketRow {
+  ticker: string;
+  venue: string;
+  symbol: string;
+  market_id: string;
+  is_active: boolean;
+}
+
+/** `total`: how many fit, of which the first `limit` are here. */
+export interface Markets {
+  markets: MarketRow[];
+  total: number;
+}
+
+/** Candles to fetch into the table. Without `request_id` the same range is the same request, until asking again can bring more: after a failure, or where candles had not closed. */
+export interface NewRequest {
+  /** As `BASE/QUOTE.VENUE`. */
+  ticker: string;
+  /** As `1m`, `1h`, `1d`, or seconds. */
+  period?: string;
+  /** ISO 8601, UTC where no zone is given; or nanoseconds since the epoch. */
+  start: string;
+  /** ISO 8601, UTC where no zone is given; or nanoseconds since the epoch. */
+  end: string;
+  limit?: number | null;
+  request_id?: string | null;
+  /** Ask the exchange although the table proves the range. */
+  refresh?: boolean;
+}
+
+/** Without `trigger_id` the same trigger has the same id. */
+export interface NewTrigger {
+  sql: string;
+  /** None = all that are active. */
+  tickers?: string[];
+  /** Values for `:name`, and options as `period_seconds`. */
+  parameters?: Record<string, string | number | boolean>;
+  trigger_id?: string | null;
+}
+
+/** What is wrong, as RFC 9457 writes it. */
+export interface ProblemBody {
+  type: string;
+  title: string;
+  status: number;
+  /** A sentence for a person. */
+  detail: string;
+  [name: string]: unknown;
+}
+
+export interface QueryText {
+  /** DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage` and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is one of the trigger language. */
+  sql: string;
+  /** The first N rows, at most `console.sql_rows`. */
+  limit?: number;
+}
+
+/** Where a request is. */
+export interface RequestBody {
+  request_id: string;
+  /** queued, running, done or unknown. */
+  state: string;
+  done_candles: number;
+  expected_candles: number;
+  /** What an unfinished request waits for. */
+  reason: string;
+  /** From here on candles had not closed, and are left out. */
+  closed_until: string | null;
+  notification: Final | null;
+}
+
+/** One of the list of requests. */
+export interface RequestRow {
+  request_id: string;
+  state: string;
+  ticker: string | null;
+  period: string | null;
+  start: string | null;
+  end: string | null;
+  done_candles: number | null;
+  expected_candles: number | null;
+  status: string | null;
+  holes: number | null;
+  closed_until: string | null;
+  /** What an unfinished request waits for. */
+  reason: string | null;
+}
+
+export interface Requests {
+  requests: RequestRow[];
+}
+
+export interface Rows {
+  rows: BarRow[];
+}
+
+/** What is stored of a ticker and period. */
+export interface Series {
+  ticker: string;
+  period_seconds: number;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  first: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  last: string;
+  rows: number;
+}
+
+/** The newest prices. */
+export interface SnapshotMessage {
+  topic: string;
+  sequence: number;
+  ticker: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  exchange_time: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  received_at: string;
+  last: number | null;
+  bid: number | null;
+  ask: number | null;
+  bid_size: number | null;
+  ask_size: number | null;
+  volume_24h: number | null;
+}
+
+/** Half-open: `end` is not in it. */
+export interface Span {
+  /** ISO 8601 in UTC, with nanoseconds. */
+  start: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  end: string;
+}
+
+export interface SqlColumn {
+  name: string;
+  type: string;
+}
+
+export interface SqlRows {
+  rows: Array<Record<string, unknown>>;
+  columns: SqlColumn[];
+  /** There are more rows than `limit`. */
+  truncated: boolean;
+}
+
+/** As `/status` of the supervisor, with the caller's role. */
+export interface Status {
+  version: string;
+  /** What the caller may do: `viewer` reads and tries, `operator` also changes. */
+  role: string;
+  ready: boolean;
+  healthy: boolean;
+  /** Each process of the platform; empty where each runs on its own. */
+  parts: Record<string, unknown>;
+  [name: string]: unknown;
+}
+
+export interface StoredBars {
+  series: Series[];
+}
+
+/** A trigger was stopped. */
+export interface SuspendedMessage {
+  topic: string;
+  trigger_id: string;
+  reason: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  registered_at: string;
+}
+
+export interface Tick {
+  sequence: number;
+  trade_id: string;
+  /** The exchange's time. */
+  timestamp: string;
+  price: number | null;
+  size: number | null;
+  side: "buy" | "sell" | "unknown";
+  /** ISO 8601 in UTC, with nanoseconds. */
+  received_at: string;
+}
+
+/** A stored trade, as a row of `lake.market.ticks`. */
+export interface TickRow {
+  ticker: string;
+  trade_id: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  ts: string;
+  ts_ns: number;
+  price: number | null;
+  size: number | null;
+  side: string | null;
+  received_at: string | null;
+}
+
+/** The first `limit` trades of the range. */
+export interface Ticks {
+  rows: TickRow[];
+}
+
+/** Trades in order; `sequence` is that of the first. */
+export interface TicksMessage {
+  topic: string;
+  sequence: number;
+  ticker: string;
+  ticks: Tick[];
+}
+
+export interface Tried {
+  columns: Column[];
+  /** The first `limit` rows that the trigger gives. */
+  rows: Array<Record<string, unknown>>;
+  total_rows: number;
+  /** Event time of each event. */
+  fired_at: string[];
+  /** Events that cooldown_seconds keeps back. */
+  suppressed: number;
+  /** What it ran over. */
+  over: string;
+  input_rows: number;
+  first: string | null;
+  last: string | null;
+  /** Empty for texts over trades. */
+  after: AfterBars[];
+}
+
+export interface TriggerBody {
+  trigger_id: string;
+  sql: string;
+  tickers: string[];
+  parameters: Record<string, string>;
+  /** active or suspended. */
+  state: string;
+  /** Why it is suspended. */
+  reason: string;
+  is_starting: boolean;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  registered_at: string;
+  events: number;
+  /** Of the registration. */
+  warnings?: string[];
+}
+
+export interface TriggerList {
+  triggers: TriggerBody[];
+}
+
+export interface TriggerText {
+  sql: string;
+  /** None = all that are active. */
+  tickers?: string[];
+  /** Values for `:name`, and options as `period_seconds`. */
+  parameters?: Record<string, string | number | boolean>;
+}
+
+export interface VenueRow {
+  venue: string;
+  period_seconds: number[];
+  markets: number;
+  /** How far back its candles go; 0 = to the listing. */
+  depth_candles: number;
+  /** Whether an ingestor serves it now. */
+  is_live: boolean;
+  updated_at: string | null;
+}
+
+export interface Venues {
+  venues: VenueRow[];
+}
+
+/** What a live event holds, by its kind. */
+export interface LiveEvents {
+  ticks: TicksMessage;
+  bar: BarMessage;
+  snapshot: SnapshotMessage;
+  event: EventMessage;
+  final: FinalMessage;
+  gap: GapMessage;
+  suspended: SuspendedMessage;
+  error: ErrorMessage;
+  closed: ClosedMessage;
+}
+
+/** What each call is given, and what it answers. */
+export interface Calls {
+  /** The state of every part of the platform. */
+  get_status: { given: Record<never, never>; answer: Status };
+  /** Fetch candles into the table. */
+  add_history: { given: NewRequest; answer: RequestBody };
+  /** Requests, unfinished ones first. */
+  list_history: { given: { limit?: number }; answer: Requests };
+  /** Where a request is. */
+  get_history: { given: { request_id: string }; answer: RequestBody };
+  /** Cancel a request. */
+  cancel_history: { given: { request_id: string }; answer: RequestBody };
+  /** The rows of a request that has ended. */
+  get_history_rows: { given: { request_id: string }; answer: Rows };
+  /** Stored candles. */
+  list_bars: { given: { ticker: string; period?: string; start?: string | null; end?: string | null; limit?: number; order?: "first" | "last" | null; as_of?: string | null }; answer: Bars };
+  /** Stored trades. */
+  list_ticks: { given: { ticker: string; start?: string | null; end?: string | null; limit?: number }; answer: Ticks };
+  /** Which candles are stored. */
+  list_stored: { given: Record<never, never>; answer: StoredBars };
+  /** Finished requests of a ticker, and the holes that they found. */
+  list_coverage: { given: { ticker: string }; answer: Coverage };
+  /** Trades of a ticker that its stream missed. */
+  list_gaps: { given: { ticker: string }; answer: Gaps };
+  /** The venues that can be asked for. */
+  list_venues: { given: Record<never, never>; answer: Venues };
+  /** Markets of one venue or of all, by part of their ticker. */
+  list_markets: { given: { venue?: string | null; search?: string; limit?: number }; answer: Markets };
+  /** Registered triggers. */
+  list_triggers: { given: Record<never, never>; answer: TriggerList };
+  /** Register a trigger. */
+  add_trigger: { given: NewTrigger; answer: TriggerBody };
+  /** Check a text without registering it. */
+  check_trigger: { given: TriggerText; answer: Checked };
+  /** Run a text over what is stored of a ticker. */
+  try_trigger: { given: Attempt; answer: Tried };
+  /** One trigger. */
+  get_trigger: { given: { trigger_id: string }; answer: TriggerBody };
+  /** Remove a trigger. */
+  remove_trigger: { given: { trigger_id: string }; answer: void };
+  /** Events of a trigger, as far as they are kept on the bus. */
+  list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };
+  /** Words of the trigger language and columns of the tables. */
+  get_language: { given: Record<never, never>; answer: Language };
+  /** Query the tables. */
+  query_sql: { given: QueryText; answer: SqlRows };
+}
+
+/** Calls whose rows can also be had as CSV or Arrow. */
+export type Tabular = "get_history_rows" | "list_bars" | "list_ticks" | "query_sql";
+
+export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
+  get_status: { method: "GET", path: "/status" },
+  add_history: { method: "POST", path: "/history" },
+  list_history: { method: "GET", path: "/history" },
+  get_history: { method: "GET", path: "/history/{request_id}" },
+  cancel_history: { method: "DELETE", path: "/history/{request_id}" },
+  get_history_rows: { method: "GET", path: "/history/{request_id}/rows" },
+  list_bars: { method: "GET", path: "/bars" },
+  list_ticks: { method: "GET", path: "/ticks" },
+  list_stored: { method: "GET", path: "/stored" },
+  list_coverage: { method: "GET", path: "/coverage" },
+  list_gaps: { method: "GET", path: "/gaps" },
+  list_venues: { method: "GET", path: "/venues" },
+  list_markets: { method: "GET", path: "/markets" },
+  list_triggers: { method: "GET", path: "/triggers" },
+  add_trigger: { method: "POST", path: "/triggers" },
+  check_trigger: { method: "POST", path: "/triggers/check" },
+  try_trigger: { method: "POST", path: "/triggers/try" },
+  get_trigger: { method: "GET", path: "/triggers/{trigger_id}" },
+  remove_trigger: { method: "DELETE", path: "/triggers/{trigger_id}" },
+  list_trigger_events: { method: "GET", path: "/triggers/{trigger_id}/events" },
+  get_language: { method: "GET", path: "/language" },
+  query_sql: { method: "POST", path: "/sql" },
+};
