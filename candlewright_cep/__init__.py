@@ -1,5 +1,7 @@
 """The trigger language: SQL with MATCH_RECOGNIZE over ticks and bars, in batches and on streams."""
 
+from typing import TYPE_CHECKING, Any
+
 from candlewright_cep.diagnosis import Diagnosis, diagnose
 from candlewright_cep.engine import CompiledQuery, compile_query, evaluate, view_name
 from candlewright_cep.errors import TriggerRejected
@@ -11,11 +13,15 @@ from candlewright_cep.streaming.query import StreamQuery
 from candlewright_cep.streaming.release import Clock, ReleaseBuffer
 from candlewright_cep.streaming.stream import Events, TriggerStream, compile_stream
 
+if TYPE_CHECKING:
+    from candlewright_cep.tracing.explanation import Explanation, explain
+
 __all__ = [
     "Clock",
     "CompiledQuery",
     "Diagnosis",
     "Events",
+    "Explanation",
     "JoinedStream",
     "Limits",
     "ReleaseBuffer",
@@ -28,5 +34,15 @@ __all__ = [
     "compile_stream",
     "diagnose",
     "evaluate",
+    "explain",
     "view_name",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What explains is loaded when it is asked for."""
+    if name not in ("Explanation", "explain"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from candlewright_cep.tracing import explanation
+
+    return getattr(explanation, name)

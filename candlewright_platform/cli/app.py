@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from candlewright.cli.options import Config, DataDir, OutputOption, ParamOption, SqlFileOption, SqlOption
+from candlewright.cli.options import Config, DataDir, OutputOption, ParamOption, SqlFileOption, SqlOption, Timeout
 from candlewright.cli.output import Output
 
 app = typer.Typer(rich_markup_mode=None)
@@ -350,6 +350,26 @@ def trigger_check(
     from candlewright_platform.cli import trigger_text
 
     trigger_text.check(sql, file, ticker or [], param or [], output, config, view or [])
+
+
+@trigger_app.command("explain")
+def trigger_explain(
+    trigger_id: Annotated[str, typer.Argument(metavar="ID", help="A registered trigger.")],
+    at: Annotated[str | None, typer.Option("--at", help="As of this time, ISO 8601 (UTC; default: now).")] = None,
+    ticker: Annotated[str | None, typer.Option("--ticker", help="Of several tickers, the one asked about.")] = None,
+    attempts: Annotated[int, typer.Option("--attempts", min=1, max=50, help="How many of the nearest attempts.")] = 3,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+    timeout: Timeout = 10,
+) -> None:
+    """Show how near a trigger came to firing. Which rows it took, what failed and by how much, what it waits for.
+
+    Example: candlewright trigger explain dip --at 2024-01-01T12:30 --ticker BTC/USDT.BINANCE
+    """
+    from candlewright_platform.cli import trigger_explain
+
+    trigger_explain.explain(trigger_id, at, ticker, attempts, output, data_dir, config, timeout)
 
 
 @trigger_app.command("try")

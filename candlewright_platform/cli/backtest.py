@@ -193,7 +193,7 @@ def _run_as_seen(
         )
     if options.deadman_ns:
         say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
-    _check_tables(settings)
+    check_tables(settings)
     before, seen = read_published(settings, ticker, options.period_seconds, since)
     what = f"bars of {format_period(options.period_seconds)}" if options.period_seconds else "bars"
     if not seen.num_rows:
@@ -235,7 +235,7 @@ def _published(bars: pa.Table) -> list[bytes]:
 
 # ---- what is stored
 def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str, since: int | None) -> _Stored:
-    _check_tables(settings)
+    check_tables(settings)
     if name == "ohlc":
         period = options.period_seconds or DEFAULT_PERIOD_SECONDS
         bars = _bars(settings, ticker, period, since)
@@ -256,7 +256,7 @@ def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str,
     return _Stored("trades", parts, len(windows))
 
 
-def _check_tables(settings: Settings) -> None:
+def check_tables(settings: Settings) -> None:
     if settings.iceberg.catalog == "sqlite" and not (settings.data_dir / "catalog.db").exists():
         raise CandlewrightError(f"no tables are in {settings.data_dir}: name the platform's folder with --data-dir")
 
@@ -336,7 +336,7 @@ def _run_whole(
     if live is not None:
         say(f"over stored data only; as a running trigger this text is refused: {live}")
     options = TriggerOptions.of(parameters)
-    _check_tables(settings)
+    check_tables(settings)
     periods = _periods(sql, parameters, options, views)
     ticks = [part for part, _ in _ticks(settings, ticker, [(since or 0, _FAR_NS)])]
     tables = {

@@ -134,6 +134,80 @@ class EventList(Shape):
     next_sequence: int
 
 
+class ExplainQuery(Query):
+    """`ticker`: where the trigger has several."""
+
+    at: Moment | None = None
+    ticker: TickerText | None = None
+    attempts: int = Field(3, ge=1, le=50, description="How many of the nearest attempts.")
+
+
+class OperandBody(Shape):
+    text: str
+    value: str | float | int | bool | None
+    is_known: bool = Field(description="False where it depends on a row that has not come.")
+
+
+class ConditionBody(Shape):
+    text: str
+    holds: bool | None = Field(description="Null: unknown because of a NULL, or of a row that has not come.")
+    operands: list[OperandBody]
+    connective: str = Field(description="AND, OR, NOT, or empty.")
+    parts: list["ConditionBody"]
+
+
+class RowBody(Shape):
+    time: Instant | None
+    variable: str
+    values: dict[str, Any] = Field(description="Columns that the conditions read.")
+
+
+class TestedBody(Shape):
+    """A row tested as a variable. Without `row`: the next one; without `condition`: any row will do."""
+
+    variable: str
+    row: RowBody | None
+    condition: ConditionBody | None
+
+
+class AttemptBody(Shape):
+    """`nearest`: where it died, or came nearest to going on; `awaits`: what the next row is tested as."""
+
+    outcome: str = Field(description="matched, failed, expired or waiting.")
+    key: dict[str, Any]
+    start: Instant | None
+    rows: list[RowBody] = Field(description="The first and the last rows that it took.")
+    taken: int
+    missing: int = Field(description="Rows that a match still needs at least.")
+    nearest: list[TestedBody]
+    awaits: list[TestedBody]
+    can_end: bool = Field(description="A match unless the next row continues it.")
+    deadline: Instant | None
+
+
+class StageBody(Shape):
+    kind: str = Field(description="WHERE, HAVING, QUALIFY or MATCH_RECOGNIZE.")
+    text: str
+    rows: int
+    passed: int
+    failed: int
+    examined: int
+    attempts: list[AttemptBody]
+
+
+class Explained(Shape):
+    """Its text over stored rows again: `fired` is what it gave over these."""
+
+    trigger_id: str
+    tickers: list[str]
+    over: str
+    rows: int
+    first: Instant | None
+    last: Instant | None
+    fired: int
+    stages: list[StageBody]
+
+
 async def list_triggers(call: Call) -> Response:
     client = await call.services.client()
     return json_response({"triggers": [_trigger(each) for each in await client.triggers.list()]})
@@ -200,6 +274,24 @@ async def try_trigger(call: Call) -> Response:
             "after": after(found.candles, found.fired) if is_over_bars and found.candles else [],
         }
     )
+
+
+async def explain_trigger(call: Call) -> Response:
+    query: ExplainQuery = call.query
+    ticker = str(Ticker.parse(query.ticker)) if query.ticker is not None else None
+    at = None if query.at is None else int(query.at)
+    client = await call.services.client()
+    info = await client.triggers.get(call.path["trigger_id"])
+    run = extension("explain")
+    settings = call.services.settings
+
+    def work(_: object) -> Any:
+        return run(settings, info.sql, info.parameters, info.tickers, ticker, at, query.attempts)
+
+    async with _TRIES:
+        found = await call.services.tables.read(_translated(work))
+    about = {"trigger_id": info.trigger_id, "tickers": list(found.tickers), "over": found.what}
+    return json_response(about | found.explanation.to_dict())
 
 
 async def list_trigger_events(call: Call) -> Response:
@@ -350,6 +442,16 @@ OPERATIONS = (
         {204: Answer("It runs no more.")},
         problems=(404, 409, 503),
         role=Role.operator,
+        tag="triggers",
+    ),
+    Operation(
+        "GET",
+        "/triggers/{trigger_id}/explain",
+        explain_trigger,
+        "How near a trigger came to firing, over what is stored",
+        {200: Answer("What its text made of the stored rows.", Explained)},
+        query=ExplainQuery,
+        problems=(404, 409, 503),
         tag="triggers",
     ),
     Operation(

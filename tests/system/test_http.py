@@ -151,6 +151,10 @@ def test_a_trigger_is_checked_tried_registered_and_removed(http: httpx.Client, d
     assert http.get("/triggers/over%2Fhttp").json()["state"] == "active"
     assert "over/http" in [each["trigger_id"] for each in http.get("/triggers").json()["triggers"]]
     assert http.get("/triggers/over%2Fhttp/events").json()["events"] == []
+    explained = http.get("/triggers/over%2Fhttp/explain", params={"at": "2024-02-02T00:00:00Z", "attempts": 1}).json()
+    assert (explained["rows"], explained["fired"], explained["over"]) == (1440, 1440, "bars of 1m")
+    assert explained["stages"][0]["attempts"][0]["nearest"][0]["condition"]["holds"] is True
+    assert "ETH" in problem(http.get("/triggers/over%2Fhttp/explain", params={"at": "2020-01-01"}), 409)["detail"]
     assert http.delete("/triggers/over%2Fhttp").status_code == 204
     for answer in (http.get("/triggers/over%2Fhttp"), http.delete("/triggers/over%2Fhttp")):
         problem(answer, 404)

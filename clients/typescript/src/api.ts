@@ -25,6 +25,24 @@ export interface Attempt {
   limit?: number;
 }
 
+/** `nearest`: where it died, or came nearest to going on; `awaits`: what the next row is tested as. */
+export interface AttemptBody {
+  /** matched, failed, expired or waiting. */
+  outcome: string;
+  key: Record<string, unknown>;
+  start: string | null;
+  /** The first and the last rows that it took. */
+  rows: RowBody[];
+  taken: number;
+  /** Rows that a match still needs at least. */
+  missing: number;
+  nearest: TestedBody[];
+  awaits: TestedBody[];
+  /** A match unless the next row continues it. */
+  can_end: boolean;
+  deadline: string | null;
+}
+
 /** A closed bar, or with a `revision` above 0 a corrected one. */
 export interface BarMessage {
   topic: string;
@@ -91,6 +109,16 @@ export interface Column {
   type: string;
 }
 
+export interface ConditionBody {
+  text: string;
+  /** Null: unknown because of a NULL, or of a row that has not come. */
+  holds: boolean | null;
+  operands: OperandBody[];
+  /** AND, OR, NOT, or empty. */
+  connective: string;
+  parts: ConditionBody[];
+}
+
 export interface Coverage {
   rows: CoverageRow[];
 }
@@ -150,6 +178,18 @@ export interface EventMessage {
   column_types: string[];
   rows: Array<Record<string, unknown>>;
   topic: string;
+}
+
+/** Its text over stored rows again: `fired` is what it gave over these. */
+export interface Explained {
+  trigger_id: string;
+  tickers: string[];
+  over: string;
+  rows: number;
+  first: string | null;
+  last: string | null;
+  fired: number;
+  stages: StageBody[];
 }
 
 /** How a request ended. */
@@ -261,6 +301,13 @@ export interface NewTrigger {
   trigger_id?: string | null;
 }
 
+export interface OperandBody {
+  text: string;
+  value: string | number | boolean | null;
+  /** False where it depends on a row that has not come. */
+  is_known: boolean;
+}
+
 /** What is wrong, as RFC 9457 writes it. */
 export interface ProblemBody {
   type: string;
@@ -311,6 +358,13 @@ export interface RequestRow {
 
 export interface Requests {
   requests: RequestRow[];
+}
+
+export interface RowBody {
+  time: string | null;
+  variable: string;
+  /** Columns that the conditions read. */
+  values: Record<string, unknown>;
 }
 
 export interface Rows {
@@ -365,6 +419,17 @@ export interface SqlRows {
   truncated: boolean;
 }
 
+export interface StageBody {
+  /** WHERE, HAVING, QUALIFY or MATCH_RECOGNIZE. */
+  kind: string;
+  text: string;
+  rows: number;
+  passed: number;
+  failed: number;
+  examined: number;
+  attempts: AttemptBody[];
+}
+
 /** As `/status` of the supervisor, with the caller's role. */
 export interface Status {
   version: string;
@@ -388,6 +453,13 @@ export interface SuspendedMessage {
   reason: string;
   /** ISO 8601 in UTC, with nanoseconds. */
   registered_at: string;
+}
+
+/** A row tested as a variable. Without `row`: the next one; without `condition`: any row will do. */
+export interface TestedBody {
+  variable: string;
+  row: RowBody | null;
+  condition: ConditionBody | null;
 }
 
 export interface Tick {
@@ -543,6 +615,8 @@ export interface Calls {
   get_trigger: { given: { trigger_id: string }; answer: TriggerBody };
   /** Remove a trigger. */
   remove_trigger: { given: { trigger_id: string }; answer: void };
+  /** How near a trigger came to firing, over what is stored. */
+  explain_trigger: { given: { trigger_id: string; at?: string | null; ticker?: string | null; attempts?: number }; answer: Explained };
   /** Events of a trigger, as far as they are kept on the bus. */
   list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };
   /** Words of the trigger language and columns of the tables. */
@@ -574,6 +648,7 @@ export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   try_trigger: { method: "POST", path: "/triggers/try" },
   get_trigger: { method: "GET", path: "/triggers/{trigger_id}" },
   remove_trigger: { method: "DELETE", path: "/triggers/{trigger_id}" },
+  explain_trigger: { method: "GET", path: "/triggers/{trigger_id}/explain" },
   list_trigger_events: { method: "GET", path: "/triggers/{trigger_id}/events" },
   get_language: { method: "GET", path: "/language" },
   query_sql: { method: "POST", path: "/sql" },

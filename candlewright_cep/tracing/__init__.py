@@ -1,0 +1,1 @@
+"""Why a text fired or did not: rows, conditions and values, computed only when asked."""

@@ -1,0 +1,128 @@
+"""Why a trigger fired or did not: its text over what is stored of its tickers."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright.client.times import format_nanoseconds
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.grid import SECOND
+from candlewright.wire.periods import format_period
+from candlewright_cep import Explanation, explain
+from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables, in_trade_order
+from candlewright_platform.cli.near_tickers import near_stored
+from core.settings import Settings
+from triggers.alerts import engine_parameters
+from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
+
+__all__ = ["ATTEMPTS", "Explained", "run"]
+
+ATTEMPTS = 3
+#: The newest rows of a ticker that are looked at: bars of each period, trades.
+BARS, TRADES = 2_000, 20_000
+#: Trades are read from so far back, and from further until there are enough.
+_FIRST_REACH, _FARTHEST_REACH, _ENOUGH_TRADES = 600 * SECOND, 86_400 * SECOND, 2_000
+#: A text that joins tickers reads the rows of all that it names, up to so many.
+_MOST_TICKERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`what`: what it ran over, as `bars of 1m`."""
+
+    explanation: Explanation
+    tickers: tuple[str, ...]
+    what: str
+
+
+def run(
+    settings: Settings,
+    sql: str,
+    parameters: Mapping[str, str],
+    tickers: Sequence[str],
+    ticker: str | None,
+    at: int | None,
+    attempts: int = ATTEMPTS,
+) -> Explained:
+    """`tickers`: those of the trigger; `ticker`: the one that is asked about; `at` in ns (default: now).
+
+    Raises TriggerRejected, and CandlewrightError where no ticker is named or nothing of it is stored.
+    """
+    compiled = compile_trigger(sql, parameters, TriggerRules.of(settings.triggers))
+    wanted = _tickers(tickers, ticker, needs_all=compiled.query.needs_merge)
+    check_tables(settings)
+    periods = sorted({period or DEFAULT_PERIOD_SECONDS for period in compiled.periods}) if _reads_bars(compiled) else []
+    tables = {name: source.schema.empty_table() for name, source in INPUTS.items()}
+    if compiled.reads_trades:
+        tables["ticks"] = pa.concat_tables(_trades(settings, each, at) for each in wanted)
+    if periods:
+        tables["ohlc"] = pa.concat_tables(_bars(settings, each, period, at) for each in wanted for period in periods)
+    what = " and ".join(
+        [*(["trades"] if compiled.reads_trades else []), *(f"bars of {format_period(each)}" for each in periods)]
+    )
+    if not any(table.num_rows for table in tables.values()):
+        kept = f"no {what} of {_listed(wanted)} are stored"
+        span = f" shortly before {format_nanoseconds(at)}" if at is not None else " of the last hours"
+        raise CandlewrightError(f"{kept}{span}{near_stored(settings, wanted[0])}; --at names another time")
+    default = "ohlc" if compiled.is_on_bars else "ticks"
+    values = engine_parameters(parameters)
+    return Explained(explain(sql, tables, values, at=at, attempts=attempts, table_name=default), tuple(wanted), what)
+
+
+def _tickers(tickers: Sequence[str], ticker: str | None, *, needs_all: bool) -> list[str]:
+    if ticker is not None and tickers and ticker not in tickers:
+        raise CandlewrightError(f"the trigger does not see {ticker}: its tickers are {_listed(tickers)}")
+    if needs_all and tickers:
+        if len(tickers) > _MOST_TICKERS:
+            raise CandlewrightError(
+                f"the trigger takes the rows of its {len(tickers)} tickers together; {_MOST_TICKERS} can be explained"
+            )
+        return list(tickers)
+    if ticker is not None:
+        return [ticker]
+    if len(tickers) == 1:
+        return list(tickers)
+    seen = f"the trigger has {len(tickers)} tickers" if tickers else "the trigger has all active tickers"
+    raise CandlewrightError(f"{seen}: name one with --ticker{f' ({_listed(tickers)})' if tickers else ''}")
+
+
+def _listed(tickers: Sequence[str]) -> str:
+    return ", ".join(tickers[:3]) + (" …" if len(tickers) > 3 else "")
+
+
+# ---- the rows
+def _reads_bars(compiled: CompiledTrigger) -> bool:
+    return compiled.is_on_bars or any(compiled.labels)
+
+
+def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Table:
+    """Those that had closed; the last one may have opened `at` that time."""
+    from iceberg.read import read_ohlc
+
+    now = time.time_ns()
+    length = period * SECOND
+    end = min(now, now if at is None else at + length)
+    found = read_ohlc(settings, ticker, period, max(0, end - BARS * length), end).cast(INPUTS["ohlc"].schema)
+    opened = found["open_time"].cast(pa.int64())
+    return found.filter(pc.less_equal(opened, now - length))
+
+
+def _trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
+    """The newest ones, from as far back as it takes."""
+    from iceberg.read import read_ticks, tick_bounds
+
+    found = INPUTS["ticks"].schema.empty_table()
+    bounds = tick_bounds(settings, ticker, 0, time.time_ns() if at is None else at + 1)
+    if bounds is None:
+        return found
+    reach = _FIRST_REACH
+    while True:
+        start = max(bounds[0], bounds[1] - reach)
+        found = read_ticks(settings, ticker, start, bounds[1])
+        if found.num_rows >= _ENOUGH_TRADES or start == bounds[0] or reach >= _FARTHEST_REACH:
+            break
+        reach *= 4
+    return in_trade_order(found).cast(INPUTS["ticks"].schema).slice(max(0, found.num_rows - TRADES))

@@ -1,0 +1,97 @@
+"""`candlewright trigger explain` over real tables, of triggers that a relay of a few lines holds."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from candlewright.cli.app import app
+from tests.candlewright.client.trigger_relay import TriggerRelay
+from tests.candlewright_platform.cli.test_backtest import TICKER, data_dir  # noqa: F401
+
+Run = Callable[..., Result]
+FALLS = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time MEASURES LAST(close) AS bottom
+    PATTERN (S D{3}) DEFINE D AS close < PREV(close) * :fall)"""
+
+
+@pytest.fixture
+def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TriggerRelay]:
+    relay = TriggerRelay()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CANDLEWRIGHT_CONFIG", raising=False)
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", relay.requests)
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND", relay.notifications)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def run(relay: TriggerRelay, data_dir: Path) -> Run:  # noqa: F811
+    def invoke(*arguments: str) -> Result:
+        folder = () if arguments[0] == "add" else ("--data-dir", str(data_dir))
+        return CliRunner().invoke(app, ["trigger", *arguments, *folder])
+
+    return invoke
+
+
+def add(run: Run, name: str, sql: str, *further: str) -> None:
+    assert run("add", "--id", name, "--sql", sql, *further).exit_code == 0
+
+
+def test_a_person_reads_what_died_and_why(run: Run) -> None:
+    bars = ("--ticker", TICKER, "--param", "period_seconds=60", "--param", "fall=0.991")
+    add(run, "falls", FALLS, *bars)
+    result = run("explain", "falls", "--at", "2024-01-01T03:00", "--attempts", "1")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"falls over {TICKER}: 181 bars of 1m"
+    assert lines[1].startswith("2024-01-01T00:00:00Z to 2024-01-01T03:00:00Z: it fired ")
+    (nearest,) = [number for number, line in enumerate(lines) if line.startswith("nearest 1:")]
+    assert f"{TICKER}, failed, " in lines[nearest] and lines[nearest + 1].startswith("    S 2024-01-01T0")
+    assert any(line.startswith("      false close < PREV(close) * 0.991") for line in lines[nearest:])
+    assert any("PREV(close) * 0.991 = " in line for line in lines[nearest:])
+
+
+def test_json_is_one_object_with_the_same(run: Run) -> None:
+    add(run, "dear", "price > 19.9 AND size > 2")
+    result = run("explain", "dear", "--at", "2024-02-01", "--ticker", TICKER, "--output", "json")
+    (line,) = result.stdout.splitlines()
+    found = json.loads(line)
+    assert (found["trigger_id"], found["over"], found["tickers"], found["fired"]) == ("dear", "trades", [TICKER], 0)
+    assert found["rows"] == 2_000 and found["first"] == "2024-01-01T00:00:00.000000000Z"
+    (stage,) = found["stages"]
+    test = stage["attempts"][1]["nearest"][0]["condition"]
+    assert [part["holds"] for part in test["parts"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("all",), "name one with --ticker"),
+        (("one", "--ticker", "ETH/USDT.BINANCE"), f"does not see ETH/USDT.BINANCE: its tickers are {TICKER}"),
+        (("one", "--at", "2020-01-01"), "no trades of BTC/USDT.BINANCE are stored shortly before 2020-01-01T00:00:00Z"),
+        (("nothing",), "no trigger nothing is registered"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    add(run, "all", "price > 1")
+    add(run, "one", "price > 1", "--ticker", TICKER)
+    result = run("explain", *arguments)
+    assert result.exit_code == 1
+    assert said in str(result.exception or result.stderr)
+
+
+def test_a_time_that_is_none_is_wrong_usage(run: Run) -> None:
+    assert run("explain", "one", "--at", "noon").exit_code == 2
+
+
+def test_the_newest_trades_are_read_from_as_far_back_as_it_takes(data_dir: Path) -> None:  # noqa: F811
+    from candlewright_platform.cli import explaining
+    from core.settings import Settings
+
+    found = explaining.run(Settings(data_dir=data_dir), "price > 1", {}, [TICKER], None, time.time_ns())
+    assert found.explanation.rows == 2_000
