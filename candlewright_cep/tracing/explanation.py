@@ -179,7 +179,7 @@ def _decides(plan: Plan) -> bool:
 
 
 def _fired(plan: Plan, inputs: Inputs, stages: Sequence[Stage]) -> int:
-    """The rows of the result. Where AFTER MATCH SKIP has no target a running trigger continues, so its matches count."""
+    """The rows of the result. Without a target for AFTER MATCH SKIP a running trigger continues: its matches count."""
     try:
         return plan.run(inputs).length
     except SkipFailed:
