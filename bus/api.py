@@ -92,10 +92,13 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A record offered to a consumer group; `deliveries` counts from 1."""
+    """A record offered to a consumer group; `deliveries` counts from 1. `life`: of the store, see `bus.lives`; it tells
+    this record from one that has its offset after the store lost it.
+    """
 
     record: StoredRecord
     deliveries: int
+    life: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +324,14 @@ class Groups(Protocol):
         """New records for `consumer`, pending until acknowledged; partitions take turns. Does not block: see `wait`."""
         ...
 
-    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
-        """How many of `offsets` were pending and no longer are."""
+    def acknowledge(
+        self, topic: str, group: str, partition: int, offsets: Sequence[int], *, lives: Mapping[int, str] | None = None
+    ) -> int:
+        """How many of `offsets` were pending and no longer are.
+
+        `lives`: `GroupRecord.life` by offset, of those for which it is known. Where the store has lost the record
+        since, nothing is acknowledged and it is counted.
+        """
         ...
 
     def claim_expired(

@@ -16,7 +16,7 @@ from core.metrics import REGISTRY, Counter
 if TYPE_CHECKING:
     from bus.api import PartitionState, TopicPartition
 
-__all__ = ["Lives", "agreed"]
+__all__ = ["LATE_ACKNOWLEDGEMENTS", "Lives", "agreed", "life_of"]
 
 #: The life of records that were there before lives were counted.
 _BEFORE = "-@0"
@@ -27,7 +27,18 @@ LOST_RECORDS = Counter(
     ["topic"],
     registry=REGISTRY,
 )
+LATE_ACKNOWLEDGEMENTS = Counter(
+    "candlewright_bus_late_acknowledgements_total",
+    "Acknowledgements of records that the store has lost; what has their offsets now stays unacknowledged.",
+    ["topic"],
+    registry=REGISTRY,
+)
 log = get_logger()
+
+
+def life_of(history: str, offset: int) -> str:
+    """The life of the store that the record of `offset` is of."""
+    return next((name for name, start in _parsed(history) if offset >= start), _BEFORE.partition("@")[0])
 
 
 def agreed(before: str, now: str, end: int) -> int:

@@ -23,14 +23,18 @@ ORDER_HEADER = "EXTEND_UNIQ_INFO"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A record given out; `attempt` counts from 1 and tells this delivery from others of the record."""
+    """A record given out; `attempt` counts from 1 and tells this delivery from others of the record, `life` the record
+    from others of its offset (`GroupRecord.life`).
+    """
 
     record: StoredRecord
     attempt: int
+    life: str = ""
 
 
 class Claim(NamedTuple):
-    """The handle by which a consumer answers for a record. `consumer`: the one that answers, if known.
+    """The handle by which a consumer answers for a record. `consumer`: the one that answers, if known; `life`: that of
+    the delivery, if known.
 
     In order, a reader that was too slow and received the record again may answer to the earlier delivery as well: it
     would not continue before that answer counts.
@@ -42,6 +46,7 @@ class Claim(NamedTuple):
     offset: int
     attempt: int
     consumer: str = ""
+    life: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Settled(enum.Enum):
     BEFORE = "before"
     #: It was given out again since: what was asked is not done.
     STALE = "stale"
-    #: There is no such record.
+    #: There is no such record, or the store has lost it and has another one in its place.
     UNKNOWN = "unknown"
 
 

@@ -22,7 +22,7 @@ from bus.limits import (
     pending_lost,
     trim_goal,
 )
-from bus.lives import Lives
+from bus.lives import LATE_ACKNOWLEDGEMENTS, Lives, life_of
 from bus.lost import report
 from bus.pending import PendingAppend, PendingNumber
 from bus.replies import dense, stored
@@ -30,6 +30,9 @@ from bus.routing import Router
 from bus.store import Argument, Store, pack
 from bus.topics import ENDING, REFUSING_REGISTRIES
 from candlewright.wire.errors import BusError, BusFull, BusLimit, CallsLost, LeaseLost, OffsetOutOfRange, RecordsLost
+from core.log import get_logger
+
+log = get_logger()
 
 _LIMITS = Limits()
 _TRIM_CHUNK = 2_000
@@ -359,17 +362,26 @@ class RedisBus:
         call = self._next_call()
         reply = self._store.run("read_group", topic, group, consumer, max_records, *call, _CALL_SECONDS, *order)
         return [
-            GroupRecord(record, 1)
-            for partition, entries in zip(reply[::2], reply[1::2], strict=True)
+            GroupRecord(record, 1, life_of((lives or b"").decode(), record.offset))
+            for partition, entries, lives in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
             for record in stored(topic, int(partition), entries)
         ]
 
-    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+    def acknowledge(
+        self, topic: str, group: str, partition: int, offsets: Sequence[int], *, lives: Mapping[int, str] | None = None
+    ) -> int:
         if not offsets:
             return 0
         self._touch(topic, group, must_exist=False)
-        command = ("XACK", _log(topic, partition), group, *(f"{offset}-1" for offset in offsets))
-        return int(self._store.write([command])[0])
+        if not lives:
+            command = ("XACK", _log(topic, partition), group, *(f"{offset}-1" for offset in offsets))
+            return int(self._store.write([command])[0])
+        pairs = (part for offset in offsets for part in (offset, lives.get(offset, "")))
+        done, late = self._store.run("acknowledge", topic, group, partition, *pairs)
+        if late:
+            LATE_ACKNOWLEDGEMENTS.labels(topic).inc(late)
+            log.warning("late_acknowledgements", topic=topic, group=group, partition=partition, records=late)
+        return int(done)
 
     def claim_expired(
         self,
@@ -615,7 +627,8 @@ class RedisBus:
         # What another one claims meanwhile has not been idle for so long any more.
         least = max(int(idle), min(entry[2] for entry in waiting))
         command = ("XCLAIM", stream, group, consumer, least, *(entry[0] for entry in waiting))
-        (entries,) = self._store.write([command])
+        # On one connection, which does not outlive its server: no other life begins in between.
+        entries, lives = self._store.write([command, ("HGET", f"cw:topic:{topic}", f"{partition}:lives")])
         claimed = stored(topic, partition, [entry for entry in entries if entry is not None])
         if len(claimed) < len(deliveries):
             # Claimed by another meanwhile, or no more in the stream, which only a writer outside the bus can cause.
@@ -625,7 +638,8 @@ class RedisBus:
             if lost := [offset for offset, found in zip(missing, kept, strict=True) if not found]:
                 pending_lost(topic, group, len(lost))
                 self.acknowledge(topic, group, partition, lost)
-        return [GroupRecord(record, deliveries[record.offset]) for record in claimed]
+        history = (lives or b"").decode()
+        return [GroupRecord(record, deliveries[record.offset], life_of(history, record.offset)) for record in claimed]
 
     def _pending(self, topic: str, group: str) -> list[Any]:
         """Redis itself refuses a group that it does not have; to list them first would cost more with each group."""

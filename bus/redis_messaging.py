@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bus.limits import pending_lost
+from bus.lives import LATE_ACKNOWLEDGEMENTS, life_of
 from bus.messaging import MAX_BYTES, ORDERED_LOOK, Claim, Delivery, Half, Received, Settled
 from bus.redis_bus import RedisBus
 from bus.replies import stored
@@ -12,7 +13,14 @@ from candlewright.wire.errors import BusError, BusFull
 _MAX_LETTERS = 100
 #: How long a call is known that may be repeated.
 _CALL_SECONDS = 600
-_SETTLED = {b"D": Settled.DONE, b"G": Settled.BEFORE, b"S": Settled.STALE, b"U": Settled.UNKNOWN}
+_LATE = b"L"
+_SETTLED = {
+    b"D": Settled.DONE,
+    b"G": Settled.BEFORE,
+    b"S": Settled.STALE,
+    b"U": Settled.UNKNOWN,
+    _LATE: Settled.UNKNOWN,
+}
 
 
 class RedisMessaging:
@@ -43,11 +51,15 @@ class RedisMessaging:
         )
         if reply[0] == b"N":
             raise BusError(f"topic {topic} has no group {group}")
-        _, due, lost, attempts, entries = reply
+        _, due, lost, attempts, entries, lives = reply
         if lost:
             pending_lost(topic, group, lost)
         records = stored(topic, partition, entries)
-        found = tuple(Delivery(record, attempt) for record, attempt in zip(records, attempts, strict=True))
+        history = (lives or b"").decode()
+        found = tuple(
+            Delivery(record, attempt, life_of(history, record.offset))
+            for record, attempt in zip(records, attempts, strict=True)
+        )
         return Received(found, int(due) / 1_000 if due else None, lost)
 
     def acknowledge(self, claims: Sequence[Claim]) -> list[Settled]:
@@ -137,7 +149,11 @@ class RedisMessaging:
         flat: list[Argument] = [verb, *details, *("" for _ in range(3 - len(details)))]
         for claim in claims:
             flat += claim
-        return [_SETTLED[outcome] for outcome in self._store.run("settle", *flat)]
+        outcomes = self._store.run("settle", *flat)
+        for claim, outcome in zip(claims, outcomes, strict=True):
+            if outcome == _LATE:
+                LATE_ACKNOWLEDGEMENTS.labels(claim.topic).inc()
+        return [_SETTLED[outcome] for outcome in outcomes]
 
 
 def _milliseconds(seconds: float) -> int:

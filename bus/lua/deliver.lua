@@ -4,7 +4,7 @@
 --       in order: records that may be given out and unsettled, reader, call number of that reader, seconds to remember the
 --       call: one that is repeated after a lost connection gets what its first run gave, which nobody saw.
 -- Reply: {'N'} no such group; or {'D', milliseconds until the next hidden one is due ('' = none, '0' = there may be more
---        now), records that were pending and are no more, {attempt, ...}, {entry, ...}}.
+--        now), records that were pending and are no more, {attempt, ...}, {entry, ...}, lives of the partition}.
 --@ oom
 local topic, partition, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local hide, most, most_bytes, most_held = tonumber(ARGV[5]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -19,6 +19,7 @@ local CHUNK, LOOK = 8, 500
 --@ clock
 
 local attempts, entries, bytes, lost = {}, {}, 0, 0
+local lives = redis.call('HGET', 'cw:topic:' .. topic, partition .. ':lives')
 
 local given_key, call = 'cw:given:' .. ARGV[11], tonumber(ARGV[12])
 local before = redis.call('GET', given_key)
@@ -33,7 +34,7 @@ if last_call == call then
   end
 end
 if last_call >= call then
-  return { 'D', '0', 0, attempts, entries }
+  return { 'D', '0', 0, attempts, entries, lives }
 end
 
 local used = redis.call('HGET', 'cw:groups:' .. topic, group)
@@ -276,4 +277,4 @@ if #entries > 0 then
 end
 local following = redis.call('ZRANGEBYSCORE', due_key, '(' .. number(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 local left = is_more and '0' or following[2] and number(tonumber(following[2]) - now) or ''
-return { 'D', left, lost, attempts, entries }
+return { 'D', left, lost, attempts, entries, lives }

@@ -1,7 +1,7 @@
 -- Give new records of a topic to a consumer of a group.
 -- ARGV: topic, group, consumer, records at most, reader, call number of that reader, seconds to remember the call,
 --       then partitions, in the order in which they share.
--- Reply: {partition, {entry, ...}, ...}; of a call that is repeated after a lost connection what its first run gave: nobody
+-- Reply: {partition, {entry, ...}, its lives, ...}; of a call that is repeated after a lost connection what its first run gave: nobody
 --        saw that, and it would come again only when its time is over.
 --@ oom
 local topic, group, consumer, left = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -12,6 +12,10 @@ local function stream(partition)
   return 'cw:log:' .. topic .. ':' .. partition
 end
 
+local function lives_of(partition)
+  return redis.call('HGET', 'cw:topic:' .. topic, partition .. ':lives')
+end
+
 local done = redis.call('GET', reader_key)
 if done then
   local before = string.match(done, '^%d+')
@@ -19,6 +23,7 @@ if done then
     for partition, first, last in string.gmatch(done, ' (%d+) (%S+) (%S+)') do
       reply[#reply + 1] = partition
       reply[#reply + 1] = redis.call('XRANGE', stream(partition), first, last)
+      reply[#reply + 1] = lives_of(partition)
     end
     return reply
   elseif tonumber(before) > tonumber(number) then
@@ -37,6 +42,7 @@ local function read(partition, count)
   left = left - #entries
   reply[#reply + 1] = partition
   reply[#reply + 1] = entries
+  reply[#reply + 1] = lives_of(partition)
   ranges[#ranges + 1] = partition .. ' ' .. entries[1][1] .. ' ' .. entries[#entries][1]
   return #entries == count
 end

@@ -1,14 +1,20 @@
 -- End or change what consumers were given, each of it unless it was given to somebody since.
 -- ARGV: 'done', '', '', '' | 'later', milliseconds, '', '' | 'unseen', '', '', ''
 --       | 'bury', queue, id, payload (due now on that queue),
---       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known).
--- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was given out again since, 'U' there is no such record.
+--       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known),
+--       life of the store that the record is of ('' = not known).
+-- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was given out again since, 'U' there is no such record,
+--       'L' the store has lost the record and has another one in its place.
 --@ oom
 local verb = ARGV[1]
 --@ clock
 --@ kept
+--@ life
 
-local function settle(topic, group, partition, offset, attempt, consumer)
+local function settle(topic, group, partition, offset, attempt, consumer, life)
+  if life ~= '' and life ~= life_of(topic, partition, offset) then
+    return 'L'
+  end
   local place = topic .. ':' .. partition
   local stream, own, id = 'cw:log:' .. place, place .. ':' .. group, offset .. '-1'
   local due_key, order_key, settled_key = 'cw:due:' .. own, 'cw:order:' .. own, 'cw:settled:' .. own .. ':' .. offset
@@ -52,7 +58,7 @@ local function settle(topic, group, partition, offset, attempt, consumer)
 end
 
 local reply = {}
-for i = 5, #ARGV, 6 do
-  reply[#reply + 1] = settle(unpack(ARGV, i, i + 5))
+for i = 5, #ARGV, 7 do
+  reply[#reply + 1] = settle(unpack(ARGV, i, i + 6))
 end
 return reply

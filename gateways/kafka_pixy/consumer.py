@@ -20,6 +20,7 @@ from core.settings_gateways import KafkaPixySettings
 from gateways.kafka_pixy import metrics
 from gateways.kafka_pixy.acks import Ack, AckLane
 from gateways.kafka_pixy.bus_calls import BusCalls, make_topic
+from gateways.kafka_pixy.holders import Holders
 from gateways.kafka_pixy.instances import Instances
 from gateways.kafka_pixy.line import READ_AHEAD_SECONDS, Line
 
@@ -61,7 +62,8 @@ class Consumer:
         self.topic = topic
         self.group = group
         self.used_at = time.monotonic()
-        self.acks = AckLane(bus, calls, topic, group, self._acknowledged)
+        self._holders = Holders(settings.ack_timeout_seconds)
+        self.acks = AckLane(bus, calls, topic, group, self._holders, self._acknowledged)
         #: The bus's error while the group cannot be made; until it is made, nothing is promised.
         self.problem = "the group has not been made yet"
         self._bus = bus
@@ -149,6 +151,7 @@ class Consumer:
                 self._line.take_back(given.offered)
                 continue
             given.call.outcome.set_result(given.offered)
+            self._holders.given(given.offered, now)
             metrics.HANDED_OUT.inc()
             metrics.WAIT_SECONDS.observe(now - given.call.arrived)
             if given.offered.deliveries > 1:
@@ -295,11 +298,12 @@ class Consumer:
                 f"{self.topic}.{self.group}.dead",
                 _dead_letter(record, self.group, offered.deliveries - 1),
                 registry=_REGISTRY,
-                name=f"{self.topic}/{self.group}/{record.partition}/{record.offset}",
+                name=f"{self.topic}/{self.group}/{record.partition}/{record.offset}/{offered.life}",
                 content=b"",
                 keep_seconds=_DEAD_LETTER_SECONDS,
             )
-            self._bus.acknowledge(self.topic, self.group, record.partition, [record.offset])
+            lives = {record.offset: offered.life}
+            self._bus.acknowledge(self.topic, self.group, record.partition, [record.offset], lives=lives)
             metrics.DEAD_LETTERS.inc()
             log.warning(
                 "message_dropped",

@@ -23,6 +23,11 @@ ACKNOWLEDGED = Counter(f"{_PART}_acknowledged_total", "Acknowledgements that too
 IGNORED_ACKS = Counter(
     f"{_PART}_ignored_acks_total", "Acknowledgements of messages that were not pending", registry=REGISTRY
 )
+DOUBTFUL_ACKS = Counter(
+    f"{_PART}_doubtful_acks_total",
+    "Acknowledgements ignored because they may be of a message that the store has lost",
+    registry=REGISTRY,
+)
 BUS_FAILURES = Counter(f"{_PART}_bus_failures_total", "Failed calls to the bus", ["where"], registry=REGISTRY)
 LINES = Gauge(f"{_PART}_lines", "Groups on topics with active consumers", registry=REGISTRY)
 WAITING_CALLS = Gauge(f"{_PART}_waiting_calls", "Consume calls waiting for a message", registry=REGISTRY)

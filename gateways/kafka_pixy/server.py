@@ -228,7 +228,7 @@ class KafkaPixy:
 
     async def _ack_unseen(self, consumer: Consumer, offered: GroupRecord) -> None:
         try:
-            await consumer.acks.begin(offered.record.partition, offered.record.offset)
+            await consumer.acks.begin(offered.record.partition, offered.record.offset, offered.life)
         except BusError as error:
             # The message is answered anyway, and is offered again after its timeout.
             log.info("answered_unacknowledged", topic=consumer.topic, group=consumer.group, error=str(error))

@@ -12,14 +12,17 @@ from candlewright.wire.errors import ConfigurationError
 LOG = "__numaflow_partitions"
 READER = "numaflow"
 MAX_PARTITIONS = 1 << 16
-_OFFSET = re.compile(rb"(\d{1,5}):(\d{1,19})")
+_OFFSET = re.compile(rb"(\d{1,5}):(\d{1,19})(?::([0-9a-z-]{1,64}))?")
 
 
 class RecordId(NamedTuple):
-    """The permanent identity of a record: Numaflow's partition, and the bus's offset in it."""
+    """The permanent identity of a record: Numaflow's partition, the bus's offset in it, and the life of the store
+    (`GroupRecord.life`), which tells it from a record that has its offset after the store lost it.
+    """
 
     partition_id: int
     offset: int
+    life: str = ""
 
 
 class SourcePartition(NamedTuple):
@@ -30,13 +33,14 @@ class SourcePartition(NamedTuple):
 
 def wire_offset(record: RecordId) -> bytes:
     """What Numaflow gets, and returns byte for byte. It includes the partition, so it is complete on its own."""
-    return b"%d:%d" % record
+    place = b"%d:%d" % record[:2]
+    return place + b":" + record.life.encode() if record.life else place
 
 
 def record_id(wire: bytes) -> RecordId | None:
     """None if `wire_offset` did not make it."""
     match = _OFFSET.fullmatch(wire)
-    return RecordId(int(match[1]), int(match[2])) if match else None
+    return RecordId(int(match[1]), int(match[2]), (match[3] or b"").decode()) if match else None
 
 
 def number_partitions(bus: Bus, topics: Iterable[str]) -> tuple[SourcePartition, ...]:

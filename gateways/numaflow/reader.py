@@ -64,15 +64,15 @@ class GroupReader:
 
     def acknowledge(self, records: Sequence[RecordId]) -> int:
         """Returns how many were pending; skips partitions of other sources."""
-        offsets: dict[SourcePartition, list[int]] = defaultdict(list)
-        for partition_id, offset in records:
-            if (place := self._by_id.get(partition_id)) is not None:
-                offsets[place].append(offset)
+        own: dict[SourcePartition, list[RecordId]] = defaultdict(list)
+        for record in records:
+            if (place := self._by_id.get(record.partition_id)) is not None:
+                own[place].append(record)
         count = 0
-        for place, wanted in offsets.items():
+        for place, wanted in own.items():
             for at in range(0, len(wanted), _OFFSETS_A_CALL):
-                piece = wanted[at : at + _OFFSETS_A_CALL]
-                count += self._bus.acknowledge(place.topic, self._group, place.partition, piece)
+                lives = {record.offset: record.life for record in wanted[at : at + _OFFSETS_A_CALL]}
+                count += self._bus.acknowledge(place.topic, self._group, place.partition, [*lives], lives=lives)
         self._refusals.forget(records)
         return count
 
@@ -158,7 +158,7 @@ class GroupReader:
     def _identified(self, offered: Iterable[GroupRecord]) -> Fetched:
         ids = self._id_of
         return [
-            (Found(RecordId(ids[stored.topic, stored.partition], stored.offset), each.deliveries), stored)
+            (Found(RecordId(ids[stored.topic, stored.partition], stored.offset, each.life), each.deliveries), stored)
             for each in offered
             for stored in (each.record,)
         ]

@@ -17,8 +17,8 @@ _MAX_NUMBER = 1 << 53
 
 def text_of(claim: Claim, hidden_until_ms: int) -> str:
     """`hidden_until_ms`: wall clock, for human readers."""
-    topic, group, partition, offset, attempt, _ = claim
-    fields = [topic, partition, offset, group, attempt, hidden_until_ms]
+    topic, group, partition, offset, attempt, _, life = claim
+    fields = [topic, partition, offset, group, attempt, hidden_until_ms, life]
     body = json.dumps(fields, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
 
@@ -31,7 +31,7 @@ def parse(text: str) -> Claim:
     except (binascii.Error, ValueError, RecursionError):
         fields = None
     match fields:
-        case [str(topic), int(partition), int(offset), str(group), int(attempt), int(_)]:
+        case [str(topic), int(partition), int(offset), str(group), int(attempt), int(_), str(life)]:
             if all(0 <= number < _MAX_NUMBER for number in (partition, offset, attempt)):
-                return Claim(topic, group, partition, offset, attempt)
+                return Claim(topic, group, partition, offset, attempt, life=life)
     raise Refused(INVALID_ARGUMENT, "the receipt handle is malformed")

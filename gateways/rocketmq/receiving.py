@@ -360,4 +360,5 @@ class Receiving:
 
 
 def _claim(topic: str, group: str, delivery: Delivery) -> Claim:
-    return Claim(topic, group, delivery.record.partition, delivery.record.offset, delivery.attempt)
+    record = delivery.record
+    return Claim(topic, group, record.partition, record.offset, delivery.attempt, life=delivery.life)

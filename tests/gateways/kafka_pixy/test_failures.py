@@ -56,9 +56,9 @@ class Away(FreshBus):
         assert self.may_read.wait(10)
         return found
 
-    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
         self._check("acknowledge")
-        return super().acknowledge(topic, group, partition, offsets)
+        return super().acknowledge(topic, group, partition, offsets, **options)
 
 
 @pytest.fixture

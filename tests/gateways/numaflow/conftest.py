@@ -47,10 +47,10 @@ class ShakyBus(FreshBus):
         self._check()
         super().create_group(topic, group, at_end=at_end)
 
-    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int]) -> int:
+    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
         self._check()
         self.acknowledged.append(len(offsets))
-        return super().acknowledge(topic, group, partition, offsets)
+        return super().acknowledge(topic, group, partition, offsets, **options)
 
     def read_group(self, *arguments, **options):  # type: ignore[no-untyped-def]
         self._check()

@@ -168,3 +168,19 @@ async def test_what_cannot_be_given_back_while_the_bus_is_away_is_still_with_the
     assert await peer.read(1) == []
     await peer.nack(a.offset)
     assert await peer.read(1, timeout_ms=5_000) == [a]
+
+
+async def test_a_late_acknowledgement_leaves_the_record_in_the_place_of_the_lost_one(
+    bus: ShakyBus, serve: Serve, connect: Connect
+) -> None:
+    publish(bus, b"old")
+    peer = connect(await serve())
+    (old,) = await peer.read(1)
+    bus._store.call("FLUSHDB")
+    publish(bus, b"new")
+    (new,) = await peer.read(1, timeout_ms=5_000)
+    assert new.payload == b"new"
+    await peer.ack(old.offset)
+    assert await peer.pending() == 1
+    await peer.ack(new.offset)
+    assert await peer.pending() == 0
