@@ -134,10 +134,11 @@ def grouped(
     aggregates: Sequence[Aggregation],
     fields: tuple[Field, ...],
     at: Position,
+    sets: tuple[frozenset[int], ...] = (),
 ) -> Group:
     """The Group, by ranges of rows where `source` is HOP and the aggregates are known over ranges."""
     below, conditions = _unfiltered(source)
-    if isinstance(below, WindowTable) and below.function == "HOP":
+    if isinstance(below, WindowTable) and below.function == "HOP" and not sets:
         width = len(below.inner.fields)
         of_rows = [*conditions, *(node for part in aggregates for node in part.arguments)]
         of_rows += [key for key in keys if not isinstance(key, Column)]
@@ -145,4 +146,4 @@ def grouped(
         windows = {key.index - width for key in keys if isinstance(key, Column)}
         if are_rows and windows & {0, 1} and all(has_frames(part.function) for part in aggregates):
             return HopGroup(source, tuple(keys), tuple(aggregates), fields, at)
-    return Group(source, tuple(keys), tuple(aggregates), fields, at)
+    return Group(source, tuple(keys), tuple(aggregates), fields, at, sets)

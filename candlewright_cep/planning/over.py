@@ -25,11 +25,13 @@ from candlewright_cep.types import BIGINT, DOUBLE
 from candlewright_cep.vector import Index, Vector, choose, ranges
 
 _EXPANDED = 30_000_000
+#: Of each row the number of the rows that are equal to it in ORDER BY; where each such group begins and ends.
+Groups = tuple[Index, Index, Index]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`kind` as in `syntax.FrameBound`; `amount` rows (ROWS) or nanoseconds or a number (RANGE)."""
+    """`kind` as in `syntax.FrameBound`; `amount` rows (ROWS), groups, or nanoseconds or a number (RANGE)."""
 
     kind: str
     amount: float | int = 0
@@ -37,9 +39,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """`exclude` as in `syntax.WindowNode`."""
+
     unit: str
     lower: Bound
     upper: Bound
+    exclude: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,10 @@ RANKING = {
     "NTILE": BIGINT,
 }
 VALUES = ("LAG", "LEAD", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
+
+
+def takes_frame(function: WindowFunction) -> bool:
+    return function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +102,12 @@ class Over:
         measures: list[Vector] = []
         if self.window.recognize is not None:
             low, high, measures = _reduced_to_match(self.window, arrangement, bounds, low, high, self.at)
+        excluded = _Excluded(self.window, values, bounds, low, high, self.at) if self.window.frame.exclude else None
         for function in self.functions:
-            found = _compute(function, values, bounds, self.window, low, high, arrangement.length, self.at)
+            if excluded is not None and takes_frame(function):
+                found = excluded.compute(function)
+            else:
+                found = _compute(function, values, bounds, self.window, low, high, arrangement.length, self.at)
             further.append(found.take(back))
         further += [measures[index].take(back) for index in self.measures]
         return rows.with_columns(further)
@@ -114,6 +127,11 @@ def _frames(window: Window, values: RowValues, bounds: Bounds, length: int) -> t
         high = _row_bound(frame.upper, rows, first, end) + 1
         if frame.upper.kind == "UNBOUNDED FOLLOWING":
             high = end
+    elif frame.unit == "GROUPS":
+        groups = peer_groups(window.order, values, bounds, length)
+        low, high = (
+            _group_bound(bound, groups, first, end, side) for side, bound in enumerate((frame.lower, frame.upper))
+        )
     else:
         low, high = _range_frame(window, values, bounds, rows, first, end)
     low, high = np.clip(low, first, end), np.clip(high, first, end)
@@ -131,6 +149,17 @@ def _row_bound(bound: Bound, rows: Index, first: Index, end: Index) -> Index:
         case "FOLLOWING":
             return rows + int(bound.amount)
     return rows
+
+
+def _group_bound(bound: Bound, groups: Groups, first: Index, end: Index, side: int) -> Index:
+    """Where the frame begins (`side` 0) or ends (1)."""
+    if bound.kind.startswith("UNBOUNDED"):
+        return first if bound.kind == "UNBOUNDED PRECEDING" else end
+    steps = {"PRECEDING": -1, "FOLLOWING": 1}.get(bound.kind, 0) * int(bound.amount)
+    of_row, firsts, ends = groups
+    edges = np.concatenate([np.zeros(1, np.int64), firsts if side == 0 else ends, np.full(1, len(of_row))])
+    found: Index = edges[np.clip(of_row + 1 + steps, 0, len(edges) - 1)]
+    return found
 
 
 def _range_frame(
@@ -156,7 +185,11 @@ def _range_frame(
 
 def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, rows: Index) -> tuple[Index, Index]:
     """First peer and the end of the peers of each row."""
-    length = len(rows)
+    group, firsts, ends = peer_groups(keys, values, bounds, len(rows))
+    return firsts[group], ends[group]
+
+
+def peer_groups(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, length: int) -> Groups:
     new = np.zeros(length, dtype=np.bool_)
     new[bounds.starts] = True
     for key in keys:
@@ -165,8 +198,7 @@ def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, rows: Inde
             new[1:] |= ranks[1:] != ranks[:-1]
     group = np.cumsum(new) - 1
     firsts = np.flatnonzero(new)
-    ends = np.append(firsts[1:], length)
-    return firsts[group], ends[group]
+    return group, firsts, np.append(firsts[1:], length)[: len(firsts)]
 
 
 def _distance(
@@ -301,12 +333,56 @@ def _aggregate(
         return moved
     sizes = high - low
     total = int(sizes.sum())
-    if total > _EXPANDED:
-        raise at.reject(f"the frames of {function.name} hold more than {_EXPANDED} rows in all", "use a shorter frame")
+    _check_expanded(total, at)
     spend(function.name, total)
     firsts = np.cumsum(sizes) - sizes
     expanded = [argument.take(ranges(low, sizes)) for argument in arguments]
     return reduced(function.name, expanded, firsts, sizes, total, function.type)
+
+
+def _check_expanded(total: int, at: Position) -> None:
+    if total > _EXPANDED:
+        raise at.reject(f"the frames of OVER hold more than {_EXPANDED} rows in all", "use a shorter frame")
+
+
+class _Excluded:
+    """Frames with EXCLUDE, which are not ranges: the rows of every frame, one frame after another."""
+
+    def __init__(
+        self, window: Window, values: RowValues, bounds: Bounds, low: Index, high: Index, at: Position
+    ) -> None:
+        sizes = high - low
+        _check_expanded(int(sizes.sum()), at)
+        work.spend(int(sizes.sum()), work.FOLDED_A_STEP)
+        rows = np.arange(len(low), dtype=np.int64)
+        begin, end = rows, rows + 1
+        if window.frame.exclude != "CURRENT ROW":
+            begin, end = peers(window.order, values, bounds, rows) if window.order else (low, high)
+        places, of_frame = ranges(low, sizes), np.repeat(rows, sizes)
+        kept = (places < begin[of_frame]) | (places >= end[of_frame])
+        if window.frame.exclude == "TIES":
+            kept |= places == of_frame
+        self._values = values
+        self._places, self._of_frame, self._count = places[kept], of_frame[kept], len(low)
+
+    def compute(self, function: WindowFunction) -> Vector:
+        arguments = [self._values.value(argument).expand() for argument in function.arguments]
+        places, of_frame = self._places, self._of_frame
+        if function.ignores_nulls:
+            known = arguments[0].mask[places]
+            places, of_frame = places[known], of_frame[known]
+        sizes = np.bincount(of_frame, minlength=self._count)
+        firsts = np.cumsum(sizes) - sizes
+        if function.name not in VALUES:
+            spend(function.name, len(places))
+            taken = [argument.take(places) for argument in arguments]
+            return reduced(function.name, taken, firsts, sizes, len(places), function.type)
+        wanted = {"FIRST_VALUE": firsts, "LAST_VALUE": firsts + sizes - 1}.get(
+            function.name, firsts + function.offset - 1
+        )
+        is_there = (wanted >= firsts) & (wanted < firsts + sizes)
+        found = np.append(places, -1)[np.where(is_there, wanted, -1)]
+        return arguments[0].take(found)
 
 
 # -- row patterns in a window ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from candlewright_cep.binding.recovery import is_noted
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
 from candlewright_cep.planning.bars import bars
+from candlewright_cep.planning.changes import changes
 from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
 from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
 from candlewright_cep.planning.hops import grouped
@@ -230,6 +231,8 @@ class Planner:
         )  # fmt: skip
         if grouped:
             return self._grouped(node, source, windows, order_by)
+        if node.emits_changes:
+            raise node.at.reject("EMIT CHANGES is for GROUP BY and aggregates", "rows alone come once, as they are")
         return self._finish(node, source, SelectBinder(source.fields, self.parameters, self.limits, windows), order_by)
 
     def _grouped(
@@ -237,15 +240,21 @@ class Planner:
     ) -> Plan:
         plain: Binder = Binder(source.fields, self.parameters, self.limits)
         window = group_window(node, plain)
+        if node.emits_changes and (window is not None or node.sets or _has_window(source)):
+            raise node.at.reject(
+                "EMIT CHANGES is for GROUP BY without windows and sets", "a window is put out once, when it has ended"
+            )
+        written = [
+            None if window and part is window.node else self._group_key(part, node, plain) for part in node.group_by
+        ]
+        own: list[Expression] = []
         if window is not None:
-            keys = [self._group_key(part, node, plain) for part in node.group_by if part is not window.node]
-            source = windowed(source, window, keys)
+            source = windowed(source, window, [key for key in written if key is not None])
             plain = WindowedBinder(source.fields, self.parameters, self.limits, window)
-            keys += [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
-        else:
-            keys = [self._group_key(part, node, plain) for part in node.group_by]
+            own = [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
+        keys = [*(key for key in dict.fromkeys(written) if key is not None), *own]
         plain.results = _results(node)
-        binder = GroupBinder(plain, keys, windows)
+        binder = GroupBinder(plain, keys, windows, _sets(node, written, own))
         binder.results = plain.results
         for item in node.items:
             if isinstance(item.expression, StarNode):
@@ -296,7 +305,10 @@ class Planner:
         plan, base = source, len(source.fields)
         if isinstance(binder, GroupBinder):
             group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
-            plan = grouped(source, binder.keys, binder.aggregates, group_fields, node.at)
+            if node.emits_changes:
+                plan = changes(source, binder.keys, binder.aggregates, group_fields, self.limits, node.at)
+            else:
+                plan = grouped(source, binder.keys, binder.aggregates, group_fields, node.at, binder.sets)
             base = len(group_fields)
             if having is not None:
                 plan = Filter(plan, having)
@@ -479,6 +491,30 @@ class Planner:
         alias = node.alias.text if node.alias is not None else ""
         plan = bars(inner, node.measure, float(size.value), alias, node.at)
         return _renamed(plan, alias, node.columns) if node.columns else plan
+
+
+def _has_window(plan: Plan) -> bool:
+    while isinstance(plan, Filter | Renamed):
+        plan = plan.inner
+    return isinstance(plan, WindowTable)
+
+
+def _sets(node: SelectNode, keys: Sequence[Expression | None], own: Sequence[Expression]) -> tuple[frozenset[int], ...]:
+    """The grouping sets, as places among the different keys; `own` are the columns of a window in GROUP BY, whose
+    place in `keys` is None. Empty where there is one set of all keys."""
+    if not node.sets:
+        return ()
+    places = {key: place for place, key in enumerate(key for key in dict.fromkeys(keys) if key is not None)}
+    of_window = range(len(places), len(places) + len(own))
+    found = []
+    for chosen in node.sets:
+        named = [keys[place] for place in chosen]
+        if own and None not in named:
+            raise node.group_by[0].at.reject(
+                "every grouping set needs the window", "GROUP BY ROLLUP(ticker), TUMBLE(...)"
+            )
+        found.append(frozenset([*(places[key] for key in named if key is not None), *of_window]))
+    return tuple(found)
 
 
 def _results(node: SelectNode) -> frozenset[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
-from candlewright_cep.binding.expressions import Aggregation, Expression
+from candlewright_cep.binding.expressions import Aggregation, Constant, Expression
 from candlewright_cep.functions.aggregates import empty_value, reduced, spend
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.matching import evaluate_matches, find
@@ -16,7 +16,8 @@ from candlewright_cep.matching.recognize import RecognizePlan, SortKey
 from candlewright_cep.planning.bands import Band, BandSearch, key_codes
 from candlewright_cep.planning.relation import Relation, Source, arranged, concatenated, partition_codes, sorted_order
 from candlewright_cep.syntax.tokens import BEGIN, Position
-from candlewright_cep.vector import Index, Vector
+from candlewright_cep.types import BIGINT
+from candlewright_cep.vector import Index, Vector, constant, nulls
 
 Inputs = Mapping[str, Relation]
 
@@ -179,21 +180,53 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One row per distinct key: the keys, then the aggregates. Without keys always exactly one row."""
+    """One row per distinct key: the keys, then the aggregates. Without keys always exactly one row.
+
+    With `sets` so for the keys of each set, the other keys being NULL; the last key is then a number whose bits are 1
+    for those, from the first key on.
+    """
 
     inner: Plan
     keys: tuple[Expression, ...]
     aggregates: tuple[Aggregation, ...]
     fields: tuple[Field, ...]
     at: Position = field(default=BEGIN, compare=False)
+    sets: tuple[frozenset[int], ...] = ()
+
+    @property
+    def common_keys(self) -> tuple[Expression, ...]:
+        """The keys, NULL in place of those that not every set has."""
+        return tuple(
+            Constant(None, key.type) if any(place not in chosen for chosen in self.sets) else key
+            for place, key in enumerate(self.keys)
+        )
 
     def run(self, inputs: Inputs) -> Relation:
         return self.over(self.inner.run(inputs))[0]
 
     def over(self, rows: Relation) -> tuple[Relation, Index]:
         """The groups of `rows`, and the number of the last row of each; of no row where there is none."""
+        if not self.sets:
+            return self._grouped(rows, self.keys)
+        parts = [self._of_set(rows, chosen) for chosen in self.sets]
+        return concatenated([part for part, _ in parts]), np.concatenate([last for _, last in parts])
+
+    def _of_set(self, rows: Relation, chosen: frozenset[int]) -> tuple[Relation, Index]:
+        count = len(self.keys) - 1
+        found, last = self._grouped(rows, [self.keys[place] for place in sorted(chosen)])
+        placed = dict(zip(sorted(chosen), range(len(chosen)), strict=True))
+        missing = sum(1 << place for place in range(count) if place not in chosen)
+        columns: list[Source] = [
+            found.column(placed[place]) if place in placed else nulls(self.keys[place].type, found.length)
+            for place in range(count)
+        ]
+        columns.append(constant(BIGINT, missing, found.length))
+        columns += [found.column(index) for index in range(len(chosen), found.width)]
+        return Relation(columns, found.length), last
+
+    def _grouped(self, rows: Relation, by: Sequence[Expression]) -> tuple[Relation, Index]:
         values = rows.values()
-        keys = [values.value(key) for key in self.keys]
+        keys = [values.value(key) for key in by]
         if not keys and rows.length == 0:
             alone = [empty_value(node.function, node.type, 1) for node in self.aggregates]
             return Relation(alone, 1), np.zeros(0, np.int64)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
-from candlewright_cep.binding.expressions import Aggregation, Column, Constant, Expression, WindowFunction, walk
+from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Constant, Expression, WindowFunction, walk
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
@@ -29,7 +29,7 @@ from candlewright_cep.syntax.tree import (
     StarNode,
     WindowNode,
 )
-from candlewright_cep.types import BIGINT, NULL, Kind
+from candlewright_cep.types import BIGINT, BOOLEAN, NULL, Kind
 
 # Columns that window functions will have: their place is known only when the whole select list is bound.
 LATER = 1_000_000
@@ -50,7 +50,7 @@ class WindowUse:
 def has_aggregate(node: Node) -> bool:
     """Whether the node contains an aggregate outside of OVER."""
     if isinstance(node, CallNode):
-        if not node.is_operator and aggregate_name(node.name) is not None:
+        if not node.is_operator and (aggregate_name(node.name) is not None or node.name == "GROUPING"):
             return True
         return any(has_aggregate(argument) for argument in node.arguments)
     if isinstance(node, ModeNode):
@@ -133,7 +133,7 @@ class SelectBinder(Binder):
             return WindowNode(
                 None, window.partition_by or base.partition_by, window.order_by or base.order_by,
                 window.unit or base.unit, window.lower or base.lower, window.upper or base.upper,
-                window.recognize or base.recognize, window.at,
+                window.recognize or base.recognize, window.at, window.exclude or base.exclude,
             )  # fmt: skip
         found = self.windows.get(window.text.lower())
         if found is None:
@@ -173,6 +173,8 @@ class SelectBinder(Binder):
                 raise node.at.reject(
                     "a row pattern needs the frame ROWS BETWEEN CURRENT ROW AND ...", "add it after MEASURES"
                 )
+            if node.exclude:
+                raise node.at.reject("EXCLUDE is not possible with a row pattern")
             if any(not isinstance(key.expression, Column) for key in order):
                 raise node.at.reject("ORDER BY of a window with a row pattern takes columns")
             _check_window_pattern(node.recognize)
@@ -201,7 +203,9 @@ class SelectBinder(Binder):
         upper = self._bound(node.upper, node.unit, order) if node.upper is not None else Bound("CURRENT ROW")
         if lower.kind == "UNBOUNDED FOLLOWING" or upper.kind == "UNBOUNDED PRECEDING":
             raise node.at.reject("the frame ends before it starts")
-        return Frame(node.unit, lower, upper)
+        if node.unit == "GROUPS" and not order:
+            raise node.at.reject("a GROUPS frame needs ORDER BY", "rows that are equal in it are a group")
+        return Frame(node.unit, lower, upper, node.exclude)
 
     def _bound(self, bound: FrameBound, unit: str, order: list[SortKey]) -> Bound:
         if bound.amount is None:
@@ -209,9 +213,9 @@ class SelectBinder(Binder):
         found = self.bind(bound.amount)
         if not isinstance(found, Constant) or found.value is None:
             raise bound.at.reject("the offset of a frame must be written as a literal or a parameter")
-        if unit == "ROWS":
+        if unit in ("ROWS", "GROUPS"):
             if not found.type.is_integer or not 0 <= found.value <= 2**40:
-                raise bound.at.reject("the offset of a ROWS frame must be a whole number of at least 0")
+                raise bound.at.reject(f"the offset of a {unit} frame must be a whole number of at least 0")
             return Bound(bound.kind, found.value)
         if len(order) != 1:
             raise bound.at.reject("a RANGE frame with an offset needs one ORDER BY key")
@@ -364,19 +368,25 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
     return Aggregation(name, None, True, converted, kind)
 
 
+#: Stands for the number that tells which keys are missing in a row of a grouping set.
+_MISSING = Column(-1, BIGINT)
+
+
 class GroupBinder(SelectBinder):
     """Expressions behind GROUP BY: keys, aggregates and what is computed from them. The result's columns are the
-    keys, then the aggregates."""
+    keys, then the aggregates. `sets`: see `Group`."""
 
     def __init__(
         self,
         source: Binder,
         keys: Sequence[Expression],
         windows: Mapping[str, WindowNode],
+        sets: tuple[frozenset[int], ...] = (),
     ) -> None:
         super().__init__(source.fields, source.parameters, source.limits, windows)
         self.source = source
-        self.keys = list(keys)
+        self.sets = sets
+        self.keys = [*keys, _MISSING] if sets else list(keys)
         self._places: dict[Aggregation, int] = {}
 
     @property
@@ -401,6 +411,8 @@ class GroupBinder(SelectBinder):
 
     def call(self, node: CallNode) -> Expression:
         name = None if node.is_operator else aggregate_name(node.name)
+        if node.name == "GROUPING" and not node.is_operator:
+            return self._grouping(node)
         if name is None:
             return super().call(node)
         node = filtered(node)
@@ -409,6 +421,24 @@ class GroupBinder(SelectBinder):
             raise node.at.reject("an aggregate is not possible inside another")
         bound = bind_aggregate(self.source, node, name)
         return Column(len(self.keys) + self._places.setdefault(bound, len(self._places)), bound.type)
+
+    def _grouping(self, node: CallNode) -> Expression:
+        """GROUPING(a, b): for each key a bit that is 1 where the row's set has it not, the last key's the lowest."""
+        found: Expression = Constant(0, BIGINT)
+        for argument in node.arguments:
+            key = self.source.bind(argument)
+            if key not in self.keys:
+                raise argument.at.reject("GROUPING takes what is in GROUP BY")
+            if not self.sets:
+                continue
+            bit = 1 << self.keys.index(key)
+            lowest = Apply("%", (Column(len(self.keys) - 1, BIGINT), Constant(2 * bit, BIGINT)), BIGINT)
+            is_missing = Apply(">=", (lowest, Constant(bit, BIGINT)), BOOLEAN)
+            own = Apply("IF", (is_missing, Constant(1, BIGINT), Constant(0, BIGINT)), BIGINT)
+            found = Apply("+", (Apply("*", (found, Constant(2, BIGINT)), BIGINT), own), BIGINT)
+        if not node.arguments or len(node.arguments) > 32:
+            raise node.at.reject("GROUPING takes one column of GROUP BY, or up to 32 of them")
+        return found
 
 
 def _has_over(node: Node) -> bool:

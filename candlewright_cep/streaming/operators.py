@@ -1,7 +1,7 @@
 """The operators of a running trigger, made of its checked plan."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from candlewright_cep.binding.expressions import Column, Expression
@@ -10,6 +10,7 @@ from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
+from candlewright_cep.streaming.ahead import AheadStage, split
 from candlewright_cep.streaming.bar_stage import BarStage
 from candlewright_cep.streaming.left_behind import rising_columns
 from candlewright_cep.streaming.match_stream import Context, MatchStream
@@ -76,7 +77,8 @@ class _Chain:
     """The operators so far, from the input on.
 
     `_waiting`: filters and projections that become one operator. `_window`: one whose GROUP BY is still to come.
-    `_matches`, `_groups`: the last ones, as long as their results have not been put in order of time.
+    `_matches`, `_groups`: the last ones, as long as their results have not been put in order of time. `_ahead`: the
+    first one that gives rows later than their time.
     """
 
     def __init__(self, query: StreamQuery, slots: Slots) -> None:
@@ -90,10 +92,12 @@ class _Chain:
         self._window: WindowTable | None = None
         self._matches: MatchStream | None = None
         self._groups: GroupStage | BarStage | None = None
+        self._ahead: Over | None = None
 
     def add(self, place: int, node: Plan) -> None:
         if isinstance(node, Scan | Renamed) or (place == 0 and self._query.joined is not None):
             return
+        self._expect_nothing_ahead(node)
         self._put_in_order(place, node)
         if isinstance(node, Join | AsofJoin) and is_lookup(node):
             self._expect_no_window()
@@ -120,13 +124,37 @@ class _Chain:
             elif isinstance(node, Over) and place in self._whole:
                 self._found.append(WholeStage(node))
             elif isinstance(node, Over):
-                is_on_input = not any(isinstance(stage, GroupStage | MatchStage) for stage in self._found)
-                self._found.append(OverStage(node, is_on_input))
+                self._over(node)
             elif isinstance(node, Match):
                 query = self._query
                 rising = rising_columns(node, query.source.time_columns) if query.is_in_order else ()
                 self._matches = MatchStream(node.recognize, self._slots, rising, query.needs_merge)
                 self._found.append(MatchStage(self._matches, [field.type for field in node.fields]))
+
+    def _over(self, node: Over) -> None:
+        # What looks ahead gives rows later than their time.
+        is_on_input = not any(isinstance(stage, GroupStage | MatchStage | AheadStage) for stage in self._found)
+        ahead, others = split(node)
+        if others or not ahead:
+            functions = tuple(node.functions[place] for place in others)
+            self._found.append(OverStage(replace(node, functions=functions), is_on_input))
+        if ahead:
+            if self._query.joined is not None:
+                raise node.at.reject("LEAD and frames that look ahead are not possible in a join by time on a stream")
+            stage = AheadStage(node, is_joint=self._query.needs_merge, is_on_input=is_on_input)
+            self._found.append(stage)
+            self._ahead = self._ahead or node
+
+    def _expect_nothing_ahead(self, node: Plan) -> None:
+        """Raises TriggerRejected for what goes by time behind rows that come late."""
+        before = self._ahead
+        if before is None or isinstance(node, STATELESS):
+            return
+        if not isinstance(node, Over) or node.window.partition != before.window.partition:
+            raise before.at.reject(
+                "LEAD and frames that look ahead come last on a stream, with one PARTITION BY",
+                "a pattern looks ahead with NEXT",
+            )
 
     def finished(self) -> list[Stage]:
         self._expect_no_window()
@@ -169,7 +197,8 @@ class _Chain:
         window = self._window
         if window is None:
             raise node.at.reject(
-                "GROUP BY on a stream needs a time window", "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)"
+                "GROUP BY on a stream needs a time window, or EMIT CHANGES for a row whenever a group changes",
+                "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)",
             )
         stage = GroupStage(node, self._waiting, window, self._slots, is_in_order=self._query.is_in_order)
         stage.set_ticker_column(_ticker_index(self._query, window))
@@ -191,7 +220,7 @@ def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> dict[int, i
     function = ""
     for place, node in enumerate(nodes):
         if isinstance(node, Project | Group):
-            parts = node.expressions if isinstance(node, Project) else node.keys
+            parts = node.expressions if isinstance(node, Project) else node.common_keys
             starts = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in starts}
         elif isinstance(node, WindowTable):
             if node.time_column in starts:

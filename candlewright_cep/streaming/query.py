@@ -6,9 +6,8 @@ from typing import Any
 
 from candlewright_cep.binding.expressions import Column
 from candlewright_cep.engine import CompiledQuery
-from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.bars import Bars
-from candlewright_cep.planning.over import RANKING, Over
+from candlewright_cep.planning.over import Over, takes_frame
 from candlewright_cep.planning.plans import (
     AsofJoin,
     Distinct,
@@ -200,7 +199,7 @@ def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
     found: set[int] = set()
     for place, node in enumerate(nodes):
         if isinstance(node, Project | Group):
-            parts = node.expressions if isinstance(node, Project) else node.keys
+            parts = node.expressions if isinstance(node, Project) else node.common_keys
             fixing = {i for i, part in enumerate(parts) if isinstance(part, Column) and part.index in fixing}
         elif isinstance(node, WindowTable):
             width = len(node.fields)
@@ -248,7 +247,7 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
             known.times |= {width - 3, width - 2, width - 1}
             merge = merge or (node.function == "SESSION" and not known.tickers & set(node.partition))
         elif isinstance(node, Group):
-            known = known.behind(node.keys)
+            known = known.behind(node.common_keys)
             merge = merge or not known.tickers
         elif isinstance(node, Bars):
             if node.time not in known.times:
@@ -278,8 +277,8 @@ def ties_in(nodes: Sequence[Plan]) -> bool:
             return len(node.recognize.order) > 1
         if isinstance(node, Over):
             frame = node.window.frame
-            has_frame = any(function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD") for function in node.functions)
-            if len(node.window.order) > 1 or (frame.unit != "ROWS" and has_frame):
+            by_peers = frame.unit != "ROWS" or frame.exclude in ("GROUP", "TIES")
+            if len(node.window.order) > 1 or (by_peers and any(map(takes_frame, node.functions))):
                 return True
     return False
 

@@ -11,8 +11,7 @@ from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.folds import FOLDS, Fold, State
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.planning.over import RANKING, Over, Window, peers
+from candlewright_cep.planning.over import Over, Window, peers, takes_frame
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.release import Rows
 from candlewright_cep.times import UNITS
@@ -68,7 +67,12 @@ def running_functions(node: Over) -> tuple[int, ...]:
             if function.offset > _MAX_LAG:
                 raise node.at.reject(f"LAG with IGNORE NULLS on a stream goes back at most {_MAX_LAG} values")
             found.append(place)
-        elif is_unbounded and function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD"):
+        elif is_unbounded and takes_frame(function):
+            if frame.exclude:
+                raise node.at.reject(
+                    "a frame from UNBOUNDED PRECEDING with EXCLUDE would keep every row of a stream",
+                    "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
+                )
             if function.name == "NTH_VALUE" or (function.name in AGGREGATES and AGGREGATES[function.name].grows):
                 raise node.at.reject(
                     f"{function.name} without a bound would keep every value of a stream",

@@ -12,7 +12,7 @@ from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Column, WindowFunction, walk
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.hops import HopGroup
-from candlewright_cep.planning.over import RANKING, Over
+from candlewright_cep.planning.over import RANKING, Over, peer_groups, takes_frame
 from candlewright_cep.planning.plans import (
     AsofJoin,
     Filter,
@@ -54,7 +54,7 @@ class Stage(Protocol):
 
 
 @dataclass(slots=True)
-class _Given:
+class Given:
     """Stands for rows that are already there, as the inner plan of one node."""
 
     fields: tuple[Any, ...]
@@ -220,18 +220,10 @@ class OverStage:
         self._is_on_input = is_on_input
         self._kept: Rows | None = None
         frame = node.window.frame
-        ahead = frame.upper.kind not in ("CURRENT ROW", "PRECEDING")
-        aggregates = [
-            function for function in node.functions if function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD")
-        ]
+        aggregates = [function for function in node.functions if takes_frame(function)]
         ranked = [function.name for function in node.functions if function.name in RANKING]
-        leading = any(function.name == "LEAD" and function.offset for function in node.functions)
         if node.window.recognize is not None:
             raise node.at.reject("a row pattern in a window is not possible on a stream", "use MATCH_RECOGNIZE")
-        if leading or (aggregates and ahead):
-            raise node.at.reject(
-                "a window that looks ahead is not possible on a stream", "end the frame at CURRENT ROW"
-            )
         if any(name != "ROW_NUMBER" for name in ranked):
             raise node.at.reject(
                 f"{ranked[0]} would keep every row of a stream", "ROW_NUMBER, COUNT, MIN and MAX are possible"
@@ -246,9 +238,12 @@ class OverStage:
         lags = [function.offset for function in node.functions if function.name == "LAG"]
         self._rows = max([0, *lags])
         self._range: float | int = 0
+        self._groups: int | None = None
         for bound in (frame.lower, frame.upper) if aggregates and frame.lower.kind != "UNBOUNDED PRECEDING" else ():
             if bound.kind == "PRECEDING" and frame.unit == "ROWS":
                 self._rows = max(self._rows, int(bound.amount))
+            elif frame.unit == "GROUPS":
+                self._groups = max(self._groups or 0, int(bound.amount))
             elif bound.kind == "PRECEDING":
                 self._range = max(self._range, bound.amount)
         key = node.window.order[0] if node.window.order else None
@@ -277,7 +272,7 @@ class OverStage:
 
     def kept_of_a_ticker(self, most: int) -> int:
         """The rows that it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
-        return _of_a_ticker(self._kept, most)
+        return of_a_ticker(self._kept, most)
 
     def _over_kept(self, rows: Rows, functions: Sequence[WindowFunction]) -> Relation:
         old = self._kept.length if self._kept is not None else 0
@@ -288,14 +283,17 @@ class OverStage:
 
     def _moved(self, relation: Relation, functions: Sequence[WindowFunction]) -> Over:
         node = self.node
-        given = _Given(node.inner.fields, relation)
+        given = Given(node.inner.fields, relation)
         return Over(given, node.window, tuple(functions), node.measures, node.fields, node.limits, node.at)
 
     def _keep(self, rows: Rows) -> None:
         # In the order of the window: rows of one time may have come in another one.
-        _, bounds, order = arranged(rows.relation, self.node.window.partition, self.node.window.order)
+        arrangement, bounds, order = arranged(rows.relation, self.node.window.partition, self.node.window.order)
         last = np.repeat(bounds.ends, bounds.ends - bounds.starts) - 1
         keep = last - np.arange(rows.length) < self._rows
+        if self._groups is not None:
+            groups = peer_groups(self.node.window.order, arrangement.values(bounds), bounds, rows.length)[0]
+            keep |= groups >= groups[last] - self._groups
         if self._range:
             times = rows.relation.column(self._key.index).expand().values[order]
             reached = times[last]
@@ -322,7 +320,7 @@ class OverStage:
         self._states.restore(state.get("indicators", {}))
 
 
-def _of_a_ticker(kept: Rows | None, most: int) -> int:
+def of_a_ticker(kept: Rows | None, most: int) -> int:
     if kept is None or kept.length <= most:
         return 0
     codes = kept.ticker.fill_null("").dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -336,7 +334,7 @@ class WholeStage(Stateless):
     node: Over
 
     def feed(self, rows: Rows, _clock: Clock) -> Rows:
-        given = _Given(self.node.inner.fields, rows.relation)
+        given = Given(self.node.inner.fields, rows.relation)
         return rows.replaced(replace(self.node, inner=given).run({}))
 
 
@@ -381,7 +379,7 @@ class GroupStage:
         self._seen: dict[str, int] = {}
         self._least: int | None = None
         end = len(window.fields) - 2
-        if not any(isinstance(key, Column) and key.index in (end - 1, end) for key in group.keys):
+        if not any(isinstance(key, Column) and key.index in (end - 1, end) for key in group.common_keys):
             raise window.at.reject("a stream needs window_start or window_end in GROUP BY")
         self._end = end
         self._by_ticker = False
@@ -396,12 +394,12 @@ class GroupStage:
 
     def kept_of_a_ticker(self, most: int) -> int:
         """As `OverStage` has it, of the rows of open windows."""
-        return _of_a_ticker(self._kept, most)
+        return of_a_ticker(self._kept, most)
 
     def set_ticker_column(self, index: int | None) -> None:
         """Groups of one ticker need not wait for the others."""
         self._by_ticker = index is not None and any(
-            isinstance(key, Column) and key.index == index for key in self.group.keys
+            isinstance(key, Column) and key.index == index for key in self.group.common_keys
         )
 
     def starts(self) -> Callable[[str, int], int]:
@@ -456,7 +454,7 @@ class GroupStage:
     def _with_windows(self, rows: Rows) -> Rows:
         """Each row once per window, carrying which row it is."""
         window = self.window
-        given = _Given(window.inner.fields, rows.relation)
+        given = Given(window.inner.fields, rows.relation)
         moved = replace(window, inner=given)
         picked, relation = moved.run_numbered({})
         if is_every(picked, rows.length):

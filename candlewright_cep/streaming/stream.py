@@ -17,6 +17,7 @@ from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.relation import from_table
+from candlewright_cep.streaming.ahead import AheadStage
 from candlewright_cep.streaming.branches import joined_query, joins_by_time
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.match_stream import Context, Reports
@@ -160,7 +161,7 @@ class TriggerStream:
                     f"the open windows keep {found} rows of a ticker; {most} are allowed",
                     hint="use shorter windows, or windows over bars",
                 )
-            if isinstance(stage, OverStage) and (found := stage.kept_of_a_ticker(most)) > most:
+            if isinstance(stage, OverStage | AheadStage) and (found := stage.kept_of_a_ticker(most)) > most:
                 raise TriggerRejected(
                     f"the frames of OVER keep {found} rows of a ticker; {most} are allowed",
                     hint="name columns with few values in PARTITION BY, or use a shorter frame",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.pattern_parser import PatternReader
@@ -28,6 +29,9 @@ from candlewright_cep.syntax.tree import (
     WindowTableNode,
 )
 
+_NOT_ALIASES = (("PARTITION", "BY"), ("BARS", "BY"), ("EMIT", "CHANGES"))
+#: GROUP BY with more of them is refused.
+_MOST_SETS = 64
 _BARS = ("VOLUME", "TRADES", "VALUE")
 _WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _NOT_QUERIES = """
@@ -189,9 +193,10 @@ class QueryReader(PatternReader):
         source = self._from()
         where = self.expression() if self.accept_words("WHERE") else None
         group_by: tuple[Node, ...] = ()
+        sets: tuple[tuple[int, ...], ...] = ()
         if self.accept_words("GROUP"):
             self.expect_words("BY", after="GROUP")
-            group_by = self._group_by()
+            group_by, sets = self._group_by()
         having = self.expression() if self.accept_words("HAVING") else None
         qualify = self.expression() if self.accept_words("QUALIFY") else None
         windows: list[tuple[Identifier, WindowNode]] = []
@@ -201,16 +206,80 @@ class QueryReader(PatternReader):
                 windows.append(self._named_window())
         if qualify is None and self.accept_words("QUALIFY"):
             qualify = self.expression()
-        return SelectNode(tuple(items), source, where, group_by, having, tuple(windows), distinct, at, qualify)
+        emits = self.accept_words("EMIT", "CHANGES")
+        return SelectNode(
+            tuple(items), source, where, group_by, having, tuple(windows), distinct, at, qualify, sets, emits
+        )
 
-    def _group_by(self) -> tuple[Node, ...]:
-        for word in ("ROLLUP", "CUBE", "GROUPING"):
-            if self.is_word(word):
-                raise self.token.reject(f"GROUP BY {word} is not supported")
+    def _expressions(self) -> tuple[Node, ...]:
         found = [self.expression()]
         while self.accept(","):
             found.append(self.expression())
         return tuple(found)
+
+    def _group_by(self) -> tuple[tuple[Node, ...], tuple[tuple[int, ...], ...]]:
+        """The keys, and the sets of them where there are several."""
+        at = self.at
+        keys: list[Node] = []
+        found: list[tuple[int, ...]] = [()]
+        while True:
+            element = self._grouping_element(keys)
+            if len(found) * len(element) > _MOST_SETS:
+                raise at.reject(f"GROUP BY makes more than {_MOST_SETS} grouping sets")
+            found = [(*one, *other) for one in found for other in element]
+            if not self.accept(","):
+                return tuple(keys), tuple(found) if len(found) > 1 or len(found[0]) < len(keys) else ()
+
+    def _grouping_element(self, keys: list[Node]) -> list[tuple[int, ...]]:
+        """The sets of one element of GROUP BY; its expressions are put behind `keys`."""
+        at = self.at
+        for word in ("ROLLUP", "CUBE"):
+            if self.is_word(word) and self.is_symbol("(", ahead=1):
+                self.index += 2
+                parts = [self._grouping_set(keys)]
+                while self.accept(","):
+                    parts.append(self._grouping_set(keys))
+                self.expect(")", after=f"the columns of {word}")
+                if (2 ** len(parts) if word == "CUBE" else len(parts) + 1) > _MOST_SETS:
+                    raise at.reject(f"{word} makes more than {_MOST_SETS} grouping sets")
+                chosen = (
+                    [parts[:count] for count in range(len(parts), -1, -1)]
+                    if word == "ROLLUP"
+                    else [list(part) for count in range(len(parts), -1, -1) for part in combinations(parts, count)]
+                )
+                return [tuple(key for part in own for key in part) for own in chosen]
+        if self.accept_words("GROUPING", "SETS"):
+            self.expect("(", after="GROUPING SETS")
+            found: list[tuple[int, ...]] = []
+            while True:
+                with self.nested():
+                    found += self._grouping_element(keys) if not self.is_symbol("(") else [self._grouping_set(keys)]
+                if len(found) > _MOST_SETS:
+                    raise at.reject(f"GROUPING SETS has more than {_MOST_SETS} sets")
+                if not self.accept(","):
+                    break
+            self.expect(")", after="the grouping sets")
+            return found
+        keys.append(self.expression())
+        return [(len(keys) - 1,)]
+
+    def _grouping_set(self, keys: list[Node]) -> tuple[int, ...]:
+        """`a`, `(a, b)` or `()`."""
+        first = len(keys)
+        if not self.is_symbol("("):
+            keys.append(self.expression())
+        elif self.is_symbol(")", ahead=1):
+            self.index += 2
+        else:
+            begin = self.index
+            self.index += 1
+            keys += self._expressions()
+            if not self.accept(")") or not (self.is_symbol(",") or self.is_symbol(")")):
+                # The parenthesis is part of an expression.
+                del keys[first:]
+                self.index = begin
+                keys.append(self.expression())
+        return tuple(range(first, len(keys)))
 
     def _select_item(self) -> SelectItem:
         at = self.at
@@ -242,15 +311,13 @@ class QueryReader(PatternReader):
         order_by: tuple[SortItem, ...] = ()
         if self.accept_words("PARTITION"):
             self.expect_words("BY", after="PARTITION")
-            partition_by = self._group_by()
+            partition_by = self._expressions()
         if self.accept_words("ORDER"):
             self.expect_words("BY", after="ORDER")
             order_by = self.sort_items()
         measures = self.measures() if self.accept_words("MEASURES") else ()
-        unit, lower, upper = "", None, None
-        if self.is_word("GROUPS"):
-            raise self.token.reject("GROUPS frames are not supported", "use ROWS or RANGE")
-        if self.is_word("ROWS") or self.is_word("RANGE"):
+        unit, exclude, lower, upper = "", "", None, None
+        if any(self.is_word(word) for word in ("ROWS", "RANGE", "GROUPS")):
             unit = self.advance().text.upper()
             if self.accept_words("BETWEEN"):
                 lower = self.frame_bound()
@@ -258,11 +325,21 @@ class QueryReader(PatternReader):
                 upper = self.frame_bound()
             else:
                 lower = self.frame_bound()
+            if self.accept_words("EXCLUDE"):
+                exclude = self._exclusion()
         recognize = None
         if measures or any(self.is_word(word) for word in ("AFTER", "PATTERN", "INITIAL", "SEEK")):
             recognize = self.pattern_clauses(at, measures, "ONE", (), ())
         self.expect(")", after="the window")
-        return WindowNode(base, partition_by, order_by, unit, lower, upper, recognize, at)
+        return WindowNode(base, partition_by, order_by, unit, lower, upper, recognize, at, exclude)
+
+    def _exclusion(self) -> str:
+        if self.accept_words("NO", "OTHERS"):
+            return ""
+        for words in (("CURRENT", "ROW"), ("GROUP",), ("TIES",)):
+            if self.accept_words(*words):
+                return " ".join(words)
+        raise self.unexpected("CURRENT ROW, GROUP, TIES or NO OTHERS", "EXCLUDE")
 
     # -- FROM -----------------------------------------------------------------------------------------------------
 
@@ -404,7 +481,7 @@ class QueryReader(PatternReader):
         return self.is_symbol(")", ahead=ahead) or any(self.is_word(word, ahead=ahead) for word in words)
 
     def _alias(self) -> tuple[Identifier | None, tuple[Identifier, ...]]:
-        if self.is_word("PARTITION", "BY") or self.is_word("BARS", "BY") or self._is_asof():
+        if any(self.is_word(*words) for words in _NOT_ALIASES) or self._is_asof():
             return None, ()
         if not self.accept_words("AS") and not self.is_identifier():
             return None, ()

@@ -86,7 +86,7 @@ class FrameBound:
 
 @dataclass(frozen=True, slots=True)
 class WindowNode:
-    """The contents of OVER ( ... ) or WINDOW w AS."""
+    """The contents of OVER ( ... ) or WINDOW w AS. `exclude`: CURRENT ROW, GROUP or TIES."""
 
     base: Identifier | None
     partition_by: tuple["Node", ...]
@@ -96,6 +96,7 @@ class WindowNode:
     upper: FrameBound | None
     recognize: "RecognizeNode | None"
     at: Position
+    exclude: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +312,9 @@ class SelectNode:
     distinct: bool
     at: Position
     qualify: Node | None = None
+    # Of ROLLUP, CUBE and GROUPING SETS: the places in `group_by` that each set names.
+    sets: tuple[tuple[int, ...], ...] = ()
+    emits_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
@@ -48,4 +49,19 @@ def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]
     turn = {time: place + chance.uniform(0, 5) for place, time in enumerate(dict.fromkeys(times))}
     order = sorted(range(table.num_rows), key=lambda row: turn[times[row]])
     assert ordered(streamed(sql, table, cuts, order)) == expected
+    return rows
+
+
+def duckdb_rows(sql: str, table: pa.Table) -> list[dict[str, Any]]:
+    """DuckDB's rows of `ticks`; times without a zone, which it reads as UTC, get it back."""
+    place = table.schema.get_field_index("ts")
+    naive = table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    with duckdb.connect() as connection:
+        connection.register("ticks", table.set_column(place, "ts", naive))
+        found = connection.execute(sql).to_arrow_table()
+    for place, field in enumerate(found.schema):
+        if pa.types.is_timestamp(field.type):
+            wide = found.column(place).cast(pa.timestamp("ns")).cast(pa.timestamp("ns", "UTC"))
+            found = found.set_column(place, field.name, wide)
+    rows: list[dict[str, Any]] = found.to_pylist()
     return rows

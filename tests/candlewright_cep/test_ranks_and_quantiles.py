@@ -4,15 +4,14 @@
 import random
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
-from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
+from candlewright_cep import StreamInput, TriggerRejected, compile_stream, evaluate
+from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
 
 pytestmark = pytest.mark.timeout(60)
 
-_SECOND = 10**9
 TICKERS = "ABCD"
 
 
@@ -30,52 +29,6 @@ def _trades(seed: int, rows: int = 240) -> pa.Table:
             "side": pa.array([chance.choice(["buy", "sell", None]) for _ in times], pa.string()),
         }
     )
-
-
-def _ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(
-        [{key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()} for row in rows],
-        key=repr,
-    )
-
-
-def _duckdb(sql: str, table: pa.Table) -> list[dict[str, Any]]:
-    naive = table.set_column(1, "ts", table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")))
-    with duckdb.connect() as connection:
-        connection.register("ticks", naive)
-        found = connection.execute(sql).to_arrow_table()
-    times = [name for name in found.column_names if pa.types.is_timestamp(found.schema.field(name).type)]
-    for name in times:
-        wide = found.column(name).cast(pa.timestamp("ns")).cast(pa.timestamp("ns", "UTC"))
-        found = found.set_column(found.column_names.index(name), name, wide)
-    rows: list[dict[str, Any]] = found.to_pylist()
-    return rows
-
-
-def _streamed(sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None) -> list[dict[str, Any]]:
-    """Restarted after every batch. With an order of arrival rows are held until none can be late."""
-    query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
-    stream = TriggerStream(query)
-    buffer = ReleaseBuffer("ts", "ticker", 0 if order is None else 60 * _SECOND)
-    buffer.advance(dict.fromkeys(TICKERS, -1))
-    arriving = table if order is None else table.take(pa.array(order))
-    found: list[dict[str, Any]] = []
-    for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
-        found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
-        state = stream.snapshot()
-        stream = TriggerStream(query)
-        stream.restore(state)
-    assert buffer.late_rows == 0
-    return found + stream.feed(buffer.close(set(TICKERS)), buffer.clock).table.to_pylist()
-
-
-def _assert_streams(sql: str, table: pa.Table, seed: int) -> None:
-    expected = _ordered(evaluate(sql, table).to_pylist())
-    chance = random.Random(seed)
-    cuts = sorted(chance.sample(range(table.num_rows), chance.choice([2, 30])))
-    assert _ordered(_streamed(sql, table, cuts)) == expected
-    order = sorted(range(table.num_rows), key=lambda row: row + chance.uniform(0, 5))
-    assert _ordered(_streamed(sql, table, cuts, order)) == expected
 
 
 # -- over finished tables, beside DuckDB ----------------------------------------------------------------------------
@@ -103,9 +56,9 @@ SAME = [
 
 @pytest.mark.parametrize("sql", SAME)
 @pytest.mark.parametrize("seed", range(3))
-def test_answers_are_those_of_duckdb(sql: str, seed: int) -> None:
+def test_answers_are_those_ofduckdb_rows(sql: str, seed: int) -> None:
     table = _trades(seed)
-    assert _ordered(evaluate(sql, table).to_pylist()) == _ordered(_duckdb(sql, table))
+    assert ordered(evaluate(sql, table).to_pylist()) == ordered(duckdb_rows(sql, table))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -130,7 +83,7 @@ def test_moving_percentiles_are_those_of_each_frame(seed: int) -> None:
             disc = next((v for n, v in enumerate(values, 1) if n / len(values) >= 0.8 - 1e-12), None)
             most = max(dict.fromkeys(sizes), key=sizes.count)
             expected.append({"ts": row["ts"], "c": cont, "d": disc, "m": most})
-    assert _ordered(evaluate(sql, table).to_pylist()) == _ordered(expected)
+    assert ordered(evaluate(sql, table).to_pylist()) == ordered(expected)
 
 
 def test_mode_takes_the_first_of_equally_frequent_values() -> None:
@@ -189,7 +142,7 @@ STREAMED = [
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     table = _trades(seed)
     assert evaluate(sql, table).num_rows > 1
-    _assert_streams(sql, table, seed)
+    assert_streams(sql, table, seed)
 
 
 @pytest.mark.parametrize(
