@@ -60,7 +60,7 @@ async def read(port: int, delays: list[float], opened: asyncio.Semaphore) -> Non
 
 
 def _seconds(text: str) -> float:
-    from candlewright.client.times import to_nanoseconds
+    from candlewright.wire.times import to_nanoseconds
 
     return to_nanoseconds(text) / 1e9
 

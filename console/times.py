@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from candlewright.client.times import to_nanoseconds
 from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.times import to_nanoseconds
 
 __all__ = ["Instant", "Moment", "iso", "iso_of"]
 

@@ -23,11 +23,11 @@ from candlewright.client import (
     connect,
 )
 from candlewright.client.records import Range
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.extensions import PlatformMissing, extension
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,9 +22,9 @@ from candlewright.client import (
     TriggerNotFound,
     connect,
 )
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import format_nanoseconds
 
 LIST_COLUMNS = ("trigger_id", "state", "events", "tickers", "registered", "sql")
 #: Of a text in a table.

@@ -10,11 +10,11 @@ from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_rows, say
 from candlewright.cli.progress import RequestProgress
 from candlewright.client import Client, connect
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ranges import Ranges
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa

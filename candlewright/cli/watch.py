@@ -16,11 +16,11 @@ from candlewright.cli import chart
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, cell, json_line, say, style_of_stdout, yes_or_no
 from candlewright.client import Bar, Client, GapError, PlatformRefused, Stream, Tick, TickerNotFound, connect
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import open_containing
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import format_nanoseconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -26,8 +26,8 @@ from candlewright.client.session import sockets
 from candlewright.client.session.closing import CLOSED, AsyncClosing
 from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
-from candlewright.client.times import Time
 from candlewright.client.triggers.triggers import AsyncTriggers
+from candlewright.wire.times import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,6 @@ from candlewright.client.session.questions import fresh_id
 from candlewright.client.session.session import Session
 from candlewright.client.session.sockets import reachable
 from candlewright.client.sql import query
-from candlewright.client.times import Time, format_nanoseconds, to_nanoseconds
 from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
 from candlewright.client.triggers.parameters import Parameter, parameter_texts
 from candlewright.settings import ClientConfig
@@ -26,6 +25,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright.wire.keys import ClientKey
 from candlewright.wire.periods import parse_period
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import Time, format_nanoseconds, to_nanoseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa

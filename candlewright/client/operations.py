@@ -27,11 +27,11 @@ from candlewright.client.records import (
 )
 from candlewright.client.session.questions import fresh_id, refused
 from candlewright.client.session.session import Operation, Published, Reply, Send, Subscribe, TimedOut, Wait
-from candlewright.client.times import format_nanoseconds
 from candlewright.client.triggers.operations import TriggerOperations
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.times import format_nanoseconds
 
 #: Pause between two questions for the state of a running request; it grows up to the second figure.
 POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from candlewright.cli.chart import Candle
 from candlewright.cli.output import say
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period
+from candlewright.wire.times import format_nanoseconds
 from candlewright_cep import (
     Clock,
     Events,

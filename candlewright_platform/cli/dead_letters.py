@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError, Message
 from bus import Log, dead_letters, topics
 from bus.api import Bus, Record
 from candlewright.cli.output import Output, json_line, print_rows, say
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest, OffsetOutOfRange
+from candlewright.wire.times import format_nanoseconds
 from candlewright_platform.cli.bus import open_bus
 from candlewright_platform.cli.loading import settings_for
 from gateways.records import is_platform, record_of

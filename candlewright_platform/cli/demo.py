@@ -18,9 +18,9 @@ from candlewright.cli.trigger import lines_of
 from candlewright.cli.watch import BAR_COLUMNS, candle_of, columns, row_of
 from candlewright.client import Bar, Client, Notification, Outcome, Realtime, Stream, connect
 from candlewright.client.history.spark_connect import session_of
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.periods import format_period
+from candlewright.wire.times import format_nanoseconds
 from candlewright_platform.cli.console import address_of
 from candlewright_platform.supervisor import origin
 from candlewright_platform.supervisor.private import PrivatePlatform

@@ -8,9 +8,9 @@ from pathlib import Path
 import typer
 
 from candlewright.cli.output import Output, print_rows, say
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.cli.near_tickers import near_stored
 from candlewright_platform.lake import are_near

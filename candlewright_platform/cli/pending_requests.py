@@ -7,10 +7,10 @@ from google.protobuf.message import DecodeError, Message
 
 from bus import KeyedTables, Log, topics
 from bus.api import Bus
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.periods import format_period
+from candlewright.wire.times import format_nanoseconds
 from protobuf import records_pb2 as rec
 from venues.served import waiting_for_slot
 

@@ -9,9 +9,9 @@ import numpy as np
 import typer
 
 from candlewright.cli.output import Output, print_rows, say
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 from candlewright_platform.cli.exporting import chosen
 from candlewright_platform.cli.loading import settings_for
 from core.settings import Settings

@@ -18,10 +18,10 @@ from candlewright.cli.output import Output, print_arrow_table, say, style_of_std
 from candlewright.cli.progress import RequestProgress
 from candlewright.cli.requests import CHART_COLUMNS, CHART_ROWS
 from candlewright.cli.trigger import content_of, parameter, read_text
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 from candlewright_cep import SkipFailed, TriggerRejected
 from candlewright_cep.engine import evaluate_named
 from candlewright_platform.cli.loading import settings_for

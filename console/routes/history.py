@@ -17,9 +17,9 @@ from candlewright.client import (
     RowsUnavailable,
 )
 from candlewright.client.records import Submission
-from candlewright.client.times import to_nanoseconds
 from candlewright.extensions import extension
 from candlewright.wire.periods import parse_period
+from candlewright.wire.times import to_nanoseconds
 from console.messages import final_json
 from console.openapi import PREFIX
 from console.operation import Answer, Body, Call, Operation, Query

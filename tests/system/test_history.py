@@ -9,7 +9,7 @@ import pytest
 import candlewright as cw
 from candlewright.cli.verify import verified
 from candlewright.client.history.spark_connect import SparkRows, open_session
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 from tests.system.conftest import MINUTE_MS, SECOND, Rows, System
 
 pytestmark = pytest.mark.timeout(600)

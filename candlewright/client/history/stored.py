@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from candlewright.client.history.history import Candles
 from candlewright.client.records import Range
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire.grid import SECOND, first_open_from
 from candlewright.wire.periods import format_period
 from candlewright.wire.ranges import Ranges, common, without
+from candlewright.wire.times import format_nanoseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 
 #: A time becomes ISO 8601 text in UTC, a duration its seconds; text stays as it is.
 Parameter = str | bool | int | float | Decimal | datetime | date | timedelta

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 
 JAN_1_2024 = 1_704_067_200_000_000_000
 
