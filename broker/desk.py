@@ -57,10 +57,20 @@ class Desk:
         else:
             self.dirty[request.request_id] = None
 
+    def add_job(self, job: Job) -> None:
+        """`job` runs: it was dispatched, or taken over from an earlier run of the broker."""
+        request = job.piece.request
+        job.piece.job = self.jobs[job.job_id] = job
+        self.room.reserve(job)
+        self.matching.in_background[request.key] += request.is_background
+        request.was_dispatched = True
+
     def forget_job(self, job: Job) -> None:
         """From here on nothing that speaks for `job` changes anything."""
         del self.jobs[job.job_id]
         job.piece.job = None
+        request = job.piece.request
+        self.matching.in_background[request.key] -= request.is_background
         self.room.release(job, self.at)
         if job.collected is not None:
             self.collected_rows -= len(job.collected.candles)

@@ -19,6 +19,7 @@ from broker.events import (
     Wants,
 )
 from broker.ranges import describe_ranges, merge
+from bus.topics import KEEP_PREFIX
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import grid
 from candlewright.wire import ingestor_pb2 as ing
@@ -123,6 +124,7 @@ class Request:
         "client_id",
         "deadline_ns",
         "dispatch_name",
+        "is_background",
         "is_queued",
         "key",
         "lane",
@@ -146,6 +148,8 @@ class Request:
         self.lane: tuple[str, ...] = ("", "", client_id)
         self.deadline_ns = deadline_ns
         self.offset = offset
+        #: The platform's own, to keep candles fresh: those of clients go ahead of it.
+        self.is_background = request_id.startswith(KEEP_PREFIX)
         self.is_queued = False
         self.was_dispatched = False
         self.ready: list[Piece] = []
@@ -307,7 +311,9 @@ class HistoricalRequest(Request):
     def _cut(self, wall_ns: int) -> Piece:
         start, end = self._uncut[0]
         facts = self.facts
-        span = facts.candles_per_piece * self.period_seconds * grid.SECOND
+        # A client waits for a page of a background request at most.
+        candles = facts.candles_per_page if self.is_background else facts.candles_per_piece
+        span = candles * self.period_seconds * grid.SECOND
         if facts.depth_candles:
             cut = max(start, wall_ns + facts.ahead_ns) + span
         else:

@@ -58,6 +58,9 @@ TABLE_ALERTS_WAITING = "alerts_waiting"  # key of a delivery -> Delivery, until 
 TABLE_ALERTS_ABANDONED = "alerts_abandoned"  # key of a delivery -> Delivery that was given up, for a week
 TABLE_ALERTS_AGAIN = "alerts_again"  # key of an abandoned delivery that a person wants sent again
 TABLE_SILENCES = "silences"  # id -> Silence, written by `candlewright alerts silence`
+TABLE_KEEP_RULES = "keep_rules"  # name -> Rule, written by `candlewright keep add`; relay.keep.rules
+TABLE_KEEP_SERIES = "keep_series"  # ticker and period -> Series, how far the relay keeps it; relay.keep.series
+TABLE_KEEP = "keep"  # `summary`: what is behind, for a minute
 TABLE_LOST_RECORDS = "lost_records"  # topic -> what a reader had read of it that the store lost, for a day; bus.lost
 TABLE_PLATFORM = "platform"  # facts about everything on this bus: `origin` (core.origin)
 
@@ -70,6 +73,8 @@ PROVER_KEY = "driver"
 
 #: A realtime request that a relay makes for the subscribers of a topic has the id `subscription:{topic}:{uuid}`.
 SUBSCRIPTION_PREFIX = "subscription:"
+#: A historical request by which a relay keeps stored candles fresh; those of clients go ahead of it.
+KEEP_PREFIX = "keep:"
 
 #: Readers that hold records (Bus.hold).
 READER_BROKER = "broker"

@@ -74,6 +74,8 @@ class IngestorSettings(Group):
     broker: str | tuple[str, ...] = ""
     request_timeout_seconds: float = Field(10.0, gt=0)
     budget_share: float = Field(0.7, gt=0, le=1)
+    #: Part of that rate that keep-fresh rules may use; the rest is left for requests of clients.
+    background_share: float = Field(0.5, gt=0, le=1)
     rate_limit: bool = True
     #: Share of the minutes whose live bars are compared with the exchange's own candles.
     bar_check_share: float = Field(0.02, ge=0, le=1)

@@ -9,10 +9,14 @@ from core.background import awaited_task
 
 
 class Progress:
-    """`expect` is called before every wait; heartbeats stop when the wait takes longer than was said."""
+    """`expect` is called before every wait; heartbeats stop when the wait takes longer than was said.
 
-    def __init__(self, on_expect: Callable[[float], None] | None = None) -> None:
+    `is_background`: the job is the platform's own, and takes only its share of the exchange's rate.
+    """
+
+    def __init__(self, on_expect: Callable[[float], None] | None = None, *, is_background: bool = False) -> None:
         self._on_expect = on_expect
+        self.is_background = is_background
 
     def expect(self, seconds: float) -> None:
         """The next sign of life comes within `seconds`."""

@@ -10,7 +10,7 @@ import zmq
 import zmq.asyncio
 
 from bus import Bus
-from bus.topics import SERVING_KEY, TABLE_BROKER
+from bus.topics import KEEP_PREFIX, SERVING_KEY, TABLE_BROKER
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame, BusUnavailable, CandlewrightError, ConfigurationError, LeaseLost
@@ -134,6 +134,7 @@ class IngestorServer:
                 exchange=stock,
                 egress=self._settings.ingestor.egress,
                 share=config.budget_share,
+                background_share=config.background_share,
                 is_limited=config.rate_limit,
                 patience=config.patience,
                 on_blocked=lambda until, venue=venue: self._blocked(venue, until),  # type: ignore[misc]
@@ -287,7 +288,8 @@ class IngestorServer:
 
     async def _run_job(self, job: Job) -> None:
         log.info("job_started", job_id=job.job_id, request_id=job.request_id, ticker=job.ticker)
-        progress = Progress(lambda until: self._apply(JobExpects(job.job_id, until)))
+        is_background = job.request_id.startswith(KEEP_PREFIX)
+        progress = Progress(lambda until: self._apply(JobExpects(job.job_id, until)), is_background=is_background)
         try:
             ending = await self._ending_of(job, progress)
         finally:

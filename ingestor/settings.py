@@ -23,6 +23,7 @@ class IngestorConfig:
     request_timeout: float
     budget_share: float
     rate_limit: bool
+    background_share: float = 0.5
     bar_check_share: float = 0.0
     max_ahead_ns: int = 5_000_000_000
     silence_floor: float = 2.0
@@ -46,6 +47,7 @@ class IngestorConfig:
             request_timeout=own.request_timeout_seconds,
             budget_share=own.budget_share,
             rate_limit=own.rate_limit,
+            background_share=own.background_share,
             bar_check_share=own.bar_check_share,
             max_ahead_ns=settings.ticks.max_ahead_ns,
             silence_floor=own.silence_floor_seconds,

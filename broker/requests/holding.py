@@ -84,9 +84,7 @@ class Holding:
         if piece in request.ready:
             request.ready.remove(piece)
         lease_until = event.at + desk.lease_seconds
-        job = piece.job = desk.jobs[event.job_id] = Job(event.job_id, piece, None, lease_until, is_adopted=True)
-        desk.room.reserve(job)
-        request.was_dispatched = True
+        desk.add_job(Job(event.job_id, piece, None, lease_until, is_adopted=True))
         desk.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
 
     def _adopted(self, note: LeaseNote) -> Piece | None:

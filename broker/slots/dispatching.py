@@ -85,10 +85,12 @@ class Dispatching:
             self.offer(piece.request)
 
     def retry_waiting(self) -> None:
-        """There may be room on the bus for pieces that wait for it."""
+        """There may be room on the bus for pieces that wait for it, and slots for background pieces."""
         room = self._desk.room
         waiting = room.waiting
         if waiting is None:
+            for key in dict.fromkeys((*self._matching.restore_overtaken(), *self._matching.background())):
+                self._match(key)
             return
         if not waiting.is_live or (room.is_kept and waiting.request.key not in self._slots.served()):
             room.waiting = None
@@ -119,8 +121,6 @@ class Dispatching:
         request = piece.request
         job_id = desk.new_job_id()
         job = Job(job_id, piece, connection, desk.at + desk.lease_seconds, desk.wall_ns)
-        piece.job = desk.jobs[job_id] = job
-        desk.room.reserve(job)
-        request.was_dispatched = True
+        desk.add_job(job)
         desk.show_later(request)
         desk.out.append(request.dispatch(connection, job_id, piece))

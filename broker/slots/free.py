@@ -71,9 +71,9 @@ class SlotBook:
         self._sequence += 1
         offer.waiting.append(Slot(self._sequence, connection, offer))
 
-    def has(self, key: QueueKey) -> bool:
-        """Whether any slot takes `key`, those of suspects included."""
-        return self._free.get(key, 0) > 0
+    def free(self, key: QueueKey) -> int:
+        """How many slots take `key`, those of suspects included."""
+        return self._free.get(key, 0)
 
     def take(self, key: QueueKey, banned: frozenset[Connection], avoided: frozenset[Connection]) -> Slot | None:
         """Remove and return the longest-waiting slot for `key`; one of `avoided` only where there is no other."""

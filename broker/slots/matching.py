@@ -1,5 +1,9 @@
-"""Brings free slots and waiting pieces together: the longest-waiting slot, the fairest turn."""
+"""Brings free slots and waiting pieces together: the longest-waiting slot, the fairest turn.
 
+Background pieces go after all others, and leave one slot free: only where none of them runs may one take the last slot.
+"""
+
+from collections import Counter
 from collections.abc import Callable
 
 from broker.events import Connection
@@ -18,6 +22,9 @@ class Matching:
         self._fits = fits
         self.slots = SlotBook()
         self._queues: dict[QueueKey, FairQueue[Request]] = {}
+        self._background: dict[QueueKey, FairQueue[Request]] = {}
+        #: Background pieces that run.
+        self.in_background: Counter[QueueKey] = Counter()
         #: Pieces that none of the free slots may have, by who is banned from them.
         self._parked: dict[QueueKey, dict[frozenset[Connection], list[Piece]]] = {}
         #: Requests whose next piece does not fit now, in the order in which they were found.
@@ -25,13 +32,25 @@ class Matching:
 
     def offer(self, request: Request) -> None:
         """`request` has a piece to hand out."""
-        queue = self._queues.get(request.key)
+        queues = self._queues_of(request)
+        queue = queues.get(request.key)
         if queue is None:
-            queue = self._queues[request.key] = FairQueue[Request]()
+            queue = queues[request.key] = FairQueue[Request]()
         queue.add(request)
 
     def withdraw(self, request: Request) -> None:
-        self._queues[request.key].remove(request)
+        self._queues_of(request)[request.key].remove(request)
+
+    def _queues_of(self, request: Request) -> dict[QueueKey, FairQueue[Request]]:
+        return self._background if request.is_background else self._queues
+
+    def _next_queue(self, key: QueueKey, free: int) -> FairQueue[Request] | None:
+        """Where the next piece for one of `free` slots comes from; never an empty one."""
+        queue = self._queues.get(key)
+        if queue:
+            return queue
+        queue = self._background.get(key)
+        return queue if queue and (free > 1 or not self.in_background[key]) else None
 
     def end(self, request: Request) -> None:
         """`request` is over."""
@@ -49,13 +68,9 @@ class Matching:
 
     def next_pair(self, key: QueueKey, wall_ns: int) -> tuple[Slot, Piece] | None:
         """Take out a slot and a piece of `key` that fit each other, or None when none do."""
-        queue = self._queues.get(key)
-        if queue is None:
-            return None
-        while self.slots.has(key):
+        while (free := self.slots.free(key)) and (queue := self._next_queue(key, free)) is not None:
             request = queue.head()
-            if request is None:
-                return None
+            assert request is not None
             piece = request.take(wall_ns)
             if piece is None:
                 queue.drop_head()
@@ -75,7 +90,7 @@ class Matching:
     def pair_of(self, piece: Piece) -> Slot | None:
         """Take `piece`, which waits, out of its turn, and a slot for it; None when it does not fit, or no slot does."""
         key, ready = piece.request.key, piece.request.ready
-        if piece not in ready or not self.slots.has(key) or not self._fits(piece):
+        if piece not in ready or not self.slots.free(key) or not self._fits(piece):
             return None
         ready.remove(piece)
         slot = self.slots.take(key, piece.banned, piece.avoided)
@@ -88,10 +103,10 @@ class Matching:
 
         Only right while no slot that waits fits any piece that waits.
         """
-        queue = self._queues.get(key)
-        if queue is None:
-            return None
-        while (request := queue.head()) is not None:
+        free = 1 + self.slots.free(key)
+        while (queue := self._next_queue(key, free)) is not None:
+            request = queue.head()
+            assert request is not None
             piece = request.take(wall_ns)
             if piece is None:
                 queue.drop_head()
@@ -111,11 +126,15 @@ class Matching:
         overtaken = self._overtaken.setdefault(key, {})
         if len(overtaken) >= MAX_OVERTAKEN:
             return False
-        overtaken[self._queues[key].drop_head()] = None
+        overtaken[self._queues_of(piece.request)[key].drop_head()] = None
         return True
 
     def _park(self, key: QueueKey, piece: Piece) -> None:
         self._parked.setdefault(key, {}).setdefault(piece.banned, []).append(piece)
+
+    def background(self) -> list[QueueKey]:
+        """Of background pieces that wait."""
+        return [key for key, queue in self._background.items() if queue]
 
     def unpark(self, key: QueueKey, connection: Connection) -> None:
         """Give the pieces that `connection` may have another chance: it has a slot to offer."""
@@ -126,17 +145,17 @@ class Matching:
             for piece in groups.pop(banned):
                 if piece.is_live:
                     piece.request.ready.append(piece)
-                    self._queues[key].add(piece.request)
+                    self.offer(piece.request)
         if not groups:
             del self._parked[key]
 
     def keys(self) -> list[QueueKey]:
         """Of what waits."""
-        return [key for key, queue in self._queues.items() if queue]
+        return [key for queues in (self._queues, self._background) for key, queue in queues.items() if queue]
 
     def queued(self) -> int:
         """Requests with a piece to hand out."""
-        waiting = sum(map(len, list(self._queues.values())))
+        waiting = sum(map(len, [*self._queues.values(), *self._background.values()]))
         return waiting + sum(map(len, list(self._overtaken.values())))
 
     def parked(self) -> int:

@@ -93,7 +93,9 @@ class HistoryRoom:
     # ---- dispatch
 
     def fits(self, piece: Piece) -> bool:
-        """Whether `piece` may be dispatched now; the first that may not is what waits for room."""
+        """Whether `piece` may be dispatched now; the first that may not is what waits for room. No room is kept for a
+        background piece.
+        """
         if not self.max_bytes or not isinstance(piece.request, HistoricalRequest):
             return True
         used = self.size + self._reserved_bytes + self._unmeasured_bytes
@@ -101,7 +103,7 @@ class HistoryRoom:
             if piece is self.waiting:
                 self.waiting = None
             return True
-        if self.waiting is None or not self.waiting.is_live:
+        if not piece.request.is_background and (self.waiting is None or not self.waiting.is_live):
             self.waiting, self._waiting_since = piece, self._at
         return False
 

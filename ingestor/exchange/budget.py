@@ -29,6 +29,7 @@ class Budget:
         exchange: Any,
         egress: str,
         share: float,
+        background_share: float = 1.0,
         is_limited: bool,
         patience: float,
         on_blocked: Callable[[float], None],
@@ -40,6 +41,7 @@ class Budget:
         self._exchange = exchange
         self._egress = egress
         self._share = share
+        self._background_share = background_share
         self._is_limited = is_limited
         self._patience = patience
         self._on_blocked = on_blocked
@@ -56,6 +58,8 @@ class Budget:
         cost = self._limits.cost_of(call)
         capacity, per_second = allowance.shared(self._share, cost)
         name = self._name(allowance)
+        if progress.is_background:
+            waited += await self._take_background(name, cost, per_second, progress)
         while True:
             wait = await self._threads.run(
                 lambda: self._bus.take(name, cost, capacity=capacity, per_second=per_second), progress
@@ -68,6 +72,21 @@ class Budget:
             await progress.sleep(nap)
             waited += nap
         metrics.BUDGET_WAIT.labels(self._venue).observe(waited)
+
+    async def _take_background(self, name: str, cost: float, per_second: float, progress: Progress) -> float:
+        """Wait for a turn within the share of background jobs; returns the seconds. They take no bursts, so that what
+        has been saved up is there for clients.
+        """
+        waited, name = 0.0, f"{name}:background"
+        per_second *= self._background_share
+        while True:
+            wait = await self._threads.run(
+                lambda: self._bus.take(name, cost, capacity=cost, per_second=per_second), progress
+            )
+            if wait <= 0:
+                return waited
+            await progress.sleep(min(wait, 1.0))
+            waited += min(wait, 1.0)
 
     async def _until_unblocked(self, progress: Progress) -> float:
         wait = self._blocked_until - time.monotonic()

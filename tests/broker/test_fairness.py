@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.commands import Dispatch
-from broker.events import ClockTicked, HistoricalAccepted, Kind, SlotOffered, VenueLearned
+from broker.events import (
+    CancelAsked,
+    ClockTicked,
+    Event,
+    HistoricalAccepted,
+    HistoryMeasured,
+    Kind,
+    SlotOffered,
+    VenueLearned,
+)
 from broker.slots.fair_queue import FairQueue
 from broker.state import BrokerState
 from broker.work import SnapshotRequest
@@ -132,3 +141,56 @@ def test_a_fair_queue_hands_out_each_piece_once_in_whatever_order_requests_leave
         left = {name: pieces for name, pieces in left.items() if pieces}
     assert len(queue) == 0
     assert queue.head() is None
+
+
+def keeping(name: str, offset: int, pages: int) -> HistoricalAccepted:
+    """A request of the platform itself, over `pages` pages of ten candles."""
+    end = START + pages * 10 * MINUTE
+    return HistoricalAccepted(f"keep:{name}", "A/B.TEST", "TEST", 60, START, end, None, "", NOW * 2, offset)
+
+
+@pytest.fixture
+def ten_a_page() -> BrokerState:
+    numbers = count()
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, NOW)
+    state.handle(ClockTicked(0.0, NOW))
+    state.handle(VenueLearned("TEST", 10, 0))
+    return state
+
+
+def served(state: BrokerState, *events: Event) -> list[tuple[str, int]]:
+    """Request and candles of what is dispatched."""
+    found = [each for each in state.handle_all(events) if isinstance(each, Dispatch)]
+    return [(each.note.request_id, (each.note.end - each.note.start) // MINUTE) for each in found]
+
+
+SLOT = SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0)
+
+
+def test_people_go_ahead_of_background_requests(ten_a_page: BrokerState) -> None:
+    ten_a_page.handle_all([keeping("a", 0, 5), historical("person", "c", "10.0.0.1", "x", 1)])
+    assert served(ten_a_page, SLOT) == [("person", 10)]
+    assert served(ten_a_page, SLOT) == [("keep:a", 10)]
+
+
+def test_background_requests_leave_a_slot_free_and_take_one_page_at_a_time(ten_a_page: BrokerState) -> None:
+    ten_a_page.handle(keeping("a", 0, 9))
+    assert served(ten_a_page, SLOT, SLOT, SLOT) == [("keep:a", 10)] * 2
+    assert served(ten_a_page, historical("person", "c", "10.0.0.1", "x", 1)) == [("person", 10)]
+
+
+def test_one_slot_alone_is_shared_with_background_requests(ten_a_page: BrokerState) -> None:
+    ten_a_page.handle(keeping("a", 0, 2))
+    assert served(ten_a_page, SLOT) == [("keep:a", 10)]
+    ten_a_page.handle_all([CancelAsked("keep:a"), keeping("b", 1, 2)])
+    assert served(ten_a_page, SLOT) == [("keep:b", 10)]
+
+
+def test_no_room_is_kept_for_a_background_request() -> None:
+    numbers = count()
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, NOW, 1, 2_000)
+    state.handle_all([ClockTicked(0.0, NOW), VenueLearned("TEST", 10, 0), keeping("a", 0, 9)])
+    assert served(state, SLOT, SLOT, SLOT) == [("keep:a", 10)]
+    state.handle(HistoryMeasured(1_900, {}, {}, 100.0))
+    assert state.room.waiting is None
+    assert not state.room.is_kept

@@ -30,8 +30,8 @@ Answer = Callable[[Query], Any]
 class HastyProgress(Progress):
     """Sleeps are noted and skipped, so that a test of retries takes no time."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, is_background: bool = False) -> None:
+        super().__init__(is_background=is_background)
         self.slept: list[float] = []
 
     async def sleep(self, seconds: float) -> None:

@@ -6,6 +6,7 @@ from candlewright.wire.errors import RateLimited
 from ingestor.exchange import stock as exchange
 from ingestor.exchange.budget import Budget
 from ingestor.exchange.errors import Reply
+from ingestor.progress import Progress
 from ingestor.threads import BusThreads
 from ingestor.venues import venue_of
 from ingestor.venues.limits import Call
@@ -38,6 +39,7 @@ def budget_on(bus: FreshBus, blocked: list[float]) -> Budget:
         exchange=stock,
         egress="home",
         share=0.7,
+        background_share=0.5,
         is_limited=True,
         patience=60,
         on_blocked=blocked.append,
@@ -64,6 +66,27 @@ async def test_a_short_wait_is_waited_and_a_long_one_blocks_the_venue() -> None:
     bus.answers = [3_600.0]
     with pytest.raises(RateLimited, match="not to be asked until"):
         await budget.take(Call.CANDLES, progress)
+
+
+async def test_a_background_call_waits_for_its_share_first_and_blocks_nobody() -> None:
+    bus, blocked, progress = CountingBus(), list[float](), HastyProgress(is_background=True)
+    bus.answers = [30.0]
+    await budget_on(bus, blocked).take(Call.CANDLES, progress)
+    own = ("BINANCE:weight@home:background", 2.0)
+    assert bus.taken == [own, own, ("BINANCE:weight@home", 2.0)]
+    assert progress.slept == [1.0] and blocked == []
+
+
+async def test_background_calls_leave_half_of_the_rate() -> None:
+    bus = FreshBus()
+    budget = budget_on(bus, [])
+    limits, stock = venue_of("BINANCE").limits, exchange.build(venue_of("BINANCE"), url="", timeout_seconds=1)
+    allowance, cost = limits.allowance_of(Call.CANDLES, stock), limits.cost_of(Call.CANDLES)
+    _, per_second = allowance.shared(0.7, cost)
+    started = time.monotonic()
+    for _ in range(8):
+        await budget.take(Call.CANDLES, Progress(is_background=True))
+    assert time.monotonic() - started >= 7 * cost / (per_second / 2) * 0.9
 
 
 async def test_a_block_ends_on_time_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
