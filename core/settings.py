@@ -20,6 +20,7 @@ from core.origin import Origin
 from core.settings_alerts import AlertsSettings
 from core.settings_console import ConsoleSettings
 from core.settings_gateways import GatewaysSettings, NumaflowSourceSettings
+from core.settings_keep import KeepSettings
 
 #: Groups of the platform refuse keys that they do not know.
 _WHOLE = ConfigDict(extra="forbid")
@@ -203,6 +204,7 @@ class Settings(ClientConfig):
     triggers: TriggersSettings = TriggersSettings()
     gateways: GatewaysSettings = GatewaysSettings()
     alerts: AlertsSettings = AlertsSettings()
+    keep: tuple[KeepSettings, ...] = Field((), max_length=1_000)
     console: ConsoleSettings = ConsoleSettings()
     log: LogSettings = LogSettings()
 

@@ -49,6 +49,7 @@ from relay.doors.shares import Holder
 from relay.finals.feed import Feed
 from relay.finals.index import FinalIndex
 from relay.finals.replays import Replays
+from relay.keep.desk import KeepDesk
 from relay.live.feed import LiveFeed
 from relay.live.requests import LiveRequests
 from relay.register import FINAL_TYPE, Register, StoredFinal
@@ -148,6 +149,7 @@ class Relay:
             lambda ends: self._trigger_feed.have_passed(ends),
             self._notify_everywhere,
         )
+        self._keep = KeepDesk(config.keep, config.timeout_ns, config.registry_seconds)
         self._door = RegistryDoor(bus, name, self._triggers.ask)
         self._forwarding = Forwarding(bus, name, self._answer, self._notifier.publish)
         self._callbacks = Callbacks(bus)
@@ -266,9 +268,11 @@ class Relay:
             "waiting_reads": len(self._state.waiting),
             "triggers": self._triggers.counts,
         }
+        if self._keep.summary:
+            details["keep"] = self._keep.summary
         if self._registry is not None:
             details["role"] = self._registry.keeper.status()
-        return Status("relay", is_ready, tuple(problems), details)
+        return Status("relay", is_ready, tuple(problems), details, self._keep.warnings)
 
     def _run_thread(self, name: str, run: Callable[[], None]) -> None:
         self._threads.append(start_thread(name, run, on_failure=lambda _: self._thread_failed(name)))
@@ -298,8 +302,10 @@ class Relay:
             term = self._registry.keeper.wait(self._stop)
             if term is None:
                 return
-            self._triggers.write_over(self._registry.bus_of(term))
+            bus = self._registry.bus_of(term)
+            self._triggers.write_over(bus)
             self._run_thread("relay-registry-door", lambda: self._door.run(self._stop))
+            self._run_thread("relay-keep", lambda: self._keep.run(bus, self._stop))
         self._has_registry.set()
         self._triggers.run(self._stop)
 

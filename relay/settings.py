@@ -6,6 +6,7 @@ from pathlib import Path
 
 from core.settings import Settings, TriggersSettings
 from core.settings_gateways import KapacitorFunctionSettings
+from core.settings_keep import KeepSettings
 
 SECOND_NS = 1_000_000_000
 
@@ -75,6 +76,7 @@ class RelayConfig:
     functions: Mapping[str, KapacitorFunctionSettings] = field(default_factory=dict)
     #: Names of alert destinations.
     destinations: frozenset[str] = frozenset()
+    keep: tuple[KeepSettings, ...] = ()
 
     @property
     def registry_seconds(self) -> float:
@@ -94,4 +96,5 @@ class RelayConfig:
             settings.data_dir if settings.security.curve else None,
             settings.gateways.kapacitor.udf,
             frozenset(settings.alerts.destinations),
+            settings.keep,
         )

@@ -46,8 +46,8 @@ FILLED_BY = {
     "joint_triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
     "triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
 }
-#: Facts of a configured thing: one row a source, a partition, and the platform.
-CONFIGURED = {"numaflow_sources", "platform", "relay_trigger_progress"}
+#: Facts of a configured thing: one row a source, a partition, the platform, a rule and each series of one.
+CONFIGURED = {"keep_rules", "keep_series", "numaflow_sources", "platform", "relay_trigger_progress"}
 
 
 def live_state(bus: FreshBus, rounds: int) -> str:

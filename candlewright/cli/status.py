@@ -15,6 +15,7 @@ from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_table, say
 from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.times import iso_seconds
 
 _STATUS_TIMEOUT_SECONDS = 5.0
 _WATCH_SECONDS = 2.0
@@ -123,7 +124,7 @@ def work_rows(page: Row) -> list[Row]:
         if part.get("part") == "broker" and "requests" in part:
             row |= {"requests": part["requests"], "jobs": part.get("jobs"), "queued": part.get("queued")}
         if part.get("part") == "relay":
-            row |= {"triggers": part["triggers"]} if "triggers" in part else {}
+            row |= {name: part[name] for name in ("triggers", "keep") if name in part}
         if part.get("executors") is not None:
             row["executors"] = part["executors"]
     if page.get("disk"):
@@ -197,10 +198,21 @@ def _work_lines(row: Row) -> Iterator[str]:
         hint = ": see `candlewright trigger list`" if suspended else ""
         counts = f"{triggers.get('active', 0):,} active, {triggers.get('starting', 0):,} starting"
         yield f"triggers: {counts}, {suspended:,} suspended{hint}"
+    for venue in row.get("keep", ()):
+        yield _keep_line(venue)
     if "executors" in row:
         yield f"Spark executors: {row['executors']:,}"
     if disk := row.get("disk"):
         yield f"disk: {_size(disk['free_bytes'])} free of {_size(disk['total_bytes'])}"
+
+
+def _keep_line(venue: Row) -> str:
+    line = f"kept fresh of {venue['venue']}: {venue['series']:,} series, {venue['behind']:,} behind"
+    if venue["candles_behind"]:
+        line += f" by {venue['candles_behind']:,} candles"
+    if venue["done_at"]:
+        line += f", done at {iso_seconds(venue['done_at'] // 1_000_000_000)}"
+    return f"{line}; {venue['error']}" if venue["error"] else line
 
 
 def _show_again(settings: ClientConfig, output: Output) -> None:

@@ -21,6 +21,8 @@ letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could 
 app.add_typer(letters_app, name="dead-letters")
 alerts_app = typer.Typer(no_args_is_help=True, help="Where events are delivered.", rich_markup_mode=None)
 app.add_typer(alerts_app, name="alerts")
+keep_app = typer.Typer(no_args_is_help=True, help="Candles that are fetched by themselves.", rich_markup_mode=None)
+app.add_typer(keep_app, name="keep")
 keys_app = typer.Typer(
     no_args_is_help=True, help="Keys of clients and ingestors, tokens for HTTP.", rich_markup_mode=None
 )
@@ -271,6 +273,59 @@ def dead_letters_replay(
     from candlewright_platform.cli import dead_letters
 
     dead_letters.replay(numbers or [], all_of_them, part, topic, output, data_dir, config)
+
+
+@keep_app.callback()
+def keep_help() -> None:
+    """Keep candles stored and fresh: history back to a time, then every few minutes. Also [[keep]] in the settings."""
+
+
+@keep_app.command("add")
+def keep_add(
+    tickers: Annotated[
+        list[str], typer.Argument(metavar="TICKER…", help="BASE/QUOTE.VENUE; * and ? match any market of a venue.")
+    ],
+    since: Annotated[str, typer.Option("--since", help="First open time, ISO 8601 (UTC).")],
+    period: Annotated[
+        list[str] | None, typer.Option("--period", help="Length of a candle; may be repeated (default: 1m).")
+    ] = None,
+    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often new ones are fetched.")] = "15m",
+    name: Annotated[str | None, typer.Option("--name", help="What the rule is called (default: keep-1, …).")] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Fetch candles from a time on, and then keep them fresh. Markets that are listed later join.
+
+    Example: candlewright keep add "*/USDT.BINANCE" --period 1m --since 2020-01-01
+    """
+    from candlewright_platform.cli import keep
+
+    keep.add(tickers, period or ["1m"], since, every, name, data_dir, config)
+
+
+@keep_app.command("list")
+def keep_list(
+    series: Annotated[bool, typer.Option("--series", help="Each ticker and period instead of the rules.")] = False,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """List the rules: where each is from, what is behind, and when it will be fresh."""
+    from candlewright_platform.cli import keep
+
+    keep.list_rules(series, output, data_dir, config)
+
+
+@keep_app.command("remove")
+def keep_remove(
+    name: Annotated[str, typer.Argument(help="The rule's name in the list.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Remove a rule. What it fetched stays stored."""
+    from candlewright_platform.cli import keep
+
+    keep.remove(name, data_dir, config)
 
 
 @alerts_app.callback()
