@@ -48,6 +48,7 @@ TABLE_HISTORY_WRITTEN = "history_written"  # partition of HISTORY_OUTCOMES -> en
 TABLE_PROVER = "prover"  # PROVER_KEY -> b"", kept fresh by the driver while it answers PROOF_QUESTIONS
 TABLE_TRIGGERS = "triggers"  # trigger id -> TriggerEntry, written by the relay
 TABLE_JOINT_TRIGGERS = "joint_triggers"  # ids of triggers that take rows of several bus partitions together
+TABLE_VIEWS = "views"  # name of a view -> ViewEntry, written by the relay
 TABLE_TRIGGER_COSTS = "trigger_costs"  # partition of the trigger query -> TriggerCosts, written by it
 TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, what the requests for it add up to, written by the broker
 TABLE_REALTIME = "broker_realtime"  # request id -> DataRequest of a realtime request that runs, written by the broker

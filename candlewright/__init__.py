@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PlatformRefused,
         PlatformUnreachable,
         Realtime,
+        RegisteredView,
         RequestFailed,
         RequestNotFound,
         RequestState,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         TriggerNotFound,
         TriggerSuspended,
         Venue,
+        ViewInfo,
+        ViewNotFound,
         aconnect,
         connect,
     )
@@ -62,6 +65,7 @@ __all__ = [
     "PlatformRefused",
     "PlatformUnreachable",
     "Realtime",
+    "RegisteredView",
     "RequestFailed",
     "RequestNotFound",
     "RequestState",
@@ -78,6 +82,8 @@ __all__ = [
     "TriggerNotFound",
     "TriggerSuspended",
     "Venue",
+    "ViewInfo",
+    "ViewNotFound",
     "aconnect",
     "connect",
 ]

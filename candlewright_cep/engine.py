@@ -86,10 +86,32 @@ def compile_query(
         plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
+    return _compiled(sql, planner, plan)
+
+
+def compile_view(
+    name: str, schemas: Mapping[str, pa.Schema], views: Mapping[str, str], limits: Limits = DEFAULT
+) -> CompiledQuery:
+    """Check the view of this name against the inputs and the other views; its text may call it by its name.
+
+    Raises TriggerRejected, with the place in the text of the view.
+    """
+    planner = Planner({table: fields_of(schema) for table, schema in schemas.items()}, {}, limits, views=views)
+    try:
+        node = parse_view(views[name], limits)
+        if node.name is not None and node.name.text.lower() != name.lower():
+            raise node.name.at.reject(f"the text calls the view '{node.name.text[:60]}', and it is '{name[:60]}'")
+        plan = planner.view(node)
+    except RecursionError:
+        raise TriggerRejected("the text is nested too deeply") from None
+    return _compiled(views[name], planner, plan)
+
+
+def _compiled(sql: str, planner: Planner, plan: Plan) -> CompiledQuery:
     raise_noted()
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
     warnings = (*planner.warnings, *doubts(plan))
-    return CompiledQuery(sql, plan, columns, tuple(planner.matches), limits, warnings, planner.registered.names)
+    return CompiledQuery(sql, plan, columns, tuple(planner.matches), planner.limits, warnings, planner.registered.names)
 
 
 def view_name(text: str, limits: Limits = DEFAULT) -> str:

@@ -273,8 +273,15 @@ class TriggerControl(_message.Message):
     def __init__(self, register: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., remove: _Optional[_Union[_candlewright_pb2.TriggerRemove, _Mapping]] = ...) -> None: ...
 
 class TriggerRegistration(_message.Message):
-    __slots__ = ("trigger_id", "sql", "tickers", "parameters", "callback_id", "registered_at", "version")
+    __slots__ = ("trigger_id", "sql", "tickers", "parameters", "callback_id", "registered_at", "version", "views")
     class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ViewsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +295,7 @@ class TriggerRegistration(_message.Message):
     CALLBACK_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     sql: str
     tickers: _containers.RepeatedScalarFieldContainer[str]
@@ -295,7 +303,26 @@ class TriggerRegistration(_message.Message):
     callback_id: str
     registered_at: int
     version: int
-    def __init__(self, trigger_id: _Optional[str] = ..., sql: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., parameters: _Optional[_Mapping[str, str]] = ..., callback_id: _Optional[str] = ..., registered_at: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    views: _containers.ScalarMap[str, str]
+    def __init__(self, trigger_id: _Optional[str] = ..., sql: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., parameters: _Optional[_Mapping[str, str]] = ..., callback_id: _Optional[str] = ..., registered_at: _Optional[int] = ..., version: _Optional[int] = ..., views: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ViewEntry(_message.Message):
+    __slots__ = ("name", "sql", "version", "registered_at", "columns", "column_types", "reads")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_TYPES_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sql: str
+    version: int
+    registered_at: int
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    column_types: _containers.RepeatedScalarFieldContainer[str]
+    reads: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., sql: _Optional[str] = ..., version: _Optional[int] = ..., registered_at: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., column_types: _Optional[_Iterable[str]] = ..., reads: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TriggerProgress(_message.Message):
     __slots__ = ("partition", "controls_end", "suspended")

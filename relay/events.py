@@ -231,10 +231,10 @@ class ReadStored:
 
 @dataclass(frozen=True, slots=True)
 class AskTriggers:
-    """Hand a valid message about triggers to those who decide about them; they answer it."""
+    """Hand a valid message about triggers and their views to those who decide about them; they answer it."""
 
     peer: Peer
-    message: ing.CEPTriggerRequest | cw.TriggerRemove | cw.TriggerQuery
+    message: ing.CEPTriggerRequest | cw.TriggerRemove | cw.TriggerQuery | cw.ViewRequest | cw.ViewRemove | cw.ViewQuery
     at_ns: int
 
 

@@ -54,6 +54,11 @@ class RelayLimits:
     #: Of all registered triggers together, and of one list of them.
     max_trigger_bytes: int = 256 << 20
     max_list_bytes: int = 15 << 20
+    #: Registered views, their bytes, changes of them that wait, and the triggers that one change starts afresh.
+    max_views: int = 1_000
+    max_view_bytes: int = 8 << 20
+    max_waiting_views: int = 1_000
+    max_view_triggers: int = 1_000
     #: Lists of triggers that are being made.
     max_running_lists: int = 64
     #: After a start events are kept so long for subscribers that come back; at most so many, so many bytes.

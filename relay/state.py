@@ -49,6 +49,7 @@ from relay.events import (
 from relay.requests import validation
 from relay.settings import SECOND_NS, RelayConfig
 from relay.triggers import requests as trigger_requests
+from relay.triggers.views import refused_view
 from relay.venues.venue_book import VenueBook, list_venues
 from venues.served import waiting_for_slot
 
@@ -99,6 +100,9 @@ class RelayState:
             ing.CEPTriggerRequest: self._register_trigger,
             cw.TriggerRemove: self._remove_trigger,
             cw.TriggerQuery: lambda peer, query, at_ns: [AskTriggers(peer, query, at_ns)],
+            cw.ViewRequest: self._change_view,
+            cw.ViewRemove: self._change_view,
+            cw.ViewQuery: lambda peer, query, at_ns: [AskTriggers(peer, query, at_ns)],
             cw.RequestStateQuery: lambda peer, query, at_ns: [LookUp(StateAsked(peer), query.request_id)],
             cw.TopicReplay: self._replay,
             cw.VenueQuery: lambda peer, query, at_ns: [ListVenues(peer, query)],
@@ -215,6 +219,15 @@ class RelayState:
             return [_trigger_error(peer, message.trigger_id, str(error))]
         return [AskTriggers(peer, message, at_ns)]
 
+    def _change_view(self, peer: Peer, message: cw.ViewRequest | cw.ViewRemove, at_ns: int) -> list[Command]:
+        try:
+            trigger_requests.check_view(message)
+            ownership.check_own(peer.name, "name of the view", message.name)
+        except InvalidRequest as error:
+            answer = refused_view(peer, message, cw.ViewAck.ERROR, str(error))
+            return [Reply(peer, answer.message)]
+        return [AskTriggers(peer, message, at_ns)]
+
     # ---- what the bus said
 
     def _on_enqueued(self, event: Enqueued) -> list[Command]:
@@ -312,6 +325,8 @@ class RelayState:
         if isinstance(command, AskTriggers):
             if isinstance(command.message, cw.TriggerQuery):
                 return [_error(command.peer, event.code, event.text)]
+            if isinstance(command.message, cw.ViewRequest | cw.ViewRemove | cw.ViewQuery):
+                return [_error(command.peer, event.code, event.text, command.message.request_id)]
             return [_trigger_error(command.peer, command.message.trigger_id, event.text)]
         if isinstance(command, ReplayTopic):
             query = command.query

@@ -115,7 +115,7 @@ class Registry:
             return
         trigger = Trigger.of(registration, tickers, ticks_from, bars_from, now_ns)
         try:
-            compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules)
+            compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules, views=trigger.views)
         except TriggerRejected as error:
             if not self._is_joint:
                 self.triggers[trigger.trigger_id] = trigger
@@ -235,8 +235,9 @@ class Registry:
         return sorted(reports, key=lambda report: report.trigger_id)
 
     def _common(self, text: Text, is_alone: bool = False) -> Common:
-        sql, parameters = text
-        return Common.of(compile_trigger(sql, dict(parameters), self.rules), text, is_alone)
+        sql, parameters, views = text
+        compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views))
+        return Common.of(compiled, text, is_alone)
 
     def _common_of(self, trigger_id: str) -> Common:
         return self._common(self.triggers[trigger_id].text)

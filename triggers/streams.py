@@ -23,8 +23,10 @@ __all__ = ["Common", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
 
 _UNKNOWN = -(2**63)
 _PENDING = "pending"
-#: A trigger's SQL and its parameters in the order of their names.
-Text = tuple[str, tuple[tuple[str, str], ...]]
+#: By name, in the order of the names.
+Pairs = tuple[tuple[str, str], ...]
+#: A trigger's SQL, its parameters, and the views that it reads.
+Text = tuple[str, Pairs, Pairs]
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class Trigger:
     silent: dict[str, int] = field(default_factory=dict)
     registered_ns: int = 0
     asked_ns: int = 0
+    views: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -63,7 +66,7 @@ class Trigger:
         return cls(
             registration.trigger_id, registration.version, registration.sql, engine_parameters(registration.parameters),
             tuple(dict.fromkeys(tickers)), ticks_from, bars_from, registered_ns=now_ns or registration.registered_at,
-            asked_ns=registration.registered_at,
+            asked_ns=registration.registered_at, views=dict(registration.views),
         )  # fmt: skip
 
     @property
@@ -72,7 +75,7 @@ class Trigger:
 
     @property
     def text(self) -> Text:
-        return self.sql, tuple(sorted(self.parameters.items()))
+        return self.sql, tuple(sorted(self.parameters.items())), tuple(sorted(self.views.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,8 +388,9 @@ class Saved:
 
     @property
     def text(self) -> Text:
-        sql, parameters = self.meta["text"]
-        return sql, tuple((name, value) for name, value in parameters)
+        # States of older versions do not have views.
+        sql, parameters, views = (*self.meta["text"], [])[:3]
+        return sql, _pairs(parameters), _pairs(views)
 
     @property
     def sole(self) -> str:
@@ -395,6 +399,10 @@ class Saved:
     @property
     def trigger_ids(self) -> list[str]:
         return [self.sole] if self.sole else sorted(set(self.meta["owners"].values()))
+
+
+def _pairs(written: Sequence[Sequence[str]]) -> Pairs:
+    return tuple((name, value) for name, value in written)
 
 
 _ZSTD = pa.Codec("zstd", compression_level=1)

@@ -15,6 +15,8 @@ from candlewright.cli.options import (
     SqlFileOption,
     SqlOption,
     Timeout,
+    ViewFileOption,
+    ViewSqlOption,
 )
 from candlewright.cli.output import FileOutput, Output
 
@@ -29,6 +31,8 @@ app = typer.Typer(
 )
 trigger_app = typer.Typer(no_args_is_help=True, help="Triggers in SQL.", rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
+view_app = typer.Typer(no_args_is_help=True, help="Queries under names, for triggers.", rich_markup_mode=None)
+app.add_typer(view_app, name="view")
 
 
 def _version(is_asked: bool) -> None:
@@ -318,3 +322,69 @@ def trigger_events(
 
 
 platform_commands.join(app)
+
+
+@view_app.callback()
+def view() -> None:
+    """Views: queries under names, which the texts of triggers and of other views read like tables."""
+
+
+ViewName = Annotated[str, typer.Argument(help="The view's name.")]
+
+
+@view_app.command("add")
+def view_add(
+    name: ViewName,
+    sql: ViewSqlOption = None,
+    file: ViewFileOption = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace another text; triggers that read it start afresh.")
+    ] = False,
+    output: OutputOption = Output.table,
+    config: Config = None,
+    timeout: AddTimeout = 60.0,
+) -> None:
+    """Register a view. Triggers read it by its name.
+
+    Example: candlewright view add large --sql "SELECT * FROM ticks WHERE size >= 2"
+    """
+    from candlewright.cli import view
+
+    view.add(name, sql, file, replace, output, config, timeout)
+
+
+@view_app.command("list")
+def view_list(output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0) -> None:
+    """List views, and how many triggers read each.
+
+    Example: candlewright view list --output json
+    """
+    from candlewright.cli import view
+
+    view.list_views(output, config, timeout)
+
+
+@view_app.command("show")
+def view_show(
+    name: ViewName, output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0
+) -> None:
+    """One view: its columns, what it reads, what reads it, and its text.
+
+    Example: candlewright view show large
+    """
+    from candlewright.cli import view
+
+    view.show(name, output, config, timeout)
+
+
+@view_app.command("remove")
+def view_remove(
+    name: ViewName, output: OutputOption = Output.table, config: Config = None, timeout: AddTimeout = 60.0
+) -> None:
+    """Remove a view. One that triggers or other views read is kept, and they are named.
+
+    Example: candlewright view remove large
+    """
+    from candlewright.cli import view
+
+    view.remove(name, output, config, timeout)

@@ -15,6 +15,10 @@ FileOption = Annotated[Path | None, typer.Option("--file", help="Write there ins
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the platform.")]
 SqlOption = Annotated[str | None, typer.Option("--sql", help="The trigger's text.")]
 SqlFileOption = Annotated[Path | None, typer.Option("--file", help="File with the trigger's text.")]
+ViewSqlOption = Annotated[
+    str | None, typer.Option("--sql", help="The view's text: SELECT …, or CREATE VIEW name AS SELECT …")
+]
+ViewFileOption = Annotated[Path | None, typer.Option("--file", help="File with the view's text.")]
 ParamOption = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Value of :NAME in the text; may be repeated.")
 ]

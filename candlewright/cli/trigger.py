@@ -102,9 +102,9 @@ def list_triggers(output: Output, config: Path | None, timeout: float) -> None:
     rows = [asdict(each) for each in infos]
     if output is Output.table:
         for row, info in zip(rows, infos, strict=True):
-            row["tickers"] = _shortened(" ".join(row["tickers"])) or "(all)"
+            row["tickers"] = shortened(" ".join(row["tickers"])) or "(all)"
             row["registered"] = format_nanoseconds(row["registered_at"] // 10**9 * 10**9)
-            row["sql"] = _shortened(row["sql"])
+            row["sql"] = shortened(row["sql"])
             row["state"] = _state(info)
     print_rows(rows, output, LIST_COLUMNS, "no trigger is registered")
 
@@ -253,6 +253,8 @@ def _described(info: TriggerInfo) -> Iterator[str]:
     yield f"tickers     {' '.join(info.tickers) or '(all that are active)'}"
     values = [f"{name}={value}" for name, value in sorted(info.parameters.items())]
     yield f"parameters  {' '.join(values) or '(none)'}"
+    if info.views:
+        yield f"views       {' '.join(info.views)}"
     if info.state_bytes:
         kept = f"{info.partitions:,} partitions, {info.state_bytes:,} bytes of state"
         yield f"cost        {kept}, {info.steps:,} steps so far"
@@ -266,7 +268,7 @@ def _state(info: TriggerInfo) -> str:
     return f"{info.state}: {info.reason}" if info.reason else info.state
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 

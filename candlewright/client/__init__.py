@@ -27,6 +27,7 @@ from candlewright.client.errors import (
     TickerNotFound,
     TriggerNotFound,
     TriggerSuspended,
+    ViewNotFound,
 )
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.rows import Rows
@@ -39,11 +40,13 @@ from candlewright.client.records import (
     Market,
     Notification,
     Outcome,
+    RegisteredView,
     RequestState,
     Snapshot,
     Submission,
     TriggerInfo,
     Venue,
+    ViewInfo,
 )
 from candlewright.client.sync import Client
 from candlewright.client.triggers.events import TriggerEvent
@@ -69,6 +72,7 @@ __all__ = [
     "PlatformRefused",
     "PlatformUnreachable",
     "Realtime",
+    "RegisteredView",
     "RequestFailed",
     "RequestNotFound",
     "RequestState",
@@ -86,6 +90,8 @@ __all__ = [
     "TriggerNotFound",
     "TriggerSuspended",
     "Venue",
+    "ViewInfo",
+    "ViewNotFound",
     "aconnect",
     "connect",
 ]

@@ -27,6 +27,7 @@ from candlewright.client.session.closing import CLOSED, AsyncClosing
 from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.triggers.triggers import AsyncTriggers
+from candlewright.client.triggers.views import AsyncViews
 from candlewright.wire.times import Time
 
 if TYPE_CHECKING:
@@ -230,6 +231,11 @@ class AsyncClient(AsyncClosing):
     def triggers(self) -> AsyncTriggers:
         """Register, list and remove triggers, and read their events."""
         return AsyncTriggers(self, self._connection)
+
+    @property
+    def views(self) -> AsyncViews:
+        """Register, list and remove views, which the texts of triggers read by their names."""
+        return AsyncViews(self)
 
     async def venues(self) -> list[Venue]:
         """The venues that ingestors have announced."""

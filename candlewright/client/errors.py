@@ -5,6 +5,7 @@ CandlewrightError
 ├── TriggerRejected          (core)
 │   └── InvalidTrigger       the platform answered INVALID_SQL: change the trigger's text
 ├── TriggerNotFound          no such trigger is registered
+├── ViewNotFound             no such view is registered
 ├── PlatformUnreachable      (retryable) no answer in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
 ├── TickerNotFound           no venue lists the ticker of a live stream; the stream stays, should that change
@@ -35,6 +36,7 @@ __all__ = [
     "TickerNotFound",
     "TriggerNotFound",
     "TriggerSuspended",
+    "ViewNotFound",
 ]
 
 _PLACE = re.compile(r"\A(?:INVALID_SQL\s+)?(\d+):(\d+):\s*")
@@ -144,6 +146,12 @@ class TriggerNotFound(CandlewrightError):
     def __init__(self, trigger_id: str) -> None:
         super().__init__(f"no trigger {trigger_id} is registered")
         self.trigger_id = trigger_id
+
+
+class ViewNotFound(CandlewrightError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no view {name} is registered")
+        self.name = name
 
 
 class InvalidTrigger(TriggerRejected):

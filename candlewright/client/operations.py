@@ -28,6 +28,7 @@ from candlewright.client.records import (
 from candlewright.client.session.questions import fresh_id, refused
 from candlewright.client.session.session import Operation, Published, Reply, Send, Subscribe, TimedOut, Wait
 from candlewright.client.triggers.operations import TriggerOperations
+from candlewright.client.triggers.view_operations import ViewOperations
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
@@ -50,7 +51,7 @@ class Newest:
     at: int
 
 
-class Operations(RelayedRows, TriggerOperations, LegacyPages):
+class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
     """All of them; `timeout_seconds` is how long one answer is waited for, resends included."""
 
     # ---- historical requests

@@ -203,6 +203,8 @@ class TriggerInfo:
     partitions: int = 0
     state_bytes: int = 0
     steps: int = 0
+    #: Registered views that its text reads, those that they read included.
+    views: tuple[str, ...] = ()
 
     @classmethod
     def from_message(cls, message: cw.TriggerInfo) -> "TriggerInfo":
@@ -219,7 +221,53 @@ class TriggerInfo:
             partitions=message.partitions,
             state_bytes=message.state_bytes,
             steps=message.steps,
+            views=tuple(message.views),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInfo:
+    """A registered view. `columns`: names with their types. `reads`: the views that it reads, those that they read
+    included; `read_by`: the views that read it. `trigger_count` triggers read it; `triggers` are their ids, where one
+    view was asked for.
+    """
+
+    name: str
+    sql: str
+    version: int
+    registered_at: int
+    columns: Mapping[str, str]
+    reads: tuple[str, ...]
+    read_by: tuple[str, ...]
+    trigger_count: int
+    triggers: tuple[str, ...]
+
+    @classmethod
+    def from_message(cls, message: cw.ViewInfo) -> "ViewInfo":
+        return cls(
+            name=message.name,
+            sql=message.sql,
+            version=message.version,
+            registered_at=message.registered_at,
+            columns=dict(zip(message.columns, message.column_types, strict=False)),
+            reads=tuple(message.reads),
+            read_by=tuple(message.read_by),
+            trigger_count=message.trigger_count,
+            triggers=tuple(message.triggers),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredView:
+    """An accepted view; not `is_new` where exactly this one was registered already. `restarted`: ids of the triggers
+    that read it and started afresh because it changed. `warnings` are sentences.
+    """
+
+    name: str
+    version: int
+    is_new: bool
+    restarted: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

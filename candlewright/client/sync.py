@@ -27,6 +27,7 @@ from candlewright.client.session.closing import CLOSED, Closing
 from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.triggers.triggers import Triggers
+from candlewright.client.triggers.views import Views
 from candlewright.wire.times import Time
 
 if TYPE_CHECKING:
@@ -239,6 +240,11 @@ class Client(Closing):
     def triggers(self) -> Triggers:
         """Register, list and remove triggers, and read their events."""
         return Triggers(self, self._connection)
+
+    @property
+    def views(self) -> Views:
+        """Register, list and remove views, which the texts of triggers read by their names."""
+        return Views(self)
 
     def venues(self) -> list[Venue]:
         """The venues that ingestors have announced."""

@@ -150,7 +150,7 @@ class TriggerQuery(_message.Message):
     def __init__(self, trigger_id: _Optional[str] = ..., after_trigger_id: _Optional[str] = ..., include_starting: bool = ...) -> None: ...
 
 class TriggerInfo(_message.Message):
-    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting", "parameters", "partitions", "state_bytes", "steps")
+    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting", "parameters", "partitions", "state_bytes", "steps", "views")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class TriggerInfo(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     sql_pattern: str
     tickers: _containers.RepeatedScalarFieldContainer[str]
@@ -182,7 +183,8 @@ class TriggerInfo(_message.Message):
     partitions: int
     state_bytes: int
     steps: int
-    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ..., parameters: _Optional[_Mapping[str, str]] = ..., partitions: _Optional[int] = ..., state_bytes: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+    views: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ..., parameters: _Optional[_Mapping[str, str]] = ..., partitions: _Optional[int] = ..., state_bytes: _Optional[int] = ..., steps: _Optional[int] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TriggerList(_message.Message):
     __slots__ = ("triggers", "has_more")
@@ -197,6 +199,100 @@ class TriggerRemove(_message.Message):
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     def __init__(self, trigger_id: _Optional[str] = ...) -> None: ...
+
+class ViewRequest(_message.Message):
+    __slots__ = ("request_id", "name", "sql", "replace")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    name: str
+    sql: str
+    replace: bool
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., sql: _Optional[str] = ..., replace: bool = ...) -> None: ...
+
+class ViewRemove(_message.Message):
+    __slots__ = ("request_id", "name")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    name: str
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ViewAck(_message.Message):
+    __slots__ = ("request_id", "name", "status", "text", "version", "warnings", "restarted")
+    class ViewStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REGISTERED: _ClassVar[ViewAck.ViewStatus]
+        ALREADY_REGISTERED: _ClassVar[ViewAck.ViewStatus]
+        REMOVED: _ClassVar[ViewAck.ViewStatus]
+        INVALID_SQL: _ClassVar[ViewAck.ViewStatus]
+        IN_USE: _ClassVar[ViewAck.ViewStatus]
+        NOT_FOUND: _ClassVar[ViewAck.ViewStatus]
+        ERROR: _ClassVar[ViewAck.ViewStatus]
+    REGISTERED: ViewAck.ViewStatus
+    ALREADY_REGISTERED: ViewAck.ViewStatus
+    REMOVED: ViewAck.ViewStatus
+    INVALID_SQL: ViewAck.ViewStatus
+    IN_USE: ViewAck.ViewStatus
+    NOT_FOUND: ViewAck.ViewStatus
+    ERROR: ViewAck.ViewStatus
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    RESTARTED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    name: str
+    status: ViewAck.ViewStatus
+    text: str
+    version: int
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    restarted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[ViewAck.ViewStatus, str]] = ..., text: _Optional[str] = ..., version: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., restarted: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ViewQuery(_message.Message):
+    __slots__ = ("request_id", "name")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    name: str
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ViewInfo(_message.Message):
+    __slots__ = ("name", "sql", "version", "registered_at", "columns", "column_types", "reads", "read_by", "triggers", "trigger_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_TYPES_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    READ_BY_FIELD_NUMBER: _ClassVar[int]
+    TRIGGERS_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sql: str
+    version: int
+    registered_at: int
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    column_types: _containers.RepeatedScalarFieldContainer[str]
+    reads: _containers.RepeatedScalarFieldContainer[str]
+    read_by: _containers.RepeatedScalarFieldContainer[str]
+    triggers: _containers.RepeatedScalarFieldContainer[str]
+    trigger_count: int
+    def __init__(self, name: _Optional[str] = ..., sql: _Optional[str] = ..., version: _Optional[int] = ..., registered_at: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., column_types: _Optional[_Iterable[str]] = ..., reads: _Optional[_Iterable[str]] = ..., read_by: _Optional[_Iterable[str]] = ..., triggers: _Optional[_Iterable[str]] = ..., trigger_count: _Optional[int] = ...) -> None: ...
+
+class ViewList(_message.Message):
+    __slots__ = ("request_id", "views")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    views: _containers.RepeatedCompositeFieldContainer[ViewInfo]
+    def __init__(self, request_id: _Optional[str] = ..., views: _Optional[_Iterable[_Union[ViewInfo, _Mapping]]] = ...) -> None: ...
 
 class RefreshHistoricalRequest(_message.Message):
     __slots__ = ("request",)

@@ -91,6 +91,11 @@ FRAMES: tuple[FrameType, ...] = (
     _row(0x51, cw.VenueList, 16 * MIB, _TO_CLIENT),
     _row(0x52, cw.StoredQuery, 4 * KIB, _TO_RELAY),
     _row(0x53, cw.StoredRows, 16 * MIB, _TO_CLIENT),
+    _row(0x54, cw.ViewRequest, MIB, _TO_RELAY),
+    _row(0x55, cw.ViewAck, MIB, _TO_CLIENT),
+    _row(0x56, cw.ViewQuery, 4 * KIB, _TO_RELAY),
+    _row(0x57, cw.ViewList, 16 * MIB, _TO_CLIENT),
+    _row(0x58, cw.ViewRemove, 4 * KIB, _TO_RELAY),
 )
 
 _BY_ID = {row.type_id: row for row in FRAMES}

@@ -114,6 +114,11 @@ class Planner:
         self._joins = has_join(node)
         return self.query(node)
 
+    def view(self, node: ViewNode) -> Plan:
+        """A whole text that defines a view."""
+        self._joins = has_join(node.query)
+        return _renamed(self.query(node.query), "", node.columns)
+
     def query(self, node: QueryNode) -> Plan:
         self.views.append(dict(self.views[-1]))
         try:

@@ -59,6 +59,8 @@ class TriggerBook:
         #: Where events go beside their own topic; read by the thread that publishes them.
         self.callbacks: dict[str, str] = {}
         self.suspensions = Suspensions()
+        #: Name of a view, in small letters -> ids of those that read it.
+        self._by_view: dict[str, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -85,6 +87,9 @@ class TriggerBook:
         if known is not None:
             self.size_bytes -= known.size
             self._by_change.pop(known.change, None)
+            self._forget_views(known)
+        for view in trigger.entry.registration.views:
+            self._by_view.setdefault(view.lower(), set()).add(name)
         self._by_name[name] = self._by_change[trigger.change] = trigger
         self.suspensions.put(trigger.entry)
         # What fired before a removal still goes to its callback.
@@ -99,6 +104,7 @@ class TriggerBook:
         if trigger is None:
             return None
         del self._by_name[trigger.name]
+        self._forget_views(trigger)
         self.size_bytes -= trigger.size
         self.callbacks.pop(trigger.name, None)
         self.suspensions.remove(trigger.name)
@@ -106,8 +112,19 @@ class TriggerBook:
 
     def clear(self) -> None:
         """Before it is read anew. Callbacks stay until `drop_callbacks`: events are being published meanwhile."""
-        self._by_name, self._by_change, self.size_bytes = {}, {}, 0
+        self._by_name, self._by_change, self.size_bytes, self._by_view = {}, {}, 0, {}
         self.suspensions.clear()
+
+    def readers_of(self, view: str) -> list[Registered]:
+        """Triggers that read this view, by id."""
+        return [self._by_name[name] for name in sorted(self._by_view.get(view.lower(), ()))]
+
+    def _forget_views(self, trigger: Registered) -> None:
+        for view in trigger.entry.registration.views:
+            readers = self._by_view.get(view.lower(), set())
+            readers.discard(trigger.name)
+            if not readers:
+                self._by_view.pop(view.lower(), None)
 
     def drop_callbacks(self) -> None:
         """Those of triggers that are not registered."""
@@ -148,5 +165,6 @@ class TriggerBook:
                 registered_at=registration.registered_at,
                 is_starting=trigger.is_starting,
                 parameters=registration.parameters,
+                views=sorted(registration.views),
             )
         return found

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import WEEK_SECONDS
@@ -15,11 +16,22 @@ from core.settings import TriggersSettings
 from core.settings_gateways import KapacitorFunctionSettings
 from relay import metrics
 from relay.topics import Named, live_name, named_topic
-from relay.triggers.events import Ack, Checked, Refused, RegisterAsked, Sound
+from relay.triggers.events import (
+    Ack,
+    Check,
+    Checked,
+    CheckView,
+    Refused,
+    RefusedView,
+    Sound,
+    SoundView,
+    ViewChecked,
+)
 from triggers.check import TriggerRules, check_trigger, compile_trigger
 from triggers.udf.known import KnownFunctions
 from triggers.udf.options import UdfRefused
 from triggers.udf.use import UdfFailed
+from triggers.views import check_view
 
 _IDLE_SECONDS = 1.0
 #: Of a trigger on bars that does not say which.
@@ -36,7 +48,7 @@ class TriggerChecks:
     def __init__(
         self,
         settings: TriggersSettings,
-        on_checked: Callable[[Checked], object],
+        on_checked: Callable[[Checked | ViewChecked], object],
         functions: Mapping[str, KapacitorFunctionSettings] | None = None,
         warnings: Callable[[Sequence[Named]], Sequence[str]] = lambda topics: (),
         destinations: frozenset[str] | None = None,
@@ -48,7 +60,7 @@ class TriggerChecks:
         self._rules = TriggerRules.of(settings, destinations=destinations)
         self._on_checked = on_checked
         self._warnings = warnings
-        self._queues: dict[bytes, deque[RegisterAsked]] = {}
+        self._queues: dict[bytes, deque[Check | CheckView]] = {}
         self._changed = threading.Condition()
         self.seen_at = time.monotonic()
 
@@ -56,7 +68,7 @@ class TriggerChecks:
         """How many the topics `ticks` and `ohlc` have; said before the first text comes."""
         self._rules = TriggerRules.of(self._settings, partitions, self._destinations)
 
-    def submit(self, asked: RegisterAsked) -> None:
+    def submit(self, asked: Check | CheckView) -> None:
         with self._changed:
             self._queues.setdefault(asked.peer.identity, deque()).append(asked)
             self._changed.notify()
@@ -72,10 +84,18 @@ class TriggerChecks:
             asked = self._take()
             if asked is not None:
                 with metrics.TRIGGER_CHECK_SECONDS.time():
-                    outcome = check(asked.request, self._rules, self._functions)
-                    if isinstance(outcome, Sound):
-                        outcome = self._with_warnings(outcome, asked.request.tickers)
-                self._on_checked(Checked(asked, outcome))
+                    found = self._of_view(asked) if isinstance(asked, CheckView) else self._of_trigger(asked)
+                self._on_checked(found)
+
+    def _of_trigger(self, wanted: Check) -> Checked:
+        request = wanted.asked.request
+        outcome = check(request, self._rules, self._functions, wanted.views)
+        if isinstance(outcome, Sound):
+            outcome = self._with_warnings(outcome, request.tickers)
+        return Checked(wanted.asked, outcome)
+
+    def _of_view(self, wanted: CheckView) -> ViewChecked:
+        return ViewChecked(wanted, check_change(wanted, self._rules, self._functions))
 
     def _with_warnings(self, sound: Sound, tickers: Sequence[str]) -> Sound:
         periods = (sound.bar_seconds, *sound.joined_seconds)
@@ -83,7 +103,7 @@ class TriggerChecks:
         warnings = self._warnings([named for named in read if named is not None])
         return replace(sound, warnings=(*sound.warnings, *warnings)) if warnings else sound
 
-    def _take(self) -> RegisterAsked | None:
+    def _take(self) -> Check | CheckView | None:
         with self._changed:
             if not self._queues:
                 self._changed.wait(_IDLE_SECONDS)
@@ -97,10 +117,16 @@ class TriggerChecks:
         return None
 
 
-def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownFunctions) -> Sound | Refused:
+def check(
+    request: ing.CEPTriggerRequest,
+    rules: TriggerRules,
+    functions: KnownFunctions,
+    views: Mapping[str, str] | None = None,
+) -> Sound | Refused:
+    views = views or {}
     try:
-        checked = check_trigger(request, rules)
-        compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules)
+        checked = check_trigger(request, rules, views=views)
+        compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules, views=views)
         own = compiled.options.period_seconds or _DEFAULT_BAR_SECONDS if compiled.is_on_bars else 0
         periods = compiled.labels or (own,)
         if (period := max(periods)) > WEEK_SECONDS:
@@ -108,8 +134,7 @@ def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownF
         if checked.function is not None:
             functions.check(checked.function)
     except TriggerRejected as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        return Refused(Ack.INVALID_SQL, f"{error.line}:{error.column}: {error.message}{hint}")
+        return Refused(Ack.INVALID_SQL, _placed(error))
     except (InvalidRequest, UdfRefused, UdfFailed) as error:
         text = str(error)
         return Refused(Ack.ERROR, text[:1].upper() + text[1:].removesuffix(".") + ".")
@@ -118,4 +143,41 @@ def check(request: ing.CEPTriggerRequest, rules: TriggerRules, functions: KnownF
         log.exception("trigger_check_failed", trigger_id=request.trigger_id)
         metrics.FAILURES.labels("trigger_check").inc()
         return Refused(Ack.ERROR, _FAILED)
-    return Sound(checked.warnings, checked.is_joint, periods[0], periods[1:])
+    read = {name: views[name] for name in compiled.query.compiled.views}
+    return Sound(checked.warnings, checked.is_joint, periods[0], periods[1:], read)
+
+
+def check_change(wanted: CheckView, rules: TriggerRules, functions: KnownFunctions) -> SoundView | RefusedView:
+    """A view that is new or another one, and all that read it."""
+    name, views = wanted.asked.request.name, wanted.views
+    try:
+        found = {name: check_view(name, views)}
+    except TriggerRejected as error:
+        return RefusedView(cw.ViewAck.INVALID_SQL, _placed(error))
+    except Exception:
+        # As for triggers, the thread must not end.
+        log.exception("view_check_failed", view=name)
+        metrics.FAILURES.labels("trigger_check").inc()
+        return RefusedView(cw.ViewAck.ERROR, _FAILED)
+    for reader in wanted.readers:
+        try:
+            found[reader] = check_view(reader, views)
+        except TriggerRejected as error:
+            return RefusedView(cw.ViewAck.ERROR, f"The view {reader!r} reads it and would be refused: {_placed(error)}")
+    triggers: dict[str, Sound] = {}
+    for known in wanted.triggers:
+        request = ing.CEPTriggerRequest(
+            trigger_id=known.trigger_id, sql_pattern=known.sql, tickers=known.tickers, parameters=known.parameters
+        )
+        outcome = check(request, rules, functions, views)
+        if isinstance(outcome, Refused):
+            return RefusedView(
+                cw.ViewAck.ERROR, f"The trigger {known.trigger_id!r} reads it and would be refused: {outcome.text}"
+            )
+        triggers[known.trigger_id] = outcome
+    return SoundView(found[name].warnings, found, triggers)
+
+
+def _placed(error: TriggerRejected) -> str:
+    hint = f" ({error.hint})" if error.hint else ""
+    return f"{error.line}:{error.column}: {error.message}{hint}"

@@ -26,11 +26,14 @@ from relay.triggers.events import (
     Ack,
     Answer,
     AnswerList,
+    AnswerView,
     AwaitEvents,
     Change,
     Check,
+    CheckView,
     Command,
     Delete,
+    DropView,
     Event,
     EventsDelivered,
     Follow,
@@ -40,9 +43,13 @@ from relay.triggers.events import (
     RegisterAsked,
     RemoveAsked,
     Save,
+    SaveViews,
     Subscribed,
     Tell,
     TimePassed,
+    ViewAsked,
+    ViewRemoveAsked,
+    ViewsAsked,
     WriteFailed,
     Written,
 )
@@ -104,7 +111,7 @@ class TriggerDesk:
 
     def ask(self, event: Event) -> bool:
         """From any thread. False for a client's request where too many wait already."""
-        if isinstance(event, RegisterAsked | RemoveAsked | ListAsked):
+        if isinstance(event, RegisterAsked | RemoveAsked | ListAsked | ViewAsked | ViewRemoveAsked | ViewsAsked):
             waiting = self._inbox.qsize() + self._state.backlog
             if waiting >= self._limits.max_trigger_backlog:
                 return False
@@ -239,9 +246,13 @@ class TriggerDesk:
     def _write(self, commands: Sequence[Command]) -> list[Command]:
         changes = [command for command in commands if isinstance(command, Change)]
         updates = [command for command in commands if isinstance(command, Save | LeaveJoint | Delete)]
+        views = [command for command in commands if isinstance(command, SaveViews | DropView)]
         try:
             if updates:
                 self._store.update(updates)
+            for view in views:
+                self._store.change_views(view)
+                self._reply(view.answer.peer, view.answer.message)
             if not changes:
                 return []
             offsets = self._store.write(changes)
@@ -258,8 +269,10 @@ class TriggerDesk:
                 self._acknowledge(command.peer, command.ack)
             case AnswerList():
                 self._make_list(command)
-            case Check():
-                self.checks.submit(command.asked)
+            case AnswerView():
+                self._reply(command.peer, command.message)
+            case Check() | CheckView():
+                self.checks.submit(command)
             case AwaitEvents():
                 self._awaited[command.change] = None
             case Tell():

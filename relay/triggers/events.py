@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay.events import Peer
 from relay.triggers.suspensions import Notice
+from triggers.views import CheckedView
 
 Ack = ing.CEPTriggerAck
 
@@ -43,14 +44,52 @@ class ListAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewAsked:
+    """`request` is what `relay.triggers.requests.clean_view` let through."""
+
+    peer: Peer
+    request: cw.ViewRequest
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRemoveAsked:
+    peer: Peer
+    request: cw.ViewRemove
+
+
+@dataclass(frozen=True, slots=True)
+class ViewsAsked:
+    peer: Peer
+    query: cw.ViewQuery
+
+
+@dataclass(frozen=True, slots=True)
 class Sound:
     """The text may run. `bar_seconds`: period of the bars that it reads, 0 = it reads ticks. `joined_seconds`: of the
-    further inputs of a text that joins."""
+    further inputs of a text that joins. `views`: texts of the views that it reads, by name."""
 
     warnings: tuple[str, ...]
     is_joint: bool
     bar_seconds: int
     joined_seconds: tuple[int, ...] = ()
+    views: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SoundView:
+    """The view may be registered. `views`: it and those that read it, as they are then; `triggers`: those that read it,
+    by id."""
+
+    warnings: tuple[str, ...]
+    views: Mapping[str, CheckedView]
+    triggers: Mapping[str, Sound]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedView:
+    status: "cw.ViewAck.ViewStatus"
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +102,12 @@ class Refused:
 class Checked:
     asked: RegisterAsked
     outcome: Sound | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChecked:
+    check: "CheckView"
+    outcome: SoundView | RefusedView
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +137,7 @@ class Loaded:
     progress: Mapping[int, int]
     partitions: int
     controls_end: int
+    views: Mapping[str, rec.ViewEntry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +168,11 @@ Event = (
     RegisterAsked
     | RemoveAsked
     | ListAsked
+    | ViewAsked
+    | ViewRemoveAsked
+    | ViewsAsked
     | Checked
+    | ViewChecked
     | Written
     | WriteFailed
     | Loaded
@@ -151,7 +201,51 @@ class AnswerList:
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """`views`: texts that the trigger may read, by name."""
+
     asked: RegisterAsked
+    views: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def peer(self) -> Peer:
+        return self.asked.peer
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """`views`: texts by name, the new one among them. `readers`: names of the views that read it, `triggers`: those
+    triggers that do."""
+
+    asked: ViewAsked
+    views: Mapping[str, str]
+    readers: tuple[str, ...]
+    triggers: tuple[rec.TriggerRegistration, ...]
+
+    @property
+    def peer(self) -> Peer:
+        return self.asked.peer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerView:
+    peer: Peer
+    message: cw.ViewAck | cw.ViewList
+
+
+@dataclass(frozen=True, slots=True)
+class SaveViews:
+    """Put the entries into their table, then answer."""
+
+    entries: tuple[rec.ViewEntry, ...]
+    answer: AnswerView
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """Take the entry out of its table, then answer."""
+
+    name: str
+    answer: AnswerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +305,19 @@ class Tell:
     notices: Sequence[Notice]
 
 
-Command = Answer | AnswerList | Check | Change | Save | LeaveJoint | AwaitEvents | Delete | Follow | Tell
+Command = (
+    Answer
+    | AnswerList
+    | AnswerView
+    | Check
+    | CheckView
+    | Change
+    | Save
+    | SaveViews
+    | DropView
+    | LeaveJoint
+    | AwaitEvents
+    | Delete
+    | Follow
+    | Tell
+)

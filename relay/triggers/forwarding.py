@@ -23,7 +23,16 @@ from core.log import get_logger
 from relay import metrics
 from relay.doors.notifier import Batch
 from relay.events import Peer
-from relay.triggers.events import Event, ListAsked, RegisterAsked, RemoveAsked, Subscribed
+from relay.triggers.events import (
+    Event,
+    ListAsked,
+    RegisterAsked,
+    RemoveAsked,
+    Subscribed,
+    ViewAsked,
+    ViewRemoveAsked,
+    ViewsAsked,
+)
 
 #: Reader of the asks, whose hold is where a registry begins.
 READER = "registry"
@@ -136,8 +145,14 @@ class RegistryDoor:
             metrics.BUS_FAILURES.labels("registry_answers").inc()
 
 
-def asked_of(peer: Peer, message: Message, at_ns: int) -> RegisterAsked | RemoveAsked | ListAsked | None:
+def asked_of(peer: Peer, message: Message, at_ns: int) -> Event | None:
     match message:
+        case cw.ViewRequest():
+            return ViewAsked(peer, message, at_ns)
+        case cw.ViewRemove():
+            return ViewRemoveAsked(peer, message)
+        case cw.ViewQuery():
+            return ViewsAsked(peer, message)
         case cw.TriggerQuery():
             return ListAsked(peer, message)
         case cw.TriggerRemove():

@@ -1,11 +1,16 @@
 """What makes a trigger's request invalid before its text is looked at. Pure."""
 
+import re
+
+from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ticker import Ticker
 from relay.requests.validation import check_id
+from triggers.check import INPUTS
 
 _MAX_TICKERS = 10_000
+_VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
 def clean(message: ing.CEPTriggerRequest) -> ing.CEPTriggerRequest:
@@ -32,6 +37,16 @@ def clean(message: ing.CEPTriggerRequest) -> ing.CEPTriggerRequest:
     if message.callback_id:
         request.callback_id = message.callback_id
     return request
+
+
+def check_view(message: cw.ViewRequest | cw.ViewRemove) -> None:
+    """Raises InvalidRequest with a sentence."""
+    if not _VIEW_NAME.fullmatch(message.name):
+        raise InvalidRequest(
+            "The name of a view has 1 to 100 letters, digits, _, - and dots, and begins with a letter or _."
+        )
+    if message.name.lower() in INPUTS:
+        raise InvalidRequest(f"{message.name!r} is the name of an input of triggers.")
 
 
 def content(request: ing.CEPTriggerRequest) -> tuple[object, ...]:

@@ -42,12 +42,17 @@ from relay.triggers.events import (
     Subscribed,
     Tell,
     TimePassed,
+    ViewAsked,
+    ViewChecked,
+    ViewRemoveAsked,
+    ViewsAsked,
     WriteFailed,
     Written,
 )
 from relay.triggers.followed_topics import FollowedTopics
 from relay.triggers.requests import content
 from relay.triggers.suspensions import Suspensions
+from relay.triggers.views import ViewState
 
 BUSY = "Too many requests about triggers are waiting; try again later."
 _NOT_YET_ACTIVE = (
@@ -69,6 +74,7 @@ class TriggerState:
         self._book = TriggerBook()
         self._changes = Changes(timeout_seconds)
         self._followed = FollowedTopics()
+        self._views = ViewState(limits, self._book, self._restart)
         #: Ids whose text is being checked, with what was asked about them meanwhile.
         self._in_check: dict[str, deque[RegisterAsked | RemoveAsked]] = {}
         #: Requests that wait for a check, and their bytes.
@@ -80,6 +86,10 @@ class TriggerState:
             RegisterAsked: self._on_asked,
             RemoveAsked: self._on_asked,
             ListAsked: self._on_list_asked,
+            ViewAsked: self._views.asked,
+            ViewRemoveAsked: self._views.asked,
+            ViewsAsked: self._views.listed,
+            ViewChecked: self._views.checked,
             Checked: self._on_checked,
             Written: self._on_written,
             WriteFailed: self._on_write_failed,
@@ -146,7 +156,10 @@ class TriggerState:
             return [_error(event.peer, event.trigger_id, refusal)]
         self._in_check[event.trigger_id] = deque()
         self._count(event, 1)
-        return [Check(event)]
+        return [self._check(event)]
+
+    def _check(self, asked: RegisterAsked) -> Check:
+        return Check(asked, self._views.texts(asked.peer.name))
 
     def _remove(self, event: RemoveAsked) -> list[Command]:
         trigger = self._book.get(event.trigger_id)
@@ -164,6 +177,8 @@ class TriggerState:
 
     def _on_checked(self, event: Checked) -> list[Command]:
         asked, outcome = event.asked, event.outcome
+        if self.is_loaded and isinstance(outcome, Sound) and not self._views.are_current(outcome.views):
+            return [self._check(asked)]
         later = self._in_check.pop(asked.trigger_id, deque())
         self._count(asked, -1)
         if isinstance(outcome, Refused):
@@ -182,29 +197,40 @@ class TriggerState:
 
     def _store(self, asked: RegisterAsked, sound: Sound) -> list[Command]:
         request = asked.request
-        self._last_version = max(asked.at_ns, self._last_version + 1)
         registration = rec.TriggerRegistration(
             trigger_id=request.trigger_id,
             sql=request.sql_pattern,
             tickers=request.tickers,
             parameters=request.parameters,
-            registered_at=asked.at_ns,
-            version=self._last_version,
         )
         if request.callback_id:
             registration.callback_id = request.callback_id
+        known = self._book.get(asked.trigger_id)
+        replaces = known is not None and not known.is_leaving and not known.entry.suspended_reason
+        change = self._begin(registration, sound, asked.at_ns)
+        warnings = (*sound.warnings, _REPLACED) if replaces else sound.warnings
+        waiter = Waiter(asked.peer, asked.trigger_id, registration.version, warnings)
+        return [change, *self._wait(change.number, waiter)]
+
+    def _begin(self, registration: rec.TriggerRegistration, sound: Sound, at_ns: int) -> Change:
+        """A registration that starts afresh, over the views as they were checked."""
+        self._last_version = max(at_ns, self._last_version + 1)
+        registration.registered_at, registration.version = at_ns, self._last_version
+        registration.ClearField("views")
+        registration.views.update(sound.views)
         entry = rec.TriggerEntry(
             registration=registration,
             warnings=sound.warnings,
             bar_seconds=sound.bar_seconds,
             joined_seconds=sound.joined_seconds,
         )
-        known = self._book.get(asked.trigger_id)
-        replaces = known is not None and not known.is_leaving and not known.entry.suspended_reason
-        change = self._change(entry, sound.is_joint)
-        warnings = (*sound.warnings, _REPLACED) if replaces else sound.warnings
-        waiter = Waiter(asked.peer, asked.trigger_id, registration.version, warnings)
-        return [change, *self._wait(change.number, waiter)]
+        return self._change(entry, sound.is_joint)
+
+    def _restart(self, trigger: Registered, sound: Sound, at_ns: int) -> list[Command]:
+        """A view that it reads has changed."""
+        registration = rec.TriggerRegistration()
+        registration.CopyFrom(trigger.entry.registration)
+        return [self._begin(registration, sound, at_ns)]
 
     def _refusal(self, event: RegisterAsked) -> str:
         """Why there is no room for this trigger; empty when there is."""
@@ -267,7 +293,7 @@ class TriggerState:
         return commands + self._pass(event.offsets)
 
     def _on_write_failed(self, event: WriteFailed) -> list[Command]:
-        self.is_loaded = False
+        self.is_loaded = self._views.is_loaded = False
         waiters = [waiter for change in event.changes for waiter in self._changes.end(change.number)]
         return [_error(waiter.peer, waiter.trigger_id, event.text) for waiter in waiters]
 
@@ -276,25 +302,37 @@ class TriggerState:
         self.is_loaded = True
         self._changes.load_progress(event.progress, event.partitions)
         self._book.clear()
+        self._views.load(event)
         # An earlier run may have died between the two tables.
         commands: list[Command] = [LeaveJoint(name) for name in event.joint_ids if name not in event.entries]
         for name, entry in event.entries.items():
             is_joint = name in event.joint_ids
             self._last_version = max(self._last_version, entry.registration.version)
-            if entry.HasField("control_offset") and entry.control_offset < event.controls_end:
+            is_published = entry.HasField("control_offset") and entry.control_offset < event.controls_end
+            if self._renew(entry) or not is_published:
+                change = self._change(entry, is_joint, joins_anew=True)
+                commands.append(change)
+                number = change.number
+            else:
                 number = self._changes.begin(is_joint, entry.control_offset)
                 trigger = Registered(entry, is_joint, is_joint, number, entry.ByteSize())
                 self._book.put(trigger)
                 # An earlier run may have stored a suspension and not told of it.
                 commands += self._tell(trigger)
-            else:
-                change = self._change(entry, is_joint, joins_anew=True)
-                commands.append(change)
-                number = change.number
             commands += self._follow(self._book.newest(number))
         commands += self._followed.drop_others(self._book)
         self._book.drop_callbacks()
         return commands + self._pass()
+
+    def _renew(self, entry: rec.TriggerEntry) -> bool:
+        """Whether an earlier run changed one of its views and died before it registered the trigger again."""
+        registration = entry.registration
+        if entry.is_leaving or entry.suspended_reason or self._views.are_current(registration.views):
+            return False
+        renewed = self._views.renewed(registration.views)
+        registration.views.update(renewed)
+        self._last_version = registration.version = self._last_version + 1
+        return True
 
     # ---- what the pipeline says
 

@@ -14,7 +14,7 @@ from protobuf import records_pb2 as rec
 from relay import metrics, topics
 from relay.live.follower import PART
 from relay.register import Register
-from relay.triggers.events import Change, Delete, LeaveJoint, Loaded, Save
+from relay.triggers.events import Change, Delete, DropView, LeaveJoint, Loaded, Save, SaveViews
 
 #: Reader of the controls that not all partitions have carried out, of their progress, and of trigger events.
 READER = "relay"
@@ -55,7 +55,17 @@ class TriggerStore:
             progress,
             self._bus.partitions(bus_topics.TICKS),
             self._bus.state(bus_topics.TRIGGER_CONTROLS)[0].end,
+            self._views(),
         )
+
+    def _views(self) -> dict[str, rec.ViewEntry]:
+        found = {}
+        for name, value in self._bus.items(bus_topics.TABLE_VIEWS).items():
+            try:
+                found[name] = rec.ViewEntry.FromString(value)
+            except DecodeError:
+                metrics.BAD_RECORDS.labels(bus_topics.TABLE_VIEWS).inc()
+        return found
 
     def _start_of_progress(self) -> int:
         state = self._bus.state(bus_topics.TRIGGER_PROGRESS)[0]
@@ -92,6 +102,14 @@ class TriggerStore:
         gone = [command.trigger_id for command in commands if isinstance(command, Delete)]
         if gone:
             self._bus.delete(bus_topics.TABLE_TRIGGERS, gone)
+
+    def change_views(self, command: SaveViews | DropView) -> None:
+        """By their names in small letters."""
+        if isinstance(command, DropView):
+            self._bus.delete(bus_topics.TABLE_VIEWS, [command.name.lower()])
+        else:
+            values = {entry.name.lower(): entry.SerializeToString() for entry in command.entries}
+            self._bus.put(bus_topics.TABLE_VIEWS, values)
 
     def _put(self, entries: Iterable[rec.TriggerEntry]) -> None:
         values = {entry.registration.trigger_id: entry.SerializeToString() for entry in entries}

@@ -25,7 +25,7 @@ ADD_SECONDS = 60.0
 BUFFER_EVENTS = 1_000
 
 
-class _Client(Protocol):
+class Runner(Protocol):
     """What is needed of `Client`."""
 
     def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
@@ -33,7 +33,7 @@ class _Client(Protocol):
     def stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]: ...
 
 
-class _AsyncClient(Protocol):
+class AsyncRunner(Protocol):
     """What is needed of `AsyncClient`."""
 
     async def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
@@ -98,7 +98,7 @@ class Trigger(_Registered[Stream[TriggerEvent]], Closing):
 class Triggers:
     """See `Client.triggers`."""
 
-    def __init__(self, client: _Client, connection: Connection) -> None:
+    def __init__(self, client: Runner, connection: Connection) -> None:
         self._client = client
         self._connection = connection
 
@@ -196,7 +196,7 @@ class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
 class AsyncTriggers:
     """The same calls as `Triggers`, as coroutines; `events` is subscribed from the first step on."""
 
-    def __init__(self, client: _AsyncClient, connection: Connection) -> None:
+    def __init__(self, client: AsyncRunner, connection: Connection) -> None:
         self._client = client
         self._connection = connection
 

@@ -1,0 +1,62 @@
+"""What can be asked of the platform about views."""
+
+from candlewright.client.errors import InvalidTrigger, PlatformRefused, ViewNotFound
+from candlewright.client.records import RegisteredView, ViewInfo
+from candlewright.client.session.questions import Questions, answer_of, fresh_id
+from candlewright.client.session.session import Operation
+from candlewright.client.triggers.operations import TRIGGER_RESEND_MAX_SECONDS, TRIGGER_RESEND_SECONDS
+from candlewright.wire import candlewright_pb2 as cw
+
+
+class ViewOperations(Questions):
+    """Views: registered, removed, listed."""
+
+    def add_view(self, name: str, sql: str, replace: bool, timeout_seconds: float) -> Operation[RegisteredView]:
+        """Stored once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
+        request = cw.ViewRequest(request_id=fresh_id("view", self._name), name=name, sql=sql, replace=replace)
+        answer, _ = yield from self._changed(request, timeout_seconds)
+        if answer.status == cw.ViewAck.INVALID_SQL:
+            raise InvalidTrigger.parse(sql, answer.text)
+        if answer.status not in (cw.ViewAck.REGISTERED, cw.ViewAck.ALREADY_REGISTERED):
+            raise _refused(answer)
+        is_new = answer.status == cw.ViewAck.REGISTERED
+        return RegisteredView(answer.name, answer.version, is_new, tuple(answer.restarted), tuple(answer.warnings))
+
+    def remove_view(self, name: str, timeout_seconds: float) -> Operation[None]:
+        """Raises ViewNotFound, PlatformRefused (IN_USE), PlatformUnreachable."""
+        request = cw.ViewRemove(request_id=fresh_id("view", self._name), name=name)
+        answer, sent = yield from self._changed(request, timeout_seconds)
+        if answer.status == cw.ViewAck.NOT_FOUND:
+            # Where the answer to the first question was lost, what it asked for has been done.
+            if sent == 1:
+                raise ViewNotFound(name)
+        elif answer.status != cw.ViewAck.REMOVED:
+            raise _refused(answer)
+
+    def view(self, name: str) -> Operation[ViewInfo]:
+        """Raises ViewNotFound."""
+        for found in (yield from self.views(name)):
+            return found
+        raise ViewNotFound(name)
+
+    def views(self, name: str = "") -> Operation[list[ViewInfo]]:
+        """By name; of one name alone, or all."""
+        query = cw.ViewQuery(request_id=fresh_id("views", self._name), name=name)
+        answer = yield from self._ask(query, cw.ViewList)
+        return [ViewInfo.from_message(each) for each in answer.views]
+
+    def _changed(
+        self, message: cw.ViewRequest | cw.ViewRemove, timeout_seconds: float
+    ) -> Operation[tuple[cw.ViewAck, int]]:
+        """The answer, and how often the question was sent until it came."""
+        return self._asked(
+            [message],
+            answer_of(cw.ViewAck),
+            timeout_seconds=timeout_seconds,
+            pause=TRIGGER_RESEND_SECONDS,
+            longest_pause=TRIGGER_RESEND_MAX_SECONDS,
+        )
+
+
+def _refused(answer: cw.ViewAck) -> PlatformRefused:
+    return PlatformRefused(cw.ViewAck.ViewStatus.Name(answer.status), answer.text, answer.request_id)

@@ -1,0 +1,54 @@
+"""`client.views`: queries under names, which the texts of triggers read; one class for each twin."""
+
+from candlewright.client.records import RegisteredView, ViewInfo
+from candlewright.client.triggers.triggers import ADD_SECONDS, AsyncRunner, Runner
+
+
+class Views:
+    """See `Client.views`."""
+
+    def __init__(self, client: Runner) -> None:
+        self._client = client
+
+    def add(self, name: str, sql: str, *, replace: bool = False, timeout: float = ADD_SECONDS) -> RegisteredView:
+        """Register a view: a SELECT, or `CREATE VIEW name AS SELECT …`. Triggers and other views read it by its name.
+
+        `replace`: another text under a known name; the triggers that read it start afresh, and one whose text it would
+        make wrong refuses the change. Raises InvalidTrigger with line, column and hint, and PlatformRefused.
+        """
+        return self._client.run(lambda ask: ask.add_view(name, sql, replace, timeout))
+
+    def list(self) -> "list[ViewInfo]":
+        """All registered views, by name."""
+        return self._client.run(lambda ask: ask.views())
+
+    def show(self, name: str) -> ViewInfo:
+        """Raises ViewNotFound."""
+        return self._client.run(lambda ask: ask.view(name))
+
+    def remove(self, name: str, *, timeout: float = ADD_SECONDS) -> None:
+        """Raises ViewNotFound, and PlatformRefused for one that views or triggers read."""
+        self._client.run(lambda ask: ask.remove_view(name, timeout))
+
+
+class AsyncViews:
+    """The same calls as `Views`, as coroutines."""
+
+    def __init__(self, client: AsyncRunner) -> None:
+        self._client = client
+
+    async def add(self, name: str, sql: str, *, replace: bool = False, timeout: float = ADD_SECONDS) -> RegisteredView:
+        """See `Views.add`."""
+        return await self._client.run(lambda ask: ask.add_view(name, sql, replace, timeout))
+
+    async def list(self) -> "list[ViewInfo]":
+        """All registered views, by name."""
+        return await self._client.run(lambda ask: ask.views())
+
+    async def show(self, name: str) -> ViewInfo:
+        """Raises ViewNotFound."""
+        return await self._client.run(lambda ask: ask.view(name))
+
+    async def remove(self, name: str, *, timeout: float = ADD_SECONDS) -> None:
+        """See `Views.remove`."""
+        await self._client.run(lambda ask: ask.remove_view(name, timeout))
