@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright.client.times import format_nanoseconds
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period
+from candlewright.wire.times import format_nanoseconds
 from candlewright_cep import Explanation, explain
 from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables, in_trade_order
 from candlewright_platform.cli.near_tickers import near_stored

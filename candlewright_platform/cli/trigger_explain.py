@@ -9,9 +9,9 @@ import typer
 
 from candlewright.cli.output import Output, cell, json_line, say, wrapped
 from candlewright.client import connect
-from candlewright.client.times import format_nanoseconds, to_nanoseconds
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 from candlewright_cep import TriggerRejected
 from candlewright_platform.cli.loading import settings_for
 
