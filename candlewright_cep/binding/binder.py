@@ -13,7 +13,7 @@ from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import zones
+from candlewright_cep.functions import calendars, zones
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.signatures import Mismatch, fits
@@ -259,6 +259,8 @@ class Binder:
             return self._with_replacement(node, name)
         if name == zones.NAME:
             return self._in_zone(node)
+        if name in calendars.NAMES:
+            return self._in_calendar(node, name)
         if name == "IS NULL" and len(node.arguments) != 1:
             raise node.at.reject("IS NULL takes one value")
         return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
@@ -305,6 +307,30 @@ class Binder:
     def _in_zone(self, node: CallNode) -> Expression:
         name = self.zone_name(node.arguments[1])
         return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, name)
+
+    def _in_calendar(self, node: CallNode, name: str) -> Expression:
+        if len(node.arguments) != 2:
+            raise node.at.reject(f"{name} takes a time and a calendar", f"write {name}(ts, 'XNYS')")
+        calendar = self.calendar_name(node.arguments[1])
+        return self.resolved(name, [self.bind(node.arguments[0])], node, calendar)
+
+    def calendar_name(self, node: Node) -> str:
+        """The name of an exchange's calendar. Raises TriggerRejected for others, and where there are none."""
+        given = self.bind(node)
+        name = given.text if isinstance(given, Constant) else None
+        if name is None:
+            raise node.at.reject("a calendar must be a text written in the trigger or a parameter", "write 'XNYS'")
+        try:
+            known = calendars.calendar_names()
+        except calendars.MissingPackage:
+            raise node.at.reject(
+                "calendars of exchanges are not installed", "pip install 'candlewright-cep[calendars]'"
+            ) from None
+        found = next((other for other in known if other.lower() == name.lower()), None)
+        if found is None:
+            hint = closest(name, known) or "write 'XNYS', or another market identifier code"
+            raise node.at.reject(f"unknown calendar '{name[:60]}'", hint)
+        return found
 
     def zone_name(self, node: Node) -> str:
         """The name of a time zone as the tz database writes it. Raises TriggerRejected for others."""

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright_cep.functions import arrays as functions_arrays
+from candlewright_cep.functions import calendars, zones
 from candlewright_cep.functions import text as functions_text
 from candlewright_cep.functions import time as functions_time
-from candlewright_cep.functions import zones
 from candlewright_cep.functions.signatures import (
     Mismatch,
     Signature,
@@ -530,6 +530,7 @@ def _table() -> dict[str, ScalarFunction]:
         *(ScalarFunction(*entry) for entry in functions_time.ENTRIES),
         *(ScalarFunction(*entry) for entry in functions_arrays.ENTRIES),
         *(ScalarFunction(*entry) for entry in zones.ENTRIES),
+        *(ScalarFunction(*entry) for entry in calendars.ENTRIES),
     ]
     return {entry.name: entry for entry in entries}
 

@@ -26,6 +26,15 @@ def zone_names() -> frozenset[str]:
     return _names()
 
 
+def is_zone_name(text: str) -> bool:
+    return text.lower() in _folded()
+
+
+@lru_cache(maxsize=1)
+def _folded() -> frozenset[str]:
+    return frozenset(name.lower() for name in _names())
+
+
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
     return frozenset(available_timezones())

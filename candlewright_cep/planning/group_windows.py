@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters
 from candlewright_cep.binding.expressions import Column, Constant, Expression
+from candlewright_cep.functions.zones import is_zone_name
 from candlewright_cep.limits import Limits
 from candlewright_cep.planning.plans import Plan
-from candlewright_cep.planning.windows import WindowTable, check_intervals, check_zone, window_fields
-from candlewright_cep.syntax.tree import CallNode, SelectNode
+from candlewright_cep.planning.windows import NOWHERE, Place, WindowTable, check_intervals, check_place, window_fields
+from candlewright_cep.syntax.tree import CallNode, Node, SelectNode
 from candlewright_cep.types import Kind
 
 _GROUP_WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -21,12 +22,23 @@ _WINDOW_PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class GroupWindow:
-    """The call, the column of its time, its intervals in ns, and the time zone that it goes by."""
+    """The call, the column of its time, its intervals in ns, and what it is aligned to."""
 
     node: CallNode
     time: int
     intervals: tuple[int, ...]
-    zone: str = ""
+    place: Place = NOWHERE
+
+
+def place_of(binder: Binder, node: Node, function: str, intervals: Sequence[int]) -> Place:
+    """The time zone or the calendar of an exchange that TUMBLE names. Raises TriggerRejected for anything else."""
+    given = binder.bind(node)
+    name = given.text if isinstance(given, Constant) else None
+    # A calendar is a code in capitals such as XNYS.
+    is_zone = name is None or is_zone_name(name) or name != name.upper()
+    place = Place(zone=binder.zone_name(node)) if is_zone else Place(calendar=binder.calendar_name(node))
+    check_place(place, function, intervals, node.at)
+    return place
 
 
 def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
@@ -41,18 +53,14 @@ def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
     if not bound or not isinstance(bound[0], Column) or bound[0].type.kind is not Kind.TIMESTAMP:
         raise call.at.reject(f"the first argument of {call.name} must be a time column")
     intervals: list[int] = []
-    zone = ""
-    if len(bound) > 2 and bound[-1].type.kind is Kind.STRING:
-        zone = binder.zone_name(call.arguments[-1])
-        bound.pop()
+    named = bound.pop() if len(bound) > 2 and bound[-1].type.kind is Kind.STRING else None
     for argument, given in zip(call.arguments[1:], bound[1:], strict=False):
         if not isinstance(given, Constant) or given.type.kind is not Kind.INTERVAL:
             raise argument.at.reject(f"{call.name} takes intervals", "write INTERVAL '1' MINUTE")
         intervals.append(given.value)
     check_intervals(call.name, tuple(intervals), call.at)
-    if zone:
-        check_zone(call.name, tuple(intervals), call.at)
-    return GroupWindow(call, bound[0].index, tuple(intervals), zone)
+    place = NOWHERE if named is None else place_of(binder, call.arguments[-1], call.name, intervals)
+    return GroupWindow(call, bound[0].index, tuple(intervals), place)
 
 
 def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> Plan:
@@ -65,7 +73,7 @@ def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> P
     kind = source.fields[window.time].type
     fields = window_fields(source.fields, kind, "", hidden=True)
     return WindowTable(
-        source, window.node.name, window.time, window.intervals, partition, fields, window.node.at, window.zone
+        source, window.node.name, window.time, window.intervals, partition, fields, window.node.at, window.place
     )
 
 
@@ -85,13 +93,13 @@ class WindowedBinder(Binder):
             raise node.at.reject(f"{node.name} does not belong to the {self.window.node.name} of GROUP BY")
         if node.arguments:
             bound = [Binder.bind(self, argument) for argument in node.arguments]
-            zone = ""
+            place = NOWHERE
             if len(bound) > 2 and bound[-1].type.kind is Kind.STRING:
-                zone = self.zone_name(node.arguments[-1])
                 bound.pop()
+                place = place_of(self, node.arguments[-1], function, self.window.intervals)
             given = tuple(part.value for part in bound[1:] if isinstance(part, Constant))
             if (
-                zone != self.window.zone
+                place != self.window.place
                 or given != self.window.intervals
                 or bound[0] != Column(self.window.time, bound[0].type)
             ):

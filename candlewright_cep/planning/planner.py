@@ -11,7 +11,7 @@ from candlewright_cep.matching.recognize import SortKey, bind_recognize
 from candlewright_cep.planning.bars import bars
 from candlewright_cep.planning.changes import changes
 from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
-from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
+from candlewright_cep.planning.group_windows import WindowedBinder, group_window, place_of, windowed
 from candlewright_cep.planning.hops import grouped
 from candlewright_cep.planning.joins import filtered_early, join, values, with_keys_of
 from candlewright_cep.planning.over import UP_TO_HERE, Over, Window
@@ -30,7 +30,7 @@ from candlewright_cep.planning.plans import (
 )
 from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
 from candlewright_cep.planning.views import Views
-from candlewright_cep.planning.windows import WindowTable, check_intervals, check_zone, window_fields
+from candlewright_cep.planning.windows import NOWHERE, WindowTable, check_intervals, window_fields
 from candlewright_cep.syntax.tree import (
     BarsNode,
     CallNode,
@@ -477,14 +477,12 @@ class Planner:
             partition.append(column.index)
         intervals = tuple(binder.interval(part).value for part in node.intervals if isinstance(part, CallNode))
         check_intervals(node.function, intervals, node.at)
-        zone = "" if node.zone is None else binder.zone_name(node.zone)
-        if zone:
-            check_zone(node.function, intervals, node.at)
+        place = NOWHERE if node.zone is None else place_of(binder, node.zone, node.function, intervals)
         if partition and node.function != "SESSION":
             raise node.at.reject(f"{node.function} takes no PARTITION BY")
         alias = node.alias.text if node.alias is not None else ""
         fields = window_fields(inner.fields, time.type, alias, hidden=False)
-        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at, zone)
+        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at, place)
         return _renamed(plan, alias, node.columns) if alias else plan
 
     def _bars(self, node: BarsNode) -> Plan:

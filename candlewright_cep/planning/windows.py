@@ -1,11 +1,13 @@
 """Time windows: TUMBLE, HOP, CUMULATE and SESSION assign rows to intervals of event time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
+from candlewright_cep.functions.calendars import calendar
 from candlewright_cep.functions.zones import first_instants, wall_clock
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, partition_codes
@@ -21,12 +23,23 @@ FUNCTIONS = {"TUMBLE": (1, 2), "HOP": (2, 3), "CUMULATE": (2, 3), "SESSION": (1,
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """What TUMBLE is aligned to, if not to UTC: the wall clock of a `zone`, whose days have 23 to 25 hours, or the
+    sessions of an exchange, by its `calendar`; rows outside of them belong to no window."""
+
+    zone: str = ""
+    calendar: str = ""
+
+
+NOWHERE = Place()
+
+
+@dataclass(frozen=True, slots=True)
 class WindowTable:
     """The rows of `inner`, once per window that holds them, with window_start, window_end and window_time.
 
     `intervals` in nanoseconds, in the order of the call: TUMBLE(size), HOP(slide, size), CUMULATE(step, size),
-    SESSION(gap); an offset may follow. Rows without time belong to no window. `zone`: TUMBLE by the wall clock there,
-    whose days have 23 to 25 hours.
+    SESSION(gap); an offset may follow. Rows without time belong to no window.
     """
 
     inner: Plan
@@ -36,13 +49,13 @@ class WindowTable:
     partition: tuple[int, ...]
     fields: tuple[Field, ...]
     at: Position
-    zone: str = ""
+    place: Place = NOWHERE
 
     @property
     def longest(self) -> int:
         """How long a window may last; of a session what is between two of its rows."""
         size = self.intervals[1 if self.function in ("HOP", "CUMULATE") else 0]
-        return size + UNITS["DAY"] if self.zone else size
+        return size + UNITS["DAY"] if self.place.zone else size
 
     def run(self, inputs: Inputs) -> Relation:
         return self.run_numbered(inputs)[1]
@@ -64,10 +77,12 @@ class WindowTable:
             return self._sessions(rows, times, known)
         if self.function == "TUMBLE":
             size, offset = self.intervals[0], sum(self.intervals[1:])
-            if self.zone:
-                clock = wall_clock(times, self.zone)
+            if self.place.calendar:
+                return self._in_sessions(times, known)
+            if zone := self.place.zone:
+                clock = wall_clock(times, zone)
                 begins = clock - np.mod(clock - offset, size)
-                return known, first_instants(begins, self.zone), first_instants(begins + size, self.zone)
+                return known, first_instants(begins, zone), first_instants(begins + size, zone)
             starts = times - np.mod(times - offset, size)
             return known, starts, starts + size
         step, size, offset = self.intervals[0], self.intervals[1], sum(self.intervals[2:])
@@ -86,6 +101,14 @@ class WindowTable:
             ends = starts + (turn + 1) * step
         inside = (starts <= again) & (again < ends)
         return picked[inside], starts[inside], ends[inside]
+
+    def _in_sessions(self, times: Index, known: Index) -> tuple[Index, Index, Index]:
+        exchange = calendar(self.place.calendar)
+        session = exchange.sessions(times)
+        inside = np.flatnonzero(session >= 0)
+        times, session = times[inside], session[inside]
+        starts = times - np.mod(times - exchange.opens[session], self.intervals[0])
+        return known[inside], starts, np.minimum(starts + self.intervals[0], exchange.closes[session])
 
     def check(self, rows: int) -> None:
         """Raises TriggerRejected where the windows are more than `_MAX_ROWS` rows."""
@@ -115,12 +138,14 @@ def window_fields(fields: tuple[Field, ...], kind: SqlType, qualifier: str, hidd
     return (*fields, *(Field(name, kind, qualifier, hidden) for name in ("window_start", "window_end", "window_time")))
 
 
-def check_zone(function: str, intervals: tuple[int, ...], at: Position) -> None:
-    """Raises TriggerRejected for windows that a wall clock does not have: an hour may come twice there."""
+def check_place(place: Place, function: str, intervals: Sequence[int], at: Position) -> None:
+    """Raises TriggerRejected for windows that the place does not have: an hour of a wall clock may come twice."""
     if function != "TUMBLE":
-        raise at.reject(f"{function} takes no time zone", "TUMBLE of whole days does")
-    if intervals[0] % UNITS["DAY"]:
+        raise at.reject(f"{function} takes no time zone and no calendar", "TUMBLE does")
+    if place.zone and intervals[0] % UNITS["DAY"]:
         raise at.reject("windows in a time zone have whole days", "write INTERVAL '1' DAY")
+    if place.calendar and len(intervals) > 1:
+        raise at.reject("windows of sessions begin with the session", "TUMBLE(..., INTERVAL '30' MINUTE, 'XNYS')")
 
 
 def check_intervals(function: str, intervals: tuple[int, ...], at: Position) -> None:

@@ -4,11 +4,10 @@ import random
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
-
-_MINUTE = 60 * 10**9
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -23,7 +22,11 @@ def streamed(sql: str, table: pa.Table, cuts: list[int], order: list[int] | None
     """The rows of `ticks`. With an order of arrival rows are held until none can be late."""
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
     stream = TriggerStream(query)
-    buffer = ReleaseBuffer("ts", "ticker", 0 if order is None else _MINUTE)
+    delay = 0
+    if order is not None:
+        times = table.column("ts").cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()[order]
+        delay = int((np.maximum.accumulate(times) - times).max(initial=0)) + 1
+    buffer = ReleaseBuffer("ts", "ticker", delay)
     tickers = {name for name in table.column("ticker").to_pylist() if name is not None}
     buffer.advance(dict.fromkeys(tickers, -1))
     arriving = table if order is None else table.take(pa.array(order))

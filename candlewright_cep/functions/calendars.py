@@ -1,0 +1,127 @@
+"""Sessions of exchanges: when a market is open, by the calendars of the package exchange-calendars.
+
+The package is an extra of this library and is loaded when a text names a calendar. Times outside of what a calendar
+knows belong to no session. Days and hours follow the package: upgrading it brings new holidays.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from candlewright_cep.functions.signatures import Mismatch, Signature
+from candlewright_cep.times import UNITS
+from candlewright_cep.types import BIGINT, BOOLEAN, DATE, Kind, SqlType, timestamp
+from candlewright_cep.vector import Array, Bools, Index, Vector
+
+_SINCE = "1990-01-01"
+
+
+class MissingPackage(Exception):
+    """exchange-calendars is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """The sessions of an exchange in order, as nanoseconds: the day, the first moment, and the first one after the
+    last. A session without a break has one of no length."""
+
+    days: Index
+    opens: Index
+    closes: Index
+    break_starts: Index
+    break_ends: Index
+
+    def sessions(self, times: Array) -> Index:
+        """The number of the session that each time is in, -1 where the exchange is closed."""
+        found = np.searchsorted(self.opens, times, side="right") - 1
+        inside = (found >= 0) & (times < self.closes[np.maximum(found, 0)])
+        return np.where(inside, found, -1)
+
+    def is_open(self, times: Array) -> Bools:
+        session = self.sessions(times)
+        at = np.maximum(session, 0)
+        found: Bools = (session >= 0) & ~((self.break_starts[at] <= times) & (times < self.break_ends[at]))
+        return found
+
+
+def _package() -> Any:
+    try:
+        import exchange_calendars
+    except ImportError:
+        raise MissingPackage from None
+    return exchange_calendars
+
+
+def calendar_names() -> Sequence[str]:
+    """Those that a text may name; raises MissingPackage."""
+    found: list[str] = _package().get_calendar_names()
+    return found
+
+
+@lru_cache(maxsize=64)
+def calendar(name: str) -> Calendar:
+    """Raises MissingPackage."""
+    package = _package()
+    try:
+        known = package.get_calendar(name, start=_SINCE)
+    except ValueError:
+        # Some calendars begin later.
+        known = package.get_calendar(name)
+    schedule = known.schedule
+    sides = [_nanoseconds(schedule[side]) for side in ("open", "close", "break_start", "break_end")]
+    opens, closes, starts, ends = sides
+    has_break = schedule["break_start"].notna().to_numpy()
+    days: Index = schedule.index.values.astype("datetime64[ns]").astype(np.int64)
+    return Calendar(days, opens, closes, np.where(has_break, starts, closes), np.where(has_break, ends, closes))
+
+
+def _nanoseconds(column: Any) -> Index:
+    found: Index = column.dt.tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
+    return found
+
+
+def _of_time(result: SqlType | None) -> Signature:
+    """A time; without `result` the result is such a time."""
+
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        if len(types) != 1 or types[0].kind is not Kind.TIMESTAMP:
+            raise Mismatch
+        return list(types), result or timestamp(types[0].unit, types[0].zone)
+
+    return resolve
+
+
+def _of_session(value: Callable[[Calendar, Index, Array], Array]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+    """What the session of a time says; NULL where the exchange is closed."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        known, source = calendar(extra), arguments[0]
+        session = known.sessions(source.values)
+        inside = session >= 0
+        valid = inside if source.valid is None else inside & source.valid
+        found = value(known, np.maximum(session, 0), source.values)
+        return Vector(kind, found, valid, source.length, source.constant)
+
+    return run
+
+
+def _is_open(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    source = arguments[0]
+    return Vector(kind, calendar(extra).is_open(source.values), source.valid, source.length, source.constant)
+
+
+ENTRIES = [
+    ("IS_OPEN", _of_time(BOOLEAN), _is_open),
+    ("SESSION_OF", _of_time(DATE), _of_session(lambda known, session, _times: known.days[session])),
+    ("SESSION_OPEN", _of_time(None), _of_session(lambda known, session, _times: known.opens[session])),
+    ("SESSION_CLOSE", _of_time(None), _of_session(lambda known, session, _times: known.closes[session])),
+    (
+        "MINUTE_OF_SESSION",
+        _of_time(BIGINT),
+        _of_session(lambda known, session, times: (times - known.opens[session]) // UNITS["MINUTE"]),
+    ),
+]
+NAMES = tuple(entry[0] for entry in ENTRIES)
