@@ -17,6 +17,7 @@ from bus.api import (
     Registries,
     SequenceStamp,
     StoredRecord,
+    Swap,
     TopicPartition,
     partition_of,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "Registries",
     "SequenceStamp",
     "StoredRecord",
+    "Swap",
     "TopicPartition",
     "partition_of",
 ]

@@ -33,6 +33,7 @@ __all__ = [
     "Registries",
     "SequenceStamp",
     "StoredRecord",
+    "Swap",
     "TopicPartition",
     "partition_of",
 ]
@@ -118,6 +119,19 @@ class PartitionState:
     end: int
     size_bytes: int
     lives: str = field(default="", compare=False)
+
+
+class Swap(NamedTuple):
+    """A row that holds `old` (None: nothing) and is to hold `new`, with the rows `put` and without those of `delete`.
+    For keys that never expire.
+    """
+
+    table: str
+    key: str
+    old: bytes | None
+    new: bytes
+    put: Mapping[str, bytes]
+    delete: Sequence[str] = ()
 
 
 class Pending(Protocol):
@@ -229,6 +243,14 @@ class Log(Protocol):
         """Block until a record exists at or past one of the offsets given; the partitions that have one.
 
         With `lives` it raises RecordsLost as `read` does, at its start and its end.
+        """
+        ...
+
+    def states_after(
+        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+    ) -> dict[str, list[PartitionState]]:
+        """`states` of the topics that `after` names, in its order, once any of its partitions has a record at or past
+        its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as `read` does.
         """
         ...
 
@@ -449,6 +471,18 @@ class Bus(Log, Registries, Holds, Groups, Leases, KeyedTables, Budgets, Protocol
     """All of them, over one connection; take the smallest that serves. All methods raise BusUnavailable when the store
     cannot be reached in time, or takes no writes for now (BusRefusing).
     """
+
+    def commit(
+        self,
+        swaps: Sequence[Swap],
+        records: Mapping[str, Sequence[Record]],
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> bool:
+        """Replace rows, at least one, and append `records` by topic, all in one atomic step. True where that is done,
+        also by an earlier call: each row holds its new value then. False, with nothing written, where a row holds
+        anything else, or a partition has not the end of `ends`. Raises BusFull, with nothing written.
+        """
+        ...
 
     def count_evicted(self) -> None:
         """Bring the counter of what went before its time up to date, for the one process that reports it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bus import appending
-from bus.api import NOBODY, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, TopicPartition
+from bus.api import NOBODY, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, Swap, TopicPartition
 from bus.limits import (
     DEFAULT_GROUP_EXPIRY_SECONDS,
     DEFAULT_MAX_BYTES,
@@ -242,15 +242,39 @@ class RedisBus:
         for topic, partition in after:
             self._check_partition(topic, partition)
         ready = self._ready(after, lives)
+        while not ready and self._block(after, deadline):
+            ready = self._ready(after, lives)
+        return ready
+
+    def states_after(
+        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+    ) -> dict[str, list[PartitionState]]:
+        topics, deadline = list(dict.fromkeys(topic for topic, _ in after)), time.monotonic() + timeout_seconds
+
+        def look() -> dict[str, list[PartitionState]]:
+            found = self.states(topics)
+            if lives is not None:
+                for place, offset in after.items():
+                    state = found[place[0]][place[1]]
+                    self._check_lives(lives, place, offset, state.lives.encode(), state.end)
+            return found
+
+        found = look()
+        while all(found[t][p].end <= offset for (t, p), offset in after.items()) and self._block(after, deadline):
+            found = look()
+        return found
+
+    def _block(self, after: Mapping[TopicPartition, int], deadline: float) -> bool:
+        """Until a record comes; False where none has."""
         streams = [_log(topic, partition) for topic, partition in after]
         ids = [f"{offset}-0" for offset in after.values()]
         # Shorter than the socket's timeout, so that a server that hangs can be distinguished from one without news.
         longest = self._store.timeout_seconds / 2
-        while not ready and (left := deadline - time.monotonic()) > 0:
+        while (left := deadline - time.monotonic()) > 0:
             block = max(1, math.ceil(min(left, longest) * 1_000))
             if self._store.call("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids):
-                ready = self._ready(after, lives)
-        return ready
+                return True
+        return False
 
     def partitions(self, topic: str) -> int:
         count = self._counts.get(topic)
@@ -502,6 +526,41 @@ class RedisBus:
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
         self._store.run("budget", budget, "correct", repr(used), repr(capacity))
 
+    def commit(
+        self,
+        swaps: Sequence[Swap],
+        records: Mapping[str, Sequence[Record]],
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> bool:
+        head: list[Argument] = [int(all(topic in ENDING for topic in records)), len(swaps)]
+        for swap in swaps:
+            head += (swap.table, swap.key, b"" if swap.old is None else b"=" + swap.old, swap.new, len(swap.put))
+            head += (part for row in swap.put.items() for part in row)
+            head += (len(swap.delete), *swap.delete)
+        head.append(len(ends or {}))
+        head += (part for (topic, partition), end in (ends or {}).items() for part in (topic, partition, end))
+        wanted = {topic: own for topic, own in records.items() if own}
+        trimmed: set[str] = set()
+        while True:
+            count, packed = len(head), [pack(head).partition(b"\r\n")[2]]
+            for topic, own in wanted.items():
+                partitions = self.partitions(topic) or self._partitions
+                chosen = self._router.route(topic, own, partitions)
+                arguments, each = self._arguments(topic, own, chosen, partitions, ("", 0), 0)
+                packed += (b"$%d\r\n%d\r\n" % (len(str(arguments)), arguments), each)
+                count += arguments + 1
+            reply = self._store.run_packed("commit", count, b"".join(packed))
+            if reply[0] in (b"P", b"X"):
+                return bool(reply[0] == b"P")
+            topic, why, number = list(wanted)[int(reply[0])], reply[1], int(reply[2])
+            if why == b"N":
+                self._counts[topic] = number
+            elif why == b"T":
+                raise BusLimit("topics", number, self._limits.topics)
+            else:
+                self._make_room(topic, number, is_trimmed=topic in trimmed)
+                trimmed.add(topic)
+
     def count_evicted(self) -> None:
         for name, total in _pairs(self._store.call("HGETALL", "cw:evicted")):
             of, count = name.decode(), int(total)
@@ -562,12 +621,16 @@ class RedisBus:
                     return reply[1]
                 case b"D":
                     return Known(map(int, reply[1:]))
-                case _ if has_trimmed:
-                    REFUSED.labels(topic).inc()
-                    raise BusFull(topic, int(reply[1]), self._max_bytes)
                 case _:
-                    self.trim(topic, keep_seconds=math.inf, keep_bytes=trim_goal(self._max_bytes))
+                    self._make_room(topic, int(reply[1]), is_trimmed=has_trimmed)
                     has_trimmed = True
+
+    def _make_room(self, topic: str, size: int, *, is_trimmed: bool) -> None:
+        """`is_trimmed`: that was of no use. Raises BusFull."""
+        if is_trimmed:
+            REFUSED.labels(topic).inc()
+            raise BusFull(topic, size, self._max_bytes)
+        self.trim(topic, keep_seconds=math.inf, keep_bytes=trim_goal(self._max_bytes))
 
     def _arguments(
         self,

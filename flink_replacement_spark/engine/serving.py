@@ -2,10 +2,13 @@
 
 The one micro-batch of such a query lasts as long as the query, so no record waits for a plan, a task or a commit. What
 Spark's log of offsets is to micro-batches, a table of steps on the bus is to an owner: the records that a step takes
-and the time that it sees are written there before it has any effect, by compare-and-set. The step then runs as a
-micro-batch does, under its number, so its results are published once however often it runs. A task that begins runs
-the newest step again unless that was done. A task that Spark gave up and that still runs can only carry out the same
-steps, or finds that it is outdated.
+and the time that it sees.
+
+A small step is one call to the bus, which writes the step, its results and the state after it, by compare-and-set: the
+step happened or did not. A large one is written down before it has any effect, and then runs as a micro-batch does,
+under its number, so its results are published once however often it runs. A task that begins runs the newest step
+again unless that was done. A task that Spark gave up and that still runs can only carry out the same steps, or finds
+that it is outdated.
 """
 
 import json
@@ -13,17 +16,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from bus import Bus
+from bus import Bus, Swap
 from candlewright.wire.errors import BusError
 from core.background import start_thread
+from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Positions, worker_bus
+from flink_replacement_spark.engine.writes import Outdated, Together, Writes
 
 __all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Serving", "Step", "Steps", "serve", "task"]
 
@@ -33,6 +38,8 @@ WAIT_SECONDS = 5.0
 _END_SECONDS = 2.0
 #: How often an owner tells the bus which records it needs no more.
 _HOLD_SECONDS = 1.0
+#: A step of more records is written down first.
+_SMALL_RECORDS = 1_000
 #: Suspended triggers of one report.
 _NAMED = 100
 
@@ -46,6 +53,15 @@ class Step:
     end: Mapping[str, Positions]
     now_ns: int = 0
 
+    @property
+    def records(self) -> int:
+        """How many it takes."""
+        return sum(
+            max(0, end - self.start[topic].get(partition, 0))
+            for topic, own in self.end.items()
+            for partition, end in own.items()
+        )
+
     def packed(self) -> bytes:
         return json.dumps([self.number, self.start, self.end, self.now_ns]).encode()
 
@@ -53,6 +69,10 @@ class Step:
     def unpacked(cls, content: bytes) -> "Step":
         return cls(*json.loads(content))
 
+
+#: Query id -> id of its newest run.
+_RUNS = "serving_runs"
+log = get_logger()
 
 #: Before the first step of an owner.
 NO_STEP = Step(-1, {}, {})
@@ -116,17 +136,28 @@ class Owner(Protocol):
         """The step after `before`, which was done. Waits for records for WAIT_SECONDS; None without any."""
         ...
 
-    def run(self, step: Step) -> Done:
-        """Harmless when it is done again."""
+    def run(self, step: Step, writes: Writes | None = None) -> Done:
+        """Harmless when it is done again. `writes`: how, each call at once by default."""
         ...
 
 
 class Steps:
-    """The newest step of each owner of a query."""
+    """The newest step of each owner of a query. `run_id`: of the one in which they are taken; see `begin_run`."""
 
-    def __init__(self, bus: Bus, query_id: str) -> None:
+    def __init__(self, bus: Bus, query_id: str, run_id: str = "") -> None:
         self._bus = bus
         self._table = f"steps:{query_id}"
+        self._query_id = query_id
+        self._run_id = run_id.encode()
+
+    def begin_run(self) -> None:
+        """What tasks of earlier runs still do changes nothing from now on."""
+        self._bus.put(_RUNS, {self._query_id: self._run_id})
+
+    def check_run(self) -> None:
+        """Raises BusError in a task of an earlier run."""
+        if self._run_id and self._bus.get(_RUNS, [self._query_id]) != [self._run_id]:
+            raise BusError(f"query {self._query_id} was started again since")
 
     def newest(self, owner: str) -> Step:
         (found,) = self._bus.get(self._table, [owner])
@@ -134,15 +165,40 @@ class Steps:
 
     def advance(self, owner: str, before: Step, after: Step) -> Step:
         """The step to run after `before`: `after`, or the one that another task has planned instead."""
-        old = None if before.number < 0 else before.packed()
-        if self._bus.replace(self._table, owner, old, after.packed()):
+        if self._bus.replace(self._table, owner, _row_of(before), after.packed()):
             return after
         found = self.newest(owner)
         if found.number <= before.number:
-            raise BusError(
-                f"the bus has lost steps of owner {owner}: {found.number} is the newest, not {before.number}"
-            )
+            raise _lost(owner, before, found)
         return found
+
+    def begin(self) -> Together:
+        """For the steps of one owner, one after the other."""
+        return Together(self._bus)
+
+    def carry_out(self, owner: Owner, before: Step, after: Step, together: Together) -> tuple[bool, Done] | None:
+        """Whether step `after` is on the bus, and what it did; None where another task has gone on: nothing was done
+        then, or what it has planned is still to do. `before`: as it is on the bus. Where nothing but the clock moves,
+        nothing is written.
+        """
+        if after.records > _SMALL_RECORDS:
+            together.forget()
+            is_planned = self.advance(owner.name, before, after) == after
+            return (True, owner.run(after)) if is_planned else None
+        together.begin()
+        done = owner.run(after, together)
+        if together.is_empty and not after.records:
+            together.pass_over()
+            return False, done
+        plans = [Swap(self._table, owner.name, _row_of(before), after.packed(), {})]
+        if self._run_id:
+            plans.append(Swap(_RUNS, self._query_id, self._run_id, self._run_id, {}))
+        if together.commit(plans):
+            return True, done
+        found = self.newest(owner.name)
+        if found != before and found.number <= before.number:
+            raise _lost(owner.name, before, found)
+        return None
 
     def put(self, owner: str, step: Step) -> None:
         """For an owner that nothing serves."""
@@ -155,17 +211,43 @@ class Steps:
         self._bus.delete(self._table, list(self._bus.items(self._table)))
 
 
+def _row_of(step: Step) -> bytes | None:
+    return None if step.number < 0 else step.packed()
+
+
+def _lost(owner: str, before: Step, found: Step) -> BusError:
+    return BusError(f"the bus has lost steps of owner {owner}: {found.number} is the newest, not {before.number}")
+
+
 def serve(owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]) -> None:
     """Until `stopping` is set. Raises what a step raises; then another call continues with that step."""
-    step = steps.newest(owner.name)
-    is_done = step.number < 0 or owner.is_done(step)
     while not stopping.is_set():
-        if not is_done:
-            on_done(owner.run(step))
+        steps.check_run()
+        step = steps.newest(owner.name)
+        try:
+            if step.number >= 0 and not owner.is_done(step):
+                on_done(owner.run(step))
+            _serve_from(step, owner, steps, stopping, on_done)
+        except Outdated as error:
+            log.warning("step_outdated", owner=owner.name, step=step.number, error=str(error))
+
+
+def _serve_from(
+    step: Step, owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]
+) -> None:
+    """Until another task goes on with the owner, too."""
+    together, written = steps.begin(), step
+    while not stopping.is_set():
         planned = owner.next(step)
-        is_done = planned is None
-        if planned is not None and not stopping.is_set():
-            step = steps.advance(owner.name, step, planned)
+        if planned is None or stopping.is_set():
+            continue
+        found = steps.carry_out(owner, written, planned, together)
+        if found is None:
+            return
+        is_written, done = found
+        step = planned if is_written else replace(step, now_ns=planned.now_ns)
+        written = planned if is_written else written
+        on_done(done)
 
 
 # ---- a task
@@ -223,7 +305,8 @@ def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.Rec
 def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     """Serves the owners of task `number`, each on a thread, until one fails: raises what that one raised."""
     bus = worker_bus(serving.url)
-    steps, tally, stopping = Steps(bus, serving.query_id), _Tally(), threading.Event()
+    steps = Steps(bus, serving.query_id, serving.run_id)
+    tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 
     threads = [

@@ -16,7 +16,7 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
-from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, task
+from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, Steps, task
 from flink_replacement_spark.engine.session import STREAMS_POOL, serving_tasks
 
 __all__ = ["TABLE_SERVING", "query_id_of", "start_serving"]
@@ -56,6 +56,7 @@ def start_serving(
     )
     reports = Reports(bus, serving)
     reports.clear()
+    Steps(bus, query_id, serving.run_id).begin_run()
     # Where the tasks are is on the bus, so that Spark's own offsets are of no use to the next query.
     checkpoint = settings.data_dir / "run" / "serving" / name
     shutil.rmtree(checkpoint, ignore_errors=True)

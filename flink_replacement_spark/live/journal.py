@@ -16,6 +16,7 @@ from bus import Bus
 from bus import topics as bus_topics
 from core.poison import is_poison
 from flink_replacement_spark.engine.checked_records import CheckedRecords, Place
+from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.partition import LivePartition
 from flink_replacement_spark.live.source import TOPICS
 from flink_replacement_spark.live.state import StateStore
@@ -70,9 +71,11 @@ Replay = Callable[[LivePartition, Note], None]
 class Journal:
     """`resume` before a batch, `keep` after it; `max_bytes`: of records between two whole states."""
 
-    def __init__(self, bus: Bus, query_id: str, partition: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, bus: Bus, query_id: str, partition: int, max_bytes: int = MAX_BYTES, writes: Writes | None = None
+    ) -> None:
         self._bus = bus
-        self._store = StateStore(bus, query_id)
+        self._store = StateStore(bus, query_id, writes=writes)
         self._partition = partition
         self._max_bytes = max_bytes
 

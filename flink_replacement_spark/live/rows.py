@@ -23,6 +23,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from core.poison import culprits, is_poison
 from flink_replacement_spark.engine.bus_source import worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
+from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.live.journal import MAX_BYTES, Journal, Note
 from flink_replacement_spark.live.partition import LiveOutput, LivePartition
 from flink_replacement_spark.live.results import counts_of
@@ -83,11 +84,15 @@ def run_step(
     max_ahead_ns: int,
     ranges: Sequence[pa.RecordBatch],
     journal_bytes: int = MAX_BYTES,
+    writes: Writes | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """What a micro-batch has to do for one partition: rows of RESULT_SCHEMA, once all of it is done."""
+    """What a micro-batch has to do for one partition: rows of RESULT_SCHEMA, once all of it is done. `writes`: how,
+    each call at once by default.
+    """
     partition = ranges[0].column("partition")[0].as_py()
     bus = worker_bus(url)
-    journal = Journal(bus, query_id, partition, journal_bytes)
+    writes = writes or Direct(bus)
+    journal = Journal(bus, query_id, partition, journal_bytes, writes)
     partitions = bus.partitions(bus_topics.TICKS)
 
     def replay(live: LivePartition, note: Note) -> None:
@@ -115,12 +120,12 @@ def run_step(
     checked.put_aside(bus)
     with ThreadPoolExecutor(1) as publisher:
         # The bus takes longer over many bars than the rest does. The state comes last: it says that all is published.
-        published = _publish(publisher, bus, f"{query_id}:{partition}", batch_id, output)
-        _publish_rows(bus, f"{query_id}:{partition}:rows", batch_id, partition, output)
+        published = _publish(publisher, writes, f"{query_id}:{partition}", batch_id, output)
+        _publish_rows(writes, f"{query_id}:{partition}:rows", batch_id, partition, output)
         results = list(counts_of(output, live.duplicates - before[0], live.too_late - before[1]))
         published.result()
     journal.keep(batch_id, live, Note.of(ranges, max_ahead_ns, checked))
-    _CACHE[query_id, partition] = (batch_id, live)
+    writes.afterwards(lambda: _CACHE.__setitem__((query_id, partition), (batch_id, live)))
     yield from results
 
 
@@ -189,7 +194,7 @@ def _culprits(
     return culprits(found, digest)
 
 
-def _publish(publisher: Executor, bus: Bus, writer: str, batch_id: int, output: LiveOutput) -> Future[None]:
+def _publish(publisher: Executor, writes: Writes, writer: str, batch_id: int, output: LiveOutput) -> Future[None]:
     """Of the last of the bars, which go in their order: what follows one that failed is not published."""
     found = chain.from_iterable(_bar_records(tickers, made) for tickers, made in output.bars)
     under_way: Future[None] = Future()
@@ -197,22 +202,22 @@ def _publish(publisher: Executor, bus: Bus, writer: str, batch_id: int, output: 
     chunk = 0
     while part := list(islice(found, _PUBLISH_RECORDS)):
         under_way.result()
-        under_way = publisher.submit(_publish_chunk, bus, part, f"{writer}:{chunk}", batch_id)
+        under_way = publisher.submit(_publish_chunk, writes, part, f"{writer}:{chunk}", batch_id)
         chunk += 1
     return under_way
 
 
-def _publish_rows(bus: Bus, writer: str, batch_id: int, partition: int, output: LiveOutput) -> None:
+def _publish_rows(writes: Writes, writer: str, batch_id: int, partition: int, output: LiveOutput) -> None:
     perhaps_stored = batch_id < _FIRST_BATCHES
     found = records_of_rows(output.ticks, output.gaps, partition, perhaps_stored=perhaps_stored)
     chunk = 0
     while part := list(islice(found, _PUBLISH_ROWS)):
-        bus.publish_as(bus_topics.TICK_ROWS, part, writer=f"{writer}:{chunk}", number=batch_id)
+        writes.publish_as(bus_topics.TICK_ROWS, part, writer=f"{writer}:{chunk}", number=batch_id)
         chunk += 1
 
 
-def _publish_chunk(bus: Bus, part: Sequence[Record], writer: str, batch_id: int) -> None:
-    bus.publish_as(bus_topics.OHLC, part, writer=writer, number=batch_id)
+def _publish_chunk(writes: Writes, part: Sequence[Record], writer: str, batch_id: int) -> None:
+    writes.publish_as(bus_topics.OHLC, part, writer=writer, number=batch_id)
 
 
 def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:

@@ -11,6 +11,7 @@ from bus import Bus, Lives
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
+from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.results import counted
 from flink_replacement_spark.live.rows import run_step
 from flink_replacement_spark.live.source import TOPICS, next_ends
@@ -46,22 +47,18 @@ class LiveOwner:
 
     def is_done(self, step: Step) -> bool:
         """The state is kept last."""
-        return StateStore(self._bus, self.query_id).pointer(self.partition).batches[-1:] == [step.number]
+        return StateStore(self._bus, self.query_id).pointer(self.partition).newest >= step.number
 
     def next(self, before: Step) -> Step | None:
         at = before.end or self.first()
         self._held.move(at)
-        places = {(topic, self.partition): offset for topic, own in at.items() for offset in own.values()}
-        if not self._bus.wait(places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives):
-            return None
         # Trades first: what an ingestor said before it published them must not come after them.
-        states = self._bus.states(TOPICS)
-        for topic, own in states.items():
-            self._lives.check_all(topic, {self.partition: at[topic][self.name]}, own)
+        places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
+        states = self._bus.states_after(places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives)
         end = next_ends(at, states, _ROOM, self.partition)
         return None if end == at else Step(before.number + 1, at, end)
 
-    def run(self, step: Step) -> Done:
+    def run(self, step: Step, writes: Writes | None = None) -> Done:
         rows = [
             {"tag": tag, "partition": self.partition, "first": first, "last": end - 1}
             for tag, topic in enumerate(TOPICS)
@@ -73,7 +70,7 @@ class LiveOwner:
         times = self.times
         results = run_step(
             self.url, self.query_id, step.number, times.lateness_ns, times.horizon_ns, times.max_ahead_ns,
-            [pa.RecordBatch.from_pylist(rows)], times.journal_bytes,
+            [pa.RecordBatch.from_pylist(rows)], times.journal_bytes, writes,
         )  # fmt: skip
         return Done(counted(results))
 

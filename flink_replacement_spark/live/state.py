@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from bus import Bus
 from bus.dead_letters import Letter, put_aside
-from candlewright.wire.errors import BusError, CandlewrightError
+from candlewright.wire.errors import CandlewrightError
 from core.log import get_logger
 from core.poison import is_poison, reason_of
+from flink_replacement_spark.engine.writes import Direct, Outdated, Writes
 
 __all__ = ["Pointer", "StateStore", "drop_outdated"]
 
@@ -44,8 +45,16 @@ class Pointer:
         return json.dumps({"batches": list(self.batches), "wholes": list(self.wholes)}).encode()
 
     def base_of(self, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` continues from; -1 for none."""
-        return max((batch for batch in self.batches if batch < batch_id), default=-1)
+        """The batch whose state batch `batch_id` continues from; -1 for none. Raises Outdated where that is dropped."""
+        base = max((batch for batch in self.batches if batch < batch_id), default=-1)
+        if base < 0 and self.newest > batch_id:
+            raise Outdated(f"another process has gone on from batch {batch_id} to {self.newest}")
+        return base
+
+    @property
+    def newest(self) -> int:
+        """-1 for none."""
+        return max(self.batches, default=-1)
 
     def to(self, base: int) -> list[int]:
         """The batch with the newest whole state up to `base`, and those after it up to `base`."""
@@ -61,11 +70,14 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class StateStore:
-    """One per query; a new checkpoint is a new query and starts with nothing. `prefix`: of the table's name."""
+    """One per query; a new checkpoint is a new query and starts with nothing. `prefix`: of the table's name. `writes`:
+    how a step writes, at once by default.
+    """
 
     bus: Bus
     query_id: str
     prefix: str = "live_state"
+    writes: Writes | None = None
 
     def base_of(self, partition: int, batch_id: int) -> int:
         """The batch whose state batch `batch_id` continues from; -1 for none."""
@@ -76,10 +88,13 @@ class StateStore:
         return None if base < 0 else self.read(partition, [base])[0]
 
     def read(self, partition: int, batches: Sequence[int]) -> list[bytes]:
-        """What was kept after these batches; raises LookupError where it is gone."""
-        found = self.bus.get(self._table, [f"{partition}/{batch}" for batch in batches])
+        """What was kept after these batches; raises LookupError where it is gone, and Outdated where it is not needed
+        any more.
+        """
+        found = self._writes.get(self._table, [f"{partition}/{batch}" for batch in batches])
         for batch, content in zip(batches, found, strict=True):
             if content is None:
+                self.check_kept(partition, batch)
                 raise LookupError(f"the state of partition {partition} after batch {batch} is gone")
         return [content for content in found if content is not None]
 
@@ -121,8 +136,14 @@ class StateStore:
         self.bus.put(self._table, {str(partition): Pointer().packed()})
         self.bus.delete(self._table, keys)
 
-    def pointer(self, partition: int) -> Pointer:
+    def check_kept(self, partition: int, batch: int) -> None:
+        """Raises Outdated."""
         (found,) = self.bus.get(self._table, [str(partition)])
+        if batch not in Pointer.of(found).batches:
+            raise Outdated(f"another process has gone on from batch {batch} of {self._table}, partition {partition}")
+
+    def pointer(self, partition: int) -> Pointer:
+        (found,) = self._writes.get(self._table, [str(partition)])
         return Pointer.of(found)
 
     def _put(
@@ -135,12 +156,12 @@ class StateStore:
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> None:
-        """Raises BusError where another process has gone on with the partition: what it keeps must stay."""
-        (found,) = self.bus.get(self._table, [str(partition)])
+        """Raises Outdated."""
+        (found,) = self._writes.get(self._table, [str(partition)])
         before = Pointer.of(found)
         pointer = before.after(batch_id, is_whole=is_whole)
         outdated = sorted(set(before.batches) - set(pointer.batches))
-        if (before.batches and before.batches[-1] > batch_id) or not self.bus.replace(
+        if before.newest > batch_id or not self._writes.replace(
             self._table,
             str(partition),
             found,
@@ -148,7 +169,11 @@ class StateStore:
             put={f"{partition}/{batch_id}": content, **(put or {})},
             delete=[*(f"{partition}/{batch}" for batch in outdated), *delete],
         ):
-            raise BusError(f"another process has kept the state of {self._table}, partition {partition}")
+            raise Outdated(f"another process has kept the state of {self._table}, partition {partition}")
+
+    @property
+    def _writes(self) -> Writes:
+        return self.writes or Direct(self.bus)
 
     @property
     def _table(self) -> str:

@@ -19,6 +19,7 @@ from bus import Bus
 from core import metrics
 from core.log import get_logger
 from core.settings_gateways import KapacitorFunctionSettings
+from flink_replacement_spark.engine.writes import Direct
 from flink_replacement_spark.triggers.rows import publish_events, publish_progress
 from triggers.events import Fired
 from triggers.outcome import TriggerReport
@@ -265,8 +266,9 @@ def carry_out(
     inputs = [FunctionInput.of(row["name"], row["value"], row["content"]) for row in rows]
     outcome = functions.run(bus, query_id, batch_id, inputs)
     writer = f"{query_id}:functions"
-    publish_events(bus, writer, batch_id, outcome.fired)
+    writes = Direct(bus)
+    publish_events(writes, writer, batch_id, outcome.fired)
     if outcome.reports:
-        publish_progress(bus, writer, batch_id, owner, 0, outcome.reports)
+        publish_progress(writes, writer, batch_id, owner, 0, outcome.reports)
     functions.published(bus, outcome)
     return outcome

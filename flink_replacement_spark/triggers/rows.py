@@ -18,6 +18,7 @@ from core.poison import culprits, is_poison
 from core.settings import Settings, TicksSettings
 from flink_replacement_spark.engine.bus_source import read_range, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
+from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
 from flink_replacement_spark.triggers.state import PartStore, Stored
 from protobuf import records_pb2 as records
@@ -91,10 +92,19 @@ def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[st
 
 
 def run_step(
-    bus: Bus, query_id: str, batch_id: int, rules: TriggerRules, plan: TriggerPlan, settings: Settings | None
+    bus: Bus,
+    query_id: str,
+    batch_id: int,
+    rules: TriggerRules,
+    plan: TriggerPlan,
+    settings: Settings | None,
+    writes: Writes | None = None,
 ) -> pa.RecordBatch:
-    """What a micro-batch has to do for one owner: a row of RESULT for each thing to report."""
-    store = PartStore(bus, query_id)
+    """What a micro-batch has to do for one owner: a row of RESULT for each thing to report. `writes`: how, each call at
+    once by default.
+    """
+    writes = writes or Direct(bus)
+    store = PartStore(bus, query_id, writes)
     base = store.base_of(plan.owner, batch_id)
     max_ahead_ns = (settings.ticks if settings else TicksSettings()).max_ahead_ns
     checked = CheckedRecords(max_ahead_ns, bus.partitions(bus_topics.TICKS))
@@ -130,8 +140,8 @@ def run_step(
     checked.put_aside(bus)
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
-    publish_events(bus, writer, batch_id, output.fired)
-    _publish_progress(bus, writer, batch_id, plan, reports, is_new=is_new)
+    publish_events(writes, writer, batch_id, output.fired)
+    _publish_progress(writes, writer, batch_id, plan, reports, is_new=is_new)
     rows_read = sum(span.end - span.first for span in plan.spans if span.topic in ROWS) if was_active else 0
     result = _result(output, reports, live, before, rows_read)
     if output.is_changed or is_new:
@@ -139,7 +149,7 @@ def run_step(
             live = TriggerPartition(rules, plan.owner)
         stored = store.save(plan.owner, batch_id, stored, live.segments())
         _note_costs(bus, query_id, plan, live)
-    _CACHE[query_id, plan.owner] = (stored, live)
+    writes.afterwards(lambda: _CACHE.__setitem__((query_id, plan.owner), (stored, live)))
     return result
 
 
@@ -242,10 +252,10 @@ def _tail(bus: Bus, plan: TriggerPlan, checked: CheckedRecords, *, ends: bool) -
     return checked.values(_records(bus, spans))
 
 
-def publish_events(bus: Bus, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
+def publish_events(writes: Writes, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
     """Each once, however often micro-batch `batch_id` of `writer` runs."""
     for chunk, part in enumerate(_chunks(events)):
-        bus.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
+        writes.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
 
 
 def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
@@ -269,11 +279,11 @@ def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
 
 
 def _publish_progress(
-    bus: Bus, writer: str, batch_id: int, plan: TriggerPlan, reports: Sequence[TriggerReport], *, is_new: bool
+    writes: Writes, writer: str, batch_id: int, plan: TriggerPlan, reports: Sequence[TriggerReport], *, is_new: bool
 ) -> None:
     controls = plan.controls
     if controls.end != (0 if is_new else controls.first) or _suspended(reports):
-        publish_progress(bus, writer, batch_id, plan.owner, controls.end, reports)
+        publish_progress(writes, writer, batch_id, plan.owner, controls.end, reports)
 
 
 def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspended]:
@@ -285,12 +295,12 @@ def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspende
 
 
 def publish_progress(
-    bus: Bus, writer: str, batch_id: int, owner: int, controls_end: int, reports: Sequence[TriggerReport]
+    writes: Writes, writer: str, batch_id: int, owner: int, controls_end: int, reports: Sequence[TriggerReport]
 ) -> None:
     """What the relay must know of `owner`; once, as with events."""
     progress = records.TriggerProgress(partition=owner, controls_end=controls_end, suspended=_suspended(reports))
     record = Record(progress.SerializeToString(), partition=0)
-    bus.publish_as(bus_topics.TRIGGER_PROGRESS, [record], writer=f"{writer}:progress", number=batch_id)
+    writes.publish_as(bus_topics.TRIGGER_PROGRESS, [record], writer=f"{writer}:progress", number=batch_id)
 
 
 def _result(

@@ -13,6 +13,7 @@ from bus import topics as bus_topics
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
+from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.triggers.rows import counted, is_active, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
@@ -51,6 +52,7 @@ class TriggerOwner:
     settings: Settings
     _lives: Lives = field(default_factory=Lives)
     _planner: TriggerPlanner = field(default_factory=lambda: TriggerPlanner(_ROOM))
+    _at: Mapping[str, Positions] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -58,7 +60,7 @@ class TriggerOwner:
 
     def is_done(self, step: Step) -> bool:
         """A step that changed no state is not marked, and runs again."""
-        return PartStore(self._bus, self.query_id).newest(self.owner) == step.number
+        return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
 
     def next(self, before: Step) -> Step | None:
         at = before.end or self.first()
@@ -66,14 +68,18 @@ class TriggerOwner:
         is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
         if is_waiting:
             return self._begin(before, at)
+        if at != self._at:
+            # Another task has gone on.
+            self._planner = TriggerPlanner(_ROOM)
         waiting = self._held.seconds_left(WAIT_SECONDS)
-        end = self._planner.next(self._bus, at, before.now_ns, self._lives, waiting)
+        end = self._at = self._planner.next(self._bus, at, before.now_ns, self._lives, waiting)
         now_ns = next_time(before.now_ns, is_moved=end != at)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
 
-    def run(self, step: Step) -> Done:
+    def run(self, step: Step, writes: Writes | None = None) -> Done:
         plan = TriggerPlan(self.owner, step.now_ns, spans_of(step.start, step.end))
-        return Done(*counted(run_step(self._bus, self.query_id, step.number, self.rules, plan, self.settings)))
+        result = run_step(self._bus, self.query_id, step.number, self.rules, plan, self.settings, writes)
+        return Done(*counted(result))
 
     def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
         """With the next registration, whose trigger sees the rows after those that are there now."""

@@ -133,18 +133,15 @@ class TriggerPlanner:
         names the partitions. `now_ns`: the time that was planned last. Raises RecordsLost.
         """
         waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
-        places = {(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}
-        bus.wait(places, waiting, lives=lives)
+        # Those behind are looked at first.
+        places = {(t, int(p)): offset for t in BEHIND + ROWS for p, offset in planned[t].items()}
+        found_at = bus.states_after(places, waiting, lives=lives)
 
         def ends(topic: str, states: Sequence[PartitionState]) -> Positions:
             return {p: states[int(p)].end for p in planned[topic]}
 
-        # Those behind are looked at first.
-        found_at = bus.states(ROWS if self._barrier else BEHIND + ROWS)
-        behind = {topic: ends(topic, found_at[topic]) for topic in BEHIND if topic in found_at}
+        behind = {topic: ends(topic, found_at[topic]) for topic in BEHIND}
         bars, trades = found_at[bus_topics.OHLC], found_at[bus_topics.TICKS]
-        for topic, states in ((bus_topics.OHLC, bars), (bus_topics.TICKS, trades)):
-            lives.check_all(topic, {int(p): offset for p, offset in planned[topic].items()}, states)
         rows = {bus_topics.OHLC: ends(bus_topics.OHLC, bars), bus_topics.TICKS: ends(bus_topics.TICKS, trades)}
         if self._barrier is None:
             self._barrier = Barrier(behind, rows)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from bus import Bus
 from core.poison import is_poison
+from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.state import StateStore
 
 __all__ = ["STATE_PREFIX", "PartStore", "Stored"]
@@ -32,14 +33,14 @@ class Stored:
 class PartStore:
     """One per query; a new checkpoint is a new query and starts with nothing."""
 
-    def __init__(self, bus: Bus, query_id: str) -> None:
+    def __init__(self, bus: Bus, query_id: str, writes: Writes | None = None) -> None:
         self._bus = bus
         self._table = f"{STATE_PREFIX}:{query_id}"
-        self._lists = StateStore(bus, query_id, STATE_PREFIX)
+        self._lists = StateStore(bus, query_id, STATE_PREFIX, writes)
 
     def newest(self, partition: int) -> int:
         """The last batch that changed the state; -1 for none."""
-        return max(self._lists.pointer(partition).batches, default=-1)
+        return self._lists.pointer(partition).newest
 
     def base_of(self, partition: int, batch_id: int) -> int:
         """The batch whose state batch `batch_id` continues from; -1 for none."""
@@ -62,6 +63,7 @@ class PartStore:
         parts = dict(zip(written, self._bus.get(self._table, keys) if keys else [], strict=True))
         kept = {name: part for name, part in parts.items() if part is not None}
         if len(kept) < len(parts):
+            self._lists.check_kept(partition, base)
             raise LookupError(f"the state of partition {partition} after batch {base} is not whole")
         return Stored(base, kept, written, tuple(listed["replaced"]))
 

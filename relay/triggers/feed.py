@@ -8,11 +8,11 @@ number and id. Subscribers need a moment to return: what is published soon after
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bus import topics as bus_topics
-from bus.api import Bus, StoredRecord
+from bus.api import Bus, PartitionState, StoredRecord
 from relay import metrics, topics
 from relay.doors.notifier import Batch
 from relay.live.follower import Follower
@@ -26,7 +26,9 @@ _TOPIC = bus_topics.TRIGGER_EVENTS
 _READ_RECORDS = 1_000
 #: Records of one partition that are looked at together with those of the others.
 _PER_PARTITION = 5_000
-_WAIT_SECONDS = 0.05
+_WAIT_SECONDS = 0.5
+#: While subscribers return, who are sent again what they missed.
+_RETURNING_SECONDS = 0.05
 _SAVE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.25
 _MAX_RETURNING = 100_000
@@ -78,8 +80,11 @@ class TriggerFeed(Follower):
 
     def _round(self, stop: threading.Event) -> None:
         after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
-        if self._wait(after, _WAIT_SECONDS):
-            records = self._gather()
+        is_returning = time.monotonic() < (self._recent_until or 0.0)
+        waiting = _RETURNING_SECONDS if is_returning or self._returning else _WAIT_SECONDS
+        states = self._bus.states_after(after, waiting, lives=self._lives)[_TOPIC]
+        if any(state.end > self._next[partition] for partition, state in enumerate(states)):
+            records = self._gather(states)
             events = self._readable(records, partial(numbered, topics.TRIGGERS), unreadable(topics.TRIGGERS))
             # The tickers of one trigger are in several partitions.
             events.sort(key=lambda event: (event.topic, event.first))
@@ -94,11 +99,11 @@ class TriggerFeed(Follower):
         if time.monotonic() >= self._save_at:
             self._save()
 
-    def _gather(self) -> list[StoredRecord]:
+    def _gather(self, states: Sequence[PartitionState]) -> list[StoredRecord]:
         """What is new in all partitions, up to one moment: so that of each topic no number is missing in between."""
         found: list[StoredRecord] = []
         cut_ms: int | None = None
-        for partition, state in enumerate(self._bus.state(_TOPIC)):
+        for partition, state in enumerate(states):
             offset, read = self._next[partition], 0
             while offset < state.end and read < _PER_PARTITION:
                 records = self._read(_TOPIC, partition, offset, min(_READ_RECORDS, state.end - offset))

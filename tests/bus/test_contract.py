@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bus.api import NOBODY, Bus, PartitionState, Position, Record, SequenceStamp
+from bus.api import NOBODY, Bus, PartitionState, Position, Record, SequenceStamp, Swap
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 from tests.fresh_bus import FreshBus
@@ -630,6 +630,19 @@ def test_the_states_of_several_topics_are_those_of_each(bus: Bus) -> None:
         bus.states(["a", "unknown"])
 
 
+def test_states_are_those_after_a_record_has_come(bus: Bus) -> None:
+    bus.create_topic("a", 2)
+    bus.create_topic("b", 1)
+    bus.publish("a", [Record(b"x", partition=1)])
+    assert bus.states_after({("b", 0): 0, ("a", 1): 0}, 60) == bus.states(["b", "a"])
+    assert bus.states_after({("a", 0): 0, ("a", 1): 1}, 0.01) == bus.states(["a"])
+    timer = threading.Timer(0.05, lambda: bus.publish("b", [Record(b"y")]))
+    timer.start()
+    found = bus.states_after({("a", 1): 1, ("b", 0): 0}, 60)
+    timer.join()
+    assert list(found) == ["a", "b"] and found["b"][0].end == 1
+
+
 def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> None:
     bus.put("t", {"outdated": b"0"})
     assert bus.replace("t", "k", None, b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
@@ -639,6 +652,59 @@ def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> No
     assert not bus.replace("t", "k", b"1", b"3", put={"a": b"y"}, delete=["a"])
     assert not bus.replace("t", "k", None, b"3") and not bus.replace("t", "new", b"", b"3")
     assert bus.items("t") == {"k": b"2", "a": b"x"}
+
+
+# ---- commits
+def test_a_commit_replaces_rows_and_appends_records_together(bus: Bus) -> None:
+    bus.create_topic("t", 2)
+    bus.put("b", {"outdated": b"0"})
+    stamp = SequenceStamp("s", tag=b"\x68")
+    records = {"t": [Record(b"1", partition=1, sequence=stamp), Record(b"2", b"k", partition=0)], "new": [Record(b"3")]}
+    swaps = [Swap("a", "k", None, b"1", {"x": b"y"}), Swap("b", "k", None, b"2", {}, ["outdated", "unknown"])]
+    assert bus.commit(swaps, records, {("t", 1): 0})
+    assert bus.commit(swaps, records, {("t", 1): 0}), "its answer was lost"
+    assert (bus.items("a"), bus.items("b")) == ({"k": b"1", "x": b"y"}, {"k": b"2"})
+    assert sum(state.end for state in bus.state("t")) == 2
+    assert [record.value for record in bus.read("t", 1, 0) if record.sequence] == [b"1\x68\x01"]
+    assert bus.last_sequence("s") == 1
+    assert sum(state.end for state in bus.state("new")) == 1
+    assert bus.commit([Swap("a", "k", b"1", b"2", {})], {"t": [Record(b"4", partition=1)]}, {("t", 1): 1})
+    assert bus.publish("t", [Record(b"5", partition=1)]) == [Position(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("swaps", "ends"),
+    [
+        ([Swap("a", "k", b"2", b"3", {"x": b"y"})], {}),
+        ([Swap("a", "k", None, b"3", {"x": b"y"})], {}),
+        ([Swap("a", "k", b"1", b"3", {"x": b"y"}), Swap("a", "other", b"", b"3", {})], {}),
+        ([Swap("a", "new", None, b"3", {"x": b"y"}), Swap("a", "k", b"0", b"1", {})], {}),
+        ([Swap("a", "k", b"1", b"3", {"x": b"y"})], {("t", 0): 2}),
+    ],
+)
+def test_a_commit_writes_nothing_where_anything_differs(
+    bus: Bus, swaps: list[Swap], ends: dict[tuple[str, int], int]
+) -> None:
+    bus.create_topic("t", 1)
+    bus.publish("t", [Record(b"0")])
+    bus.put("a", {"k": b"1"})
+    assert not bus.commit(swaps, {"t": [Record(b"1")]}, ends)
+    assert bus.items("a") == {"k": b"1"} and bus.state("t")[0].end == 1
+
+
+def test_a_commit_into_a_full_topic_writes_nothing_until_its_readers_go_on() -> None:
+    bus = FreshBus(1, max_bytes=1_000)
+    bus.create_topic("t", 1)
+    bus.hold("t", "reader", {0: 0})
+    bus.publish("t", [Record(bytes(2_000))])
+    full = [Swap("a", "k", None, b"1", {})], {"other": [Record(b"x")], "t": [Record(b"x")]}
+    with pytest.raises(BusFull):
+        bus.commit(*full)
+    assert not bus.items("a") and not bus.partitions("other")
+    bus.hold("t", "reader", {0: 1})
+    assert bus.commit(*full)
+    assert [record.value for record in bus.read("t", 0, 1)] == [b"x"]
+    bus.close()
 
 
 def test_table_entries_may_expire(bus: Bus) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from bus import Record
 from candlewright.wire.errors import BusError
 from flink_replacement_spark.engine.serving import NO_STEP, Done, Held, Reports, Serving, Step, Steps, serve, task
+from flink_replacement_spark.engine.writes import Writes
 from tests.fresh_bus import FreshBus
 
 
@@ -54,7 +56,7 @@ class _Counting:
             return None
         return step(before.number + 1, before.number + 2)
 
-    def run(self, step: Step) -> Done:
+    def run(self, step: Step, writes: Writes | None = None) -> Done:
         if step.number == 4 and self.fails:
             self.fails = False
             raise BusError("it failed")
@@ -71,8 +73,58 @@ def test_a_step_that_failed_is_the_first_of_the_next_task_and_a_step_that_was_do
     assert owner.ran == list(range(10))
 
 
+@dataclass
+class _Writing(_Counting):
+    """Each step publishes its number."""
+
+    def run(self, step: Step, writes: Writes | None = None) -> Done:
+        assert writes is not None
+        self.ran.append(step.number)
+        writes.publish_as("t", [Record(b"%d" % step.number)], writer="w", number=step.number)
+        return Done()
+
+
+def test_of_two_tasks_one_carries_out_a_step_and_the_other_one_continues_after_it() -> None:
+    bus = FreshBus(1)
+    bus.create_topic("t", 1)
+    steps, owner = Steps(bus, "q"), _Writing()
+    one, other = steps.begin(), steps.begin()
+    assert steps.carry_out(owner, NO_STEP, step(0, 1), one) == (True, Done())
+    assert steps.carry_out(owner, NO_STEP, step(0, 9), other) is None
+    assert steps.newest("0") == step(0, 1)
+    assert steps.carry_out(owner, step(0, 1), step(1, 2), other) == (True, Done())
+    assert [record.value for record in bus.read("t", 0, 0)] == [b"0", b"1"]
+    with pytest.raises(BusError, match="has lost steps"):
+        steps.carry_out(owner, step(6, 7), step(7, 8), one)
+
+
+def test_nothing_is_written_where_only_the_clock_moves() -> None:
+    steps, owner = Steps(FreshBus(), "q"), _Counting(fails=False)
+    together = steps.begin()
+    assert steps.carry_out(owner, NO_STEP, step(0, 1), together) == (True, Done({"records": 1}))
+    later = Step(1, {"t": {"0": 1}}, {"t": {"0": 1}}, 9)
+    assert steps.carry_out(owner, step(0, 1), later, together) == (False, Done({"records": 1}))
+    assert steps.newest("0") == step(0, 1)
+
+
+def test_a_task_of_an_earlier_run_changes_nothing() -> None:
+    bus, owner = FreshBus(1), _Writing()
+    bus.create_topic("t", 1)
+    early, late = Steps(bus, "q", "1"), Steps(bus, "q", "2")
+    early.begin_run()
+    assert early.carry_out(owner, NO_STEP, step(0, 1), early.begin()) == (True, Done())
+    late.begin_run()
+    assert early.carry_out(owner, step(0, 1), step(1, 2), early.begin()) is None
+    with pytest.raises(BusError, match="was started again"):
+        serve(owner, early, threading.Event(), lambda done: None)
+    assert late.carry_out(owner, step(0, 1), step(1, 2), late.begin()) == (True, Done())
+    assert bus.state("t")[0].end == 2
+
+
 def test_a_task_fails_with_the_first_of_its_owners() -> None:
-    serving = Serving(FreshBus().url, "live", "q", "run", tasks=2, interval_seconds=0.01)
+    bus = FreshBus()
+    serving = Serving(bus.url, "live", "q", "run", tasks=2, interval_seconds=0.01)
+    Steps(bus, "q", "run").begin_run()
     rows = [pa.RecordBatch.from_pydict({"value": [3]})]
     owners = [_Counting(str(number)) for number in range(4)]
     with pytest.raises(BusError, match="it failed"):

@@ -13,6 +13,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV, Side, TickBatch
 from candlewright.wire.errors import BusUnavailable
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.engine.checked_records import CheckedRecords
+from flink_replacement_spark.engine.writes import Outdated
 from flink_replacement_spark.live import journal as live_journal
 from flink_replacement_spark.live import rows as live_rows
 from flink_replacement_spark.live import source as live_source
@@ -215,5 +216,5 @@ def test_a_state_before_the_last_one_is_kept_until_the_next() -> None:
     assert store.read(0, [5, 6]) == [b"five", b"six"]
     store.append(0, 10, b"ten")
     assert store.pointer(0).to(store.base_of(0, 11)) == [9, 10]
-    with pytest.raises(LookupError):
+    with pytest.raises(Outdated):
         store.read(0, [6])

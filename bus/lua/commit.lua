@@ -1,0 +1,69 @@
+-- Rows that are replaced and records that are appended, all or nothing.
+--
+-- ARGV: '1' = at maxmemory too; number of swaps, then for each: table, key, what it must hold ('' = nothing, else '=' .. value),
+--       its new value, number of further rows, key, value, ... of these, number of keys to delete, these keys;
+--       number of ends, then for each: topic, partition, its end;
+--       then for each topic: number of arguments, arguments as of `publish.lua`, whose writer and names do not count here.
+-- Reply: {'P'} where it is done, also by a call before this one; or nothing was written and {'X'} where a row or an end is
+--        another one, or {place of the topic, what `publish.lua` replies to it}.
+--@ append
+local at = 2
+local function read()
+  at = at + 1
+  return ARGV[at - 1]
+end
+local function read_list(length)
+  local found = {}
+  for place = 1, length do
+    found[place] = read()
+  end
+  return found
+end
+
+local swaps, is_done, is_due = {}, true, true
+for place = 1, tonumber(read()) do
+  local swap = { rows = 'cw:table:' .. read(), key = read(), old = read(), new = read() }
+  swap.put = read_list(2 * tonumber(read()))
+  swap.delete = read_list(tonumber(read()))
+  swaps[place] = swap
+  local found = call('HGET', swap.rows, swap.key)
+  is_done = is_done and found == swap.new
+  is_due = is_due and (found and '=' .. found or '') == swap.old
+end
+if is_done then
+  return { 'P' }
+end
+for _ = 1, tonumber(read()) do
+  local topic, partition, past = read(), read(), read()
+  is_due = is_due and (call('HGET', 'cw:topic:' .. topic, partition .. ':end') or '0') == past
+end
+if not is_due then
+  return { 'X' }
+end
+local topics = {}
+while at <= #ARGV do
+  local own = read_list(tonumber(read()))
+  topics[#topics + 1] = own
+  local refusal = refusal_of(own)
+  if refusal then
+    return { format('%.0f', #topics - 1), unpack(refusal) }
+  end
+end
+if ARGV[1] == '1' then
+--@ oom
+end
+local clock = call('TIME')
+local now = format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
+for _, own in ipairs(topics) do
+  append(own, now)
+end
+for _, swap in ipairs(swaps) do
+  for i = 1, #swap.put, 2 do
+    call('HSET', swap.rows, swap.put[i], swap.put[i + 1])
+  end
+  call('HSET', swap.rows, swap.key, swap.new)
+  for _, key in ipairs(swap.delete) do
+    call('HDEL', swap.rows, key)
+  end
+end
+return { 'P' }

@@ -1,0 +1,166 @@
+"""How a step writes: each call at once, or all of them together in one call to the bus when it ends."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from bus import Bus, Record, Swap, TopicPartition
+from candlewright.wire.errors import BusError
+
+__all__ = ["Direct", "Outdated", "Together", "Writes"]
+
+#: More than this is written call by call: one call keeps the bus from all others until it ends.
+_MOST_BYTES = 1 << 20
+#: Longer rows are not remembered.
+_ROW_BYTES = 1_024
+
+
+class Outdated(BusError):
+    """Another process has gone on with the same work: what it keeps must stay."""
+
+
+class Writes(Protocol):
+    def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]: ...
+
+    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> object: ...
+
+    def replace(
+        self,
+        table: str,
+        key: str,
+        old: bytes | None,
+        new: bytes,
+        *,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> bool: ...
+
+    def afterwards(self, call: Callable[[], object]) -> None:
+        """Once all that was asked for before is written."""
+        ...
+
+
+class Direct:
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
+        return self._bus.get(table, keys)
+
+    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> object:
+        return self._bus.publish_as(topic, records, writer=writer, number=number)
+
+    def replace(
+        self,
+        table: str,
+        key: str,
+        old: bytes | None,
+        new: bytes,
+        *,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> bool:
+        return self._bus.replace(table, key, old, new, put=put, delete=delete)
+
+    def afterwards(self, call: Callable[[], object]) -> None:
+        call()
+
+
+class Together:
+    """For the one who writes these rows: it remembers those that it has written, and `commit` finds out whether another
+    one has written them meanwhile.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._known: dict[tuple[str, str], bytes] = {}
+        self._published: list[tuple[str, Sequence[Record], str, int]] = []
+        self._swaps: list[Swap] = []
+        self._afterwards: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        """Forget what was asked for and not written."""
+        self._published, self._swaps, self._afterwards = [], [], []
+
+    def forget(self) -> None:
+        """Others may have written."""
+        self.begin()
+        self._known.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._published and not self._swaps
+
+    def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
+        if all((table, key) in self._known for key in keys):
+            return [self._known[table, key] for key in keys]
+        return self._bus.get(table, keys)
+
+    def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> None:
+        if records:
+            self._published.append((topic, records, writer, number))
+
+    def replace(
+        self,
+        table: str,
+        key: str,
+        old: bytes | None,
+        new: bytes,
+        *,
+        put: Mapping[str, bytes] | None = None,
+        delete: Sequence[str] = (),
+    ) -> bool:
+        self._swaps.append(Swap(table, key, old, new, put or {}, delete))
+        return True
+
+    def afterwards(self, call: Callable[[], object]) -> None:
+        self._afterwards.append(call)
+
+    def commit(self, plans: Sequence[Swap], ends: Mapping[TopicPartition, int] | None = None) -> bool:
+        """`plans`: the rows that say what is done here; `ends` as in `Bus.commit`. False, with nothing written, where
+        another one has written. Raises BusError.
+        """
+        try:
+            is_done = self._write(plans, ends)
+        except BaseException:
+            self.forget()
+            raise
+        if not is_done:
+            self.forget()
+            return False
+        for swap in (*plans, *self._swaps):
+            self._remember(swap)
+        self.pass_over()
+        return True
+
+    def pass_over(self) -> None:
+        """There is nothing that must be written."""
+        calls = self._afterwards
+        self.begin()
+        for call in calls:
+            call()
+
+    def _write(self, plans: Sequence[Swap], ends: Mapping[TopicPartition, int] | None) -> bool:
+        size = sum(len(record.value) for _, records, _, _ in self._published for record in records)
+        size += sum(len(value) for swap in self._swaps for value in (swap.new, *swap.put.values()))
+        if size <= _MOST_BYTES or ends:
+            records: dict[str, list[Record]] = {}
+            for topic, own, _, _ in self._published:
+                records.setdefault(topic, []).extend(own)
+            return self._bus.commit([*plans, *self._swaps], records, ends)
+        if not self._bus.commit(plans, {}):
+            return False
+        for topic, own, writer, number in self._published:
+            self._bus.publish_as(topic, own, writer=writer, number=number)
+        for swap in self._swaps:
+            if not self._bus.replace(swap.table, swap.key, swap.old, swap.new, put=swap.put, delete=swap.delete):
+                raise Outdated(f"another process has written row {swap.key} of {swap.table}")
+        return True
+
+    def _remember(self, swap: Swap) -> None:
+        for key, value in (*swap.put.items(), (swap.key, swap.new)):
+            if len(value) <= _ROW_BYTES:
+                self._known[swap.table, key] = value
+            else:
+                self._known.pop((swap.table, key), None)
+        for key in swap.delete:
+            self._known.pop((swap.table, key), None)
