@@ -46,10 +46,14 @@ class LiveFeed(Follower):
         for topic in self._streams:
             self._next[topic] = self._kept(topic, self._next.get(topic, {}), lambda state: state.end)
 
-    def _ends(self, topic: str) -> dict[int, int]:
+    def _park(self, kind: bytes, topic: str) -> None:
+        """Move on to the end of a topic without subscribers."""
         states = self._bus.state(topic)
-        self._lives.start(topic, states)
-        return {partition: state.end for partition, state in enumerate(states)}
+        # Who subscribed while the bus was asked is owed what was published meanwhile.
+        if not self._interest.follows(kind):
+            self._lives.start(topic, states)
+            self._next[topic] = {partition: state.end for partition, state in enumerate(states)}
+            self._parked_at[topic] = time.monotonic()
 
     def _round(self, stop: threading.Event) -> None:
         after: dict[TopicPartition, int] = {}
@@ -59,8 +63,7 @@ class LiveFeed(Follower):
                 self._parked_at.pop(topic, None)
                 after.update({(topic, partition): offset for partition, offset in self._next[topic].items()})
             elif time.monotonic() - self._parked_at.get(topic, 0.0) >= _PARKED_SECONDS:
-                self._next[topic] = self._ends(topic)
-                self._parked_at[topic] = time.monotonic()
+                self._park(kind, topic)
         if not after:
             stop.wait(_IDLE_SECONDS)
             return
