@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,6 +132,27 @@ def test_list_get_and_remove(relay: TriggerRelay, client: cw.Client) -> None:
         trigger.remove()
     client.triggers.remove("b")
     assert client.triggers.list() == []
+
+
+def test_without_an_id_the_same_trigger_of_the_same_client_is_registered_once(relay: TriggerRelay) -> None:
+    def added(client_id: str | None = None, **differing: Any) -> str:
+        arguments = {"sql": SQL, "tickers": [TICKER, "C/D.X"], "parameters": {"limit": 1, "size": 2}, **differing}
+        # As a script does that is started once more.
+        with cw.connect(relay.requests, relay.notifications, client_id=client_id, settings=Settings()) as client:
+            return client.triggers.add(**arguments).id
+
+    first = added()
+    assert added() == added(tickers=["C/D.X", TICKER], parameters={"size": 2, "limit": 1}) == first
+    assert len(relay.triggers) == 1
+    others = {
+        added(sql="price > :limit AND size > :size"),
+        added(tickers=[TICKER]),
+        added(parameters={"limit": 1, "size": 3}),
+        added(callback_id="back"),
+        added("one"),
+        added("two"),
+    }
+    assert len(others | {first}) == len(relay.triggers) == 7
 
 
 # ---- events
