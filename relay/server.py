@@ -45,6 +45,7 @@ from relay.doors.inbox import Inbox
 from relay.doors.interest import Interest
 from relay.doors.notifier import Batch, Notifier
 from relay.doors.outbox import Outbox, send_nowait
+from relay.doors.pace import Pace
 from relay.doors.shares import Holder
 from relay.finals.feed import Feed
 from relay.finals.index import FinalIndex
@@ -162,6 +163,8 @@ class Relay:
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._pace = Pace()
+        self._rest_seconds = 0.0
         self._bus_down_until = 0.0
         self._seen_at = time.monotonic()
         self.failed = threading.Event()
@@ -378,6 +381,8 @@ class Relay:
                 log.exception("round_failed")
                 metrics.FAILURES.labels("round").inc()
             is_stalled = self._outbox.flush()
+            if self._rest_seconds:
+                self._stop.wait(self._rest_seconds)
 
     def _round(self) -> None:
         at_ns = time.time_ns()
@@ -390,11 +395,14 @@ class Relay:
             self._refresh_venues(messages)
         self._carry_out([*events, *messages])
         metrics.WAITING.set(len(self._state.waiting))
+        spent = time.perf_counter() - started
         if messages:
-            metrics.ROUND_SECONDS.observe(time.perf_counter() - started)
+            metrics.ROUND_SECONDS.observe(spent)
+        senders = [each.peer.identity for each in messages]
+        self._rest_seconds = self._pace.rest(senders, spent, time.monotonic())
 
-    def _receive(self, at_ns: int) -> list[ev.Event]:
-        events: list[ev.Event] = []
+    def _receive(self, at_ns: int) -> list[ev.MessageReceived | ev.FrameRefused]:
+        events: list[ev.MessageReceived | ev.FrameRefused] = []
         while len(events) < self._config.limits.round_messages:
             try:
                 event = self._receive_one(at_ns)

@@ -56,6 +56,9 @@ def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, 
     latest = piece.end + request.period_seconds * grid.SECOND
     if any(start < piece.start or start >= piece.end or end > latest for start, end in result.holes):
         return "a hole outside of the range"
+    missing = sum(grid.count_opens(start, end, request.period_seconds) for start, end in result.holes)
+    if result.rows + missing != result.expected:
+        return f"{result.rows} rows and holes of {missing} candles, where {result.expected} were expected"
     return _problem_with_spans(result, request.ticker, partitions) if result.spans else ""
 
 

@@ -51,8 +51,7 @@ def test_what_any_part_put_aside_is_a_warning_with_its_count_and_reason_and_no_p
     assert status.problems == () and status.is_ready
     (tally,) = status.details["dead_letters"]
     assert (tally["part"], tally["topic"], tally["kind"], tally["count"]) == ("spark", "ticks", "bad …", 3)
-    (metric,) = DEAD_LETTERS.labels("spark", "ticks", "bad …").collect()
-    assert metric.samples[0].value == 3
+    eventually(lambda: DEAD_LETTERS.labels("spark", "ticks", "bad …")._value.get() == 3)
     (now,) = tallies(stage.bus)
     assert alarms([now], now.newest.at + int(ALARM_SECONDS * 1e9)) == []
 

@@ -23,12 +23,13 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BusUnavailable
 from sandbox.files import Trade, read_trades
 from sandbox.server import Sandbox
-from tests.faults.harness import Platform, Row, until
+from tests.faults.harness import MINUTE_MS, Platform, Row, until
 
 #: An exchange shows its newest 1,000 trades, and up to 735 share a millisecond: beyond this many trades that are not on
 #: the bus yet, the market waits for the platform.
 MOST_BEHIND = 200
 STEP = 60
+PERIODS = (1, 60, 300)
 
 Markets = dict[str, list[Trade]]
 
@@ -210,3 +211,32 @@ def expected_ticks(trades: Iterable[Trade]) -> list[tuple[Any, ...]]:
         (number, at, float(price), float(size), "buy" if bought else "sell")
         for number, price, size, at, bought in trades
     ]
+
+
+def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> None:
+    """What became of a market's trades, all of which were shown: bars on the topic and in the table, and ticks."""
+    ticker = f"{pair}.BINANCE"
+    expected = {period: bars_of(trades, period) for period in PERIODS}
+    count = sum(map(len, expected.values()))
+
+    def newest() -> int:
+        return platform.table("ohlc", ticker=ticker).num_rows
+
+    until(lambda: newest() == count, 180, f"{count} bars of {ticker} in the table, {newest()} are there")
+    until(lambda: platform.table("ticks", ticker=ticker).num_rows >= len(trades), 60, f"all ticks of {ticker}")
+    assert tick_rows(platform.table("ticks", ticker=ticker)) == expected_ticks(trades)
+    assert bus.last_sequence(f"TICKS:{ticker}") == len(trades), "some trades are on the bus twice"
+    assert platform.table("gaps", ticker=ticker).num_rows == 0
+
+    def stored() -> bool:
+        return all(platform.all_rows(ticker, period) == rows for period, rows in expected.items())
+
+    # A bar that was closed by the clock may still be revised by a trade that came late.
+    until(stored, 60, f"the right bars of {ticker} in the table")
+    # Nobody knows what the exchange, which starts with the recording, had before the minute in which it was asked.
+    since = trades[0][3] - trades[0][3] % MINUTE_MS
+    said = published_bars(bus, ticker)
+    for period, rows in expected.items():
+        assert [row for (own, _), row in said.items() if own == period] == [(*row, row[0] >= since) for row in rows]
+    found = platform.table("ohlc", ticker=ticker)
+    assert sum(found["complete"].to_pylist()) == sum(row[0] >= since for rows in expected.values() for row in rows)

@@ -10,7 +10,6 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,18 +18,8 @@ import pytest
 from bus import Bus
 from sandbox.faults import Fault
 from sandbox.files import Trade
-from tests.faults.harness import Platform, until
-from tests.faults.replay import (
-    bars_of,
-    expected_ticks,
-    gaining_a_digit,
-    moved,
-    published_bars,
-    recorded_trades,
-    replay,
-    streamed,
-    tick_rows,
-)
+from tests.faults.harness import MINUTE_MS, Platform, until
+from tests.faults.replay import PERIODS, check, gaining_a_digit, moved, recorded_trades, replay, streamed
 
 ROUNDS = int(os.environ.get("LIVE_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("LIVE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -38,41 +27,12 @@ SEED = int(os.environ.get("LIVE_KILL_SEED", "0")) or random.SystemRandom().randr
 VICTIMS = (
     ["flink_replacement_spark"] * 2 + ["relay", "broker", "redis"] * 4 + ["ingestor-1", "ingestor-2", "ingestor-3"] * 2
 )
-DAY_MS, MINUTE_MS = 86_400_000, 60_000
-PERIODS = (1, 60, 300)
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
 def recorded(shared_data: Path) -> list[Trade]:
     return recorded_trades(shared_data)
-
-
-def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> None:
-    ticker = f"{pair}.BINANCE"
-    expected = {period: bars_of(trades, period) for period in PERIODS}
-    count = sum(map(len, expected.values()))
-
-    def newest() -> int:
-        return platform.table("ohlc", ticker=ticker).num_rows
-
-    until(lambda: newest() == count, 180, f"{count} bars of {ticker} in the table, {newest()} are there")
-    until(lambda: platform.table("ticks", ticker=ticker).num_rows >= len(trades), 60, f"all ticks of {ticker}")
-    assert tick_rows(platform.table("ticks", ticker=ticker)) == expected_ticks(trades)
-    assert bus.last_sequence(f"TICKS:{ticker}") == len(trades), "some trades are on the bus twice"
-    assert platform.table("gaps", ticker=ticker).num_rows == 0
-
-    def stored() -> bool:
-        return all(platform.all_rows(ticker, period) == rows for period, rows in expected.items())
-
-    # A bar that was closed by the clock may still be revised by a trade that came late.
-    until(stored, 60, f"the right bars of {ticker} in the table")
-    # Nobody knows what the exchange, which starts with the recording, had before the minute in which it was asked.
-    since = trades[0][3] - trades[0][3] % MINUTE_MS
-    said = published_bars(bus, ticker)
-    for period, rows in expected.items():
-        assert [row for (own, _), row in said.items() if own == period] == [(*row, row[0] >= since) for row in rows]
-    found = platform.table("ohlc", ticker=ticker)
-    assert sum(found["complete"].to_pylist()) == sum(row[0] >= since for rows in expected.values() for row in rows)
 
 
 @pytest.mark.long

@@ -7,18 +7,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from bus import Bus
+from candlewright_platform.cli.doctor import _platform
 from candlewright_platform.supervisor.parts import bus_url_of
 from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, WireClient, submit_message, until
+from tests.faults.replay import PERIODS, STEP, check, moved, recorded_trades, replay, streamed
 
 pytestmark = pytest.mark.timeout(600)
 JULY_MS = 1_719_792_000_000
+DAY_MS = 86_400_000
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 MINUTES = 6_000
 
@@ -31,17 +35,21 @@ def store(platform: Platform) -> Iterator[redis.Redis]:
 
 @contextmanager
 def maxmemory(platform: Platform, store: redis.Redis) -> Iterator[str]:
-    information: Any = store.info("memory")
-    store.config_set("maxmemory", information["used_memory"])
-    yield "OOM"
-    store.config_set("maxmemory", 0)
+    """Far below what is in use, so that nothing fits into what others free."""
+    store.config_set("maxmemory", 1 << 20)
+    try:
+        yield "OOM"
+    finally:
+        store.config_set("maxmemory", 0)
 
 
 @contextmanager
 def too_few_replicas(platform: Platform, store: redis.Redis) -> Iterator[str]:
     store.config_set("min-replicas-to-write", 1)
-    yield "NOREPLICAS"
-    store.config_set("min-replicas-to-write", 0)
+    try:
+        yield "NOREPLICAS"
+    finally:
+        store.config_set("min-replicas-to-write", 0)
 
 
 @contextmanager
@@ -139,6 +147,38 @@ def test_what_is_in_work_ends_exactly_when_the_store_is_back(
     coverage = platform.coverage()
     assert all(len(coverage[request_id]) == 1 for request_id in asked)
     platform.wait_until_well()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("past")
+@pytest.mark.parametrize("fault", [maxmemory, too_few_replicas])
+def test_live_data_waits_for_a_store_that_takes_no_writes_and_loses_no_trade(
+    platform: Platform, bus: Bus, store: redis.Redis, shared_data: Path, fault: Callable[[Platform, redis.Redis], Any]
+) -> None:
+    """The exchange shows further trades meanwhile, and `doctor` names what keeps them from the bus."""
+    pair, recorded = f"{fault.__name__.upper()}/USDT", recorded_trades(shared_data)
+    # Days after what was played before: the clock goes forwards only.
+    trades = moved(recorded, milliseconds=(2 + FAULTS.index(fault)) * DAY_MS)
+    platform.wait_until_well()
+    with ExitStack() as stack:
+        playing = replay(platform, bus, {pair: trades}, stack, PERIODS)
+        until(lambda: pair.replace("/", "") in streamed(platform), 60, "it is streamed")
+        playing.play(len(trades) // 2)
+        playing.finish()
+        with fault(platform, store) as code:
+            shown = playing.tapes[0].shown
+            playing.pass_time(playing.tapes[0].times[shown + STEP] - playing.tapes[0].now)
+            until(lambda: f"({code})" in json.dumps(platform.page()), 60, f"/status names {code}")
+            until(lambda: f"({code})" in str(list(_platform(platform.up.settings))), 60, f"doctor names {code}")
+            assert (playing.behind() or 0) >= STEP, "the bus took what it should refuse"
+            # Longer than a lease: no job may be given away because its lease cannot be renewed.
+            time.sleep(4.0)
+        playing.play(len(trades))
+        playing.finish()
+        playing.pass_time(6 * MINUTE_MS)
+        platform.wait_until_well()
+        check(platform, bus, pair, trades)
+    assert f"({code})" not in json.dumps(platform.page())
 
 
 def test_every_key_and_table_of_a_running_platform_is_listed_with_its_bound(

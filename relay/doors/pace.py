@@ -1,0 +1,39 @@
+"""How long the relay rests after a round, so that one client's flood of requests leaves others time. Pure.
+
+Every accepted request costs the broker and the bus work as well. On a machine with few cores a flood that is accepted
+at full speed slows down the parts that finish the requests of others. A flood that nobody else meets is not held up.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+#: Messages that follow each other without a pause of a second, after which they are a flood.
+FLOOD_MESSAGES = 2_000
+_PAUSE_SECONDS = 1.0
+#: A client counts as waiting for so long after its last message.
+_WAITING_SECONDS = 10.0
+#: Of the time that the round took, up to a bound that no client notices.
+_SHARE, MAX_REST_SECONDS = 2.0, 0.2
+
+
+class Pace:
+    """Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._messages = 0
+        self._at = float("-inf")
+
+    def rest(self, senders: Iterable[bytes], seconds: float, now: float) -> float:
+        """After a round that took `seconds`, with a message from each of `senders` (connections)."""
+        if now - self._at > _PAUSE_SECONDS:
+            self._messages = 0
+        for sender in senders:
+            self._at = now
+            self._messages += 1
+            self._seen[sender] = now
+            self._seen.move_to_end(sender)
+        while self._seen and next(iter(self._seen.values())) < now - _WAITING_SECONDS:
+            self._seen.popitem(last=False)
+        is_shared = len(self._seen) > 1
+        return min(_SHARE * seconds, MAX_REST_SECONDS) if is_shared and self._messages > FLOOD_MESSAGES else 0.0

@@ -1,0 +1,49 @@
+"""A result that an ingestor states must add up: a candle that is neither there nor in a hole is missing unseen."""
+
+import pytest
+
+from broker.events import PieceResult
+from broker.requests.completion import problem_with
+from broker.work import HistoricalRequest, Piece, VenueFacts
+from candlewright.wire.grid import SECOND
+
+MINUTE = 60 * SECOND
+SPANS = ((0, 0),)
+
+
+def problem(result: PieceResult, limit: int | None = None) -> str:
+    request = HistoricalRequest(
+        "r", "A/B.X", "X", "c", 0, 0, period_seconds=60, start=0, end=10 * MINUTE, limit=limit, facts=VenueFacts()
+    )
+    return problem_with(result, Piece(request, 0, 0, 10 * MINUTE, limit), request, 0)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        PieceResult(0, SPANS, 10, 10, ()),
+        PieceResult(0, SPANS, 7, 10, ((MINUTE, 2 * MINUTE), (8 * MINUTE, 10 * MINUTE))),
+        PieceResult(0, (), 0, 10, ((0, 10 * MINUTE),)),
+        PieceResult(0, SPANS, 4, 4, (), closed_until=4 * MINUTE),
+    ],
+)
+def test_what_adds_up_is_taken(result: PieceResult) -> None:
+    assert problem(result) == ""
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        PieceResult(0, SPANS, 7, 10, ()),
+        PieceResult(0, SPANS, 7, 10, ((MINUTE, 2 * MINUTE),)),
+        PieceResult(0, SPANS, 7, 7, ((MINUTE, 2 * MINUTE),)),
+        PieceResult(0, (), 0, 10, ()),
+    ],
+)
+def test_candles_that_are_missing_and_in_no_hole_are_a_bad_reply(result: PieceResult) -> None:
+    assert "were expected" in problem(result)
+
+
+def test_up_to_a_limit_it_adds_up_as_well() -> None:
+    assert problem(PieceResult(0, SPANS, 3, 5, ((MINUTE, 3 * MINUTE),)), limit=3) == ""
+    assert problem(PieceResult(0, SPANS, 3, 5, ()), limit=3) != ""
