@@ -29,7 +29,7 @@ class _Part:
         self._stop_serving: Callable[[], object] = self._stopping.set
         self._alerts: Alerts | None = None
         self._lost: RoleLost | None = None
-        self._keeper = Keeper.of(settings.bus.url, ALERTS, settings.roles.lease_seconds, seat)
+        self._keeper = Keeper.of(settings.bus.url, ALERTS, settings.roles.lease_seconds, seat=seat)
 
     def run(self) -> None:
         """Until `stop`. Raises CandlewrightError, RoleLost among them."""
@@ -40,7 +40,7 @@ class _Part:
         settings = self._settings
         bus = connect(settings.bus.model_copy(update={"url": term.address(settings.bus.url)}))
         try:
-            self._alerts = Alerts(settings.alerts, bus, self._senders, settings.data_dir)
+            self._alerts = Alerts(settings.alerts, bus, self._senders, data_dir=settings.data_dir)
             asyncio.run(self._serve(self._alerts))
         finally:
             bus.close()

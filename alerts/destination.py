@@ -140,7 +140,7 @@ class Destination:
             taken += self._fly(queue, MAX_DIGEST - len(taken))
         return taken
 
-    def landed(self, done: Sequence[Delivery], failed: Sequence[Delivery], at: float, due: float) -> None:
+    def landed(self, done: Sequence[Delivery], failed: Sequence[Delivery], at: float, *, due: float) -> None:
         """One message is over. What is `done` goes, what has `failed` stays, changed, and waits until `due`."""
         for name, count in Counter(delivery.queue for delivery in done).items():
             queue = self._queues[name]

@@ -115,7 +115,7 @@ class Feed:
         report(self._bus, error)
         state = self._bus.state(error.topic)[error.partition]
         place = error.topic, error.partition
-        self._next[place] = self._lives.rewound(place, self._next[place], state.lives, state.end)
+        self._next[place] = self._lives.rewound(place, self._next[place], state.lives, end=state.end)
 
 
 def _place(name: str) -> TopicPartition:

@@ -83,7 +83,7 @@ def senders_of(settings: AlertsSettings) -> dict[str, Sender]:
 class Alerts:
     """Serves until `stop` is set. What a stop or a kill leaves undelivered continues with the next start."""
 
-    def __init__(self, settings: AlertsSettings, bus: Bus, senders: dict[str, Sender], data_dir: Path) -> None:
+    def __init__(self, settings: AlertsSettings, bus: Bus, senders: dict[str, Sender], *, data_dir: Path) -> None:
         self._settings = settings
         self._state = AlertsState(settings)
         self._watch = Watch()

@@ -161,7 +161,7 @@ class AlertsState:
 
     def _sent(self, event: Sent) -> list[Command]:
         destination = self._destinations[event.destination]
-        destination.landed(event.deliveries, (), event.at, event.at)
+        destination.landed(event.deliveries, (), event.at, due=event.at)
         destination.counts.delivered += len(event.deliveries)
         destination.last_error = ""
         done = [replace(each, attempts=each.attempts + 1, error="") for each in event.deliveries]
@@ -175,7 +175,7 @@ class AlertsState:
         if event.retry_after is not None:
             destination.close_until(at + min(event.retry_after, GIVE_UP_SECONDS))
         due = at + self._pause(min((each.attempts for each in kept), default=1))
-        destination.landed(over, kept, at, due)
+        destination.landed(over, kept, at, due=due)
         destination.counts.failed_tries += 1
         destination.counts.abandoned += len(over)
         destination.last_error = event.error

@@ -65,6 +65,7 @@ def from_trades(
     group: NDArray[np.int64],
     time: NDArray[np.int64],
     trade_id: NDArray[np.int64],
+    *,
     price: NDArray[np.float64],
     size: NDArray[np.float64],
     period_seconds: int,

@@ -88,7 +88,7 @@ class Level:
         self.revision, self.is_changed = revision[order], is_changed[order]
         self.born, self.changed = born[order], changed_at[order]
 
-    def enter(self, number: int, source: "Level", since: int, left: Left | None, step: int) -> None:
+    def enter(self, number: int, source: "Level", since: int, *, left: Left | None, step: int) -> None:
         """Make bars of one more ticker, starting from what `source` holds, which is complete from `since`. `left`: the
         result of `leave` if this period was wanted before; bars that cannot be completed any more stay as published.
         """
@@ -139,7 +139,7 @@ class Level:
         self.anew = {key: value for key, value in self.anew.items() if key[0] != number}
         return Left(max(ends), step, revisions) if ends else None
 
-    def touch(self, number: int, start: int, end: int, step: int) -> None:
+    def touch(self, number: int, start: int, end: int, *, step: int) -> None:
         """Publish again the bars of a ticker that overlap [start, end)."""
         if self.bars is not None:
             bar_end = self.bars.open_time + self.period_seconds * SECOND

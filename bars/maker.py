@@ -148,7 +148,9 @@ class BarMaker:
         level = self.levels.setdefault(period, Level(period, begins={}))
         state = self.states[number]
         since = max(state.settled, state.covered_from)
-        level.enter(number, self.levels[self._source(period)], since, self.left.pop((number, period), None), self.step)
+        level.enter(
+            number, self.levels[self._source(period)], since, left=self.left.pop((number, period), None), step=self.step
+        )
 
     def _leave(self, number: int, period: int) -> None:
         level = self.levels[period]
@@ -202,7 +204,16 @@ class BarMaker:
         if any(part.last_order is not None for _, part in kept):
             count = np.concatenate([part.count for _, part in kept])
             is_aggregate = np.repeat([part.last_order is not None for _, part in kept], lengths)
-        made = from_trades(group, time, order, price, size, self.periods[0], count, is_aggregate)
+        made = from_trades(
+            group,
+            time,
+            order,
+            price=price,
+            size=size,
+            period_seconds=self.periods[0],
+            count=count,
+            is_aggregate=is_aggregate,
+        )
         self.levels[self.periods[0]].feed(made, self.step)
         self._waiting.append(made)
         if sum(map(len, self._waiting)) > _MAX_WAITING:
@@ -365,7 +376,7 @@ class BarMaker:
     def _touch(self, number: int, start: int, end: int) -> None:
         self.pass_on()
         for level in self.levels.values():
-            level.touch(number, start, end, self.step)
+            level.touch(number, start, end, step=self.step)
 
     def _is_complete(self, level: Level, bars: Bars) -> NDArray[np.bool_]:
         numbers, at = np.unique(bars.group, return_inverse=True)

@@ -170,7 +170,7 @@ async def _ours(url: str, redis_url: str, rows: int, hop: _Hop) -> None:
     )
     client = VenueClient(description, stock, budget, request_timeout=5, patience=10)
     await client.load_markets(Progress())
-    service = RealtimeService(bus, threads, CONFIG, lambda venue: url)
+    service = RealtimeService(bus, threads, CONFIG, url_of=lambda venue: url)
     job_id = f"bench-{os.getpid()}"
     bus.grant({job_id: b""})
     task = asyncio.create_task(

@@ -30,7 +30,7 @@ class Broker:
         self._settings = settings
         self._stopping = threading.Event()
         self._server: BrokerServer | None = None
-        self._keeper = Keeper.of(settings.bus.url, BROKER, settings.roles.lease_seconds, seat)
+        self._keeper = Keeper.of(settings.bus.url, BROKER, settings.roles.lease_seconds, seat=seat)
 
     def run(self) -> None:
         """Until `stop`. Raises CandlewrightError, RoleLost among them."""
@@ -44,7 +44,7 @@ class Broker:
             if keys_in is None and not is_loopback(settings.broker.bind):
                 log.warning("open_without_keys", address=settings.broker.bind, remedy="set security.curve")
             server = BrokerServer(
-                settings.broker, bus, Retention.of(settings), settings.ticks.max_ahead_ns, keys_in=keys_in
+                settings.broker, bus, Retention.of(settings), max_ahead_ns=settings.ticks.max_ahead_ns, keys_in=keys_in
             )
             self._keeper.on_lost = server.fail
             server.start()

@@ -19,7 +19,7 @@ class Collected:
     claimed: int = 0
     problem: str = ""
 
-    def add(self, candles: tuple[Candle, ...], start: int, end: int, period_seconds: int) -> int:
+    def add(self, candles: tuple[Candle, ...], start: int, end: int, *, period_seconds: int) -> int:
         """Take candles of one frame, checked against the piece; returns by how many rows this grew."""
         before = len(self.candles)
         period = period_seconds * grid.SECOND
@@ -57,7 +57,7 @@ def _is_sound(candle: Candle) -> bool:
     )
 
 
-def coverage(opens: list[int], start: int, end: int, period_seconds: int) -> tuple[int, tuple[Range, ...]]:
+def coverage(opens: list[int], start: int, end: int, *, period_seconds: int) -> tuple[int, tuple[Range, ...]]:
     """Expected candles and holes of [start, end)."""
     period = period_seconds * grid.SECOND
     first = grid.first_open_from(start, period_seconds)

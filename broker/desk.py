@@ -19,6 +19,7 @@ class Desk:
         settings: BrokerSettings,
         new_job_id: Callable[[], str],
         at: float,
+        *,
         wall_ns: int,
         history_partitions: int = 0,
         history_bytes: int = 0,
@@ -75,7 +76,7 @@ class Desk:
         if job.collected is not None:
             self.collected_rows -= len(job.collected.candles)
 
-    def revoke_job(self, job: Job, is_finished: bool = False) -> None:
+    def revoke_job(self, job: Job, *, is_finished: bool = False) -> None:
         """Forget `job`, and take its right to publish away."""
         self.forget_job(job)
         self.out.append(Revoke(job.job_id, is_finished))

@@ -57,7 +57,7 @@ _KINDS = {
 
 
 def event_of(
-    connection: Connection, parts: Sequence[bytes], at: float, wall_ns: int, max_ahead_ns: int = MAX_AHEAD_NS
+    connection: Connection, parts: Sequence[bytes], at: float, *, wall_ns: int, max_ahead_ns: int = MAX_AHEAD_NS
 ) -> Event:
     """The event that a message of an ingestor is. Raises BadFrame."""
     if len(parts) == 2 and parts[0] == frames.VERSION:

@@ -19,7 +19,7 @@ class Guard:
         folder = KeyFolder(data_dir)
         pair = folder.platform()
         self._keys = KnownKeys(folder, Role.ingestor)
-        self._doorkeeper = Doorkeeper(context, pair, self._keys, REFUSED_KEYS)
+        self._doorkeeper = Doorkeeper(context, pair, self._keys, refused=REFUSED_KEYS)
         self._owners: dict[Connection, str] = {}
         self._revocations = 0
         self._stop = threading.Event()

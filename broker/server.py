@@ -114,6 +114,7 @@ class BrokerServer:
         settings: BrokerSettings,
         bus: Bus,
         retention: Retention | None = None,
+        *,
         max_ahead_ns: int = door.MAX_AHEAD_NS,
         keys_in: Path | None = None,
     ) -> None:
@@ -150,7 +151,12 @@ class BrokerServer:
         replayed = replay(self._bus, at)
         partitions = self._bus.partitions(topics.HISTORY)
         self.state = BrokerState(
-            self._settings, job_ids().__next__, at, time.time_ns(), partitions, self._retention.max_bytes
+            self._settings,
+            job_ids().__next__,
+            at,
+            wall_ns=time.time_ns(),
+            history_partitions=partitions,
+            history_bytes=self._retention.max_bytes,
         )
         self.state.room.restore(replayed.unwritten, replayed.outcome_ends)
         self._next_offset = replayed.next_offset
@@ -161,8 +167,10 @@ class BrokerServer:
         self._outcomes = outcomes
         writer = BusWriter(self._bus, outcomes)
         wake, poller = self._waker, self._poller
-        self._leases = Lane[Leases]("bus-leases", writer.begin_leases, writer.write_leases, wake, poller)
-        self._results = Lane[Results]("bus-results", writer.begin_results, writer.write_results, wake, poller)
+        self._leases = Lane[Leases]("bus-leases", writer.begin_leases, writer.write_leases, wake=wake, poller=poller)
+        self._results = Lane[Results](
+            "bus-results", writer.begin_results, writer.write_results, wake=wake, poller=poller
+        )
         self._feed = Feed(self._bus, replayed, self._waker)
         self._trimmer = Trimmer(self._bus, self._retention)
         self._is_serving = True
@@ -285,7 +293,7 @@ class BrokerServer:
         refused: list[tuple[Connection, BadFrame]] = []
         for connection, parts in self._received():
             try:
-                events.append(door.event_of(connection, parts, at, wall_ns, self._max_ahead_ns))
+                events.append(door.event_of(connection, parts, at, wall_ns=wall_ns, max_ahead_ns=self._max_ahead_ns))
             except BadFrame as error:
                 refused.append((connection, error))
         self._handle(events)
@@ -406,7 +414,7 @@ class BrokerServer:
             REFUSED.labels(command.code).inc()
             self._refuse(command.connection, command.code, command.text, command.request_id)
 
-    def _submit(self, everything: bool = False) -> None:
+    def _submit(self, *, everything: bool = False) -> None:
         leases = self._gathered.leases
         if (leases.is_urgent or (everything and leases.size)) and not self._leases.is_busy:
             self._leases.submit(self._gathered.take_leases())

@@ -73,19 +73,27 @@ class BrokerState:
         settings: BrokerSettings,
         new_job_id: Callable[[], str],
         at: float,
+        *,
         wall_ns: int,
         history_partitions: int = 0,
         history_bytes: int = 0,
     ) -> None:
-        desk = self._desk = Desk(settings, new_job_id, at, wall_ns, history_partitions, history_bytes)
+        desk = self._desk = Desk(
+            settings,
+            new_job_id,
+            at,
+            wall_ns=wall_ns,
+            history_partitions=history_partitions,
+            history_bytes=history_bytes,
+        )
         self.room = desk.room
         venues = self._venues = VenueBook(desk)
         dispatching = self._dispatching = Dispatching(desk, venues)
         lifecycle = self.lifecycle = Lifecycle(desk, venues, dispatching)
         realtime = self._realtime = Realtime(desk, dispatching, lifecycle)
         holding = self._holding = Holding(desk, dispatching, realtime)
-        endings = self._endings = Endings(desk, dispatching, lifecycle, holding)
-        deliveries = Deliveries(desk, dispatching, realtime, holding, endings)
+        endings = self._endings = Endings(desk, dispatching, lifecycle, holding=holding)
+        deliveries = Deliveries(desk, dispatching, realtime, holding=holding, endings=endings)
 
         self.matching = desk.matching
         self.slots = desk.slots

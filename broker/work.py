@@ -137,7 +137,9 @@ class Request:
         "was_dispatched",
     )
 
-    def __init__(self, request_id: str, ticker: str, venue: str, client_id: str, deadline_ns: int, offset: int) -> None:
+    def __init__(
+        self, request_id: str, ticker: str, venue: str, *, client_id: str, deadline_ns: int, offset: int
+    ) -> None:
         self.request_id = request_id
         self.dispatch_name = request_id
         self.ticker = ticker
@@ -175,8 +177,10 @@ class Request:
 class SnapshotRequest(Request):
     __slots__ = ()
 
-    def __init__(self, request_id: str, ticker: str, venue: str, client_id: str, deadline_ns: int, offset: int) -> None:
-        super().__init__(request_id, ticker, venue, client_id, deadline_ns, offset)
+    def __init__(
+        self, request_id: str, ticker: str, venue: str, *, client_id: str, deadline_ns: int, offset: int
+    ) -> None:
+        super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=deadline_ns, offset=offset)
         piece = Piece(self, 0)
         self.outstanding[0] = piece
         self.ready.append(piece)
@@ -194,8 +198,8 @@ class RealtimeRequest(Request):
 
     __slots__ = ("failure", "subscribers")
 
-    def __init__(self, request_id: str, ticker: str, venue: str, client_id: str) -> None:
-        super().__init__(request_id, ticker, venue, client_id, deadline_ns=0, offset=-1)
+    def __init__(self, request_id: str, ticker: str, venue: str, *, client_id: str) -> None:
+        super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=0, offset=-1)
         self.subscribers: dict[str, Wants] = {}
         #: Why the last job ended, until another one has proven itself.
         self.failure = ""
@@ -255,17 +259,17 @@ class HistoricalRequest(Request):
         request_id: str,
         ticker: str,
         venue: str,
+        *,
         client_id: str,
         deadline_ns: int,
         offset: int,
-        *,
         period_seconds: int,
         start: int,
         end: int,
         limit: int | None,
         facts: VenueFacts,
     ) -> None:
-        super().__init__(request_id, ticker, venue, client_id, deadline_ns, offset)
+        super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=deadline_ns, offset=offset)
         self.period_seconds = period_seconds
         self.start = start
         self.end = end

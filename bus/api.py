@@ -347,7 +347,7 @@ class Groups(Protocol):
         ...
 
     def acknowledge(
-        self, topic: str, group: str, partition: int, offsets: Sequence[int], *, lives: Mapping[int, str] | None = None
+        self, topic: str, group: str, partition: int, *, offsets: Sequence[int], lives: Mapping[int, str] | None = None
     ) -> int:
         """How many of `offsets` were pending and no longer are.
 
@@ -432,8 +432,8 @@ class KeyedTables(Protocol):
         table: str,
         key: str,
         old: bytes | None,
-        new: bytes,
         *,
+        new: bytes,
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:

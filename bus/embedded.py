@@ -84,8 +84,8 @@ class EmbeddedRedis:
         data_dir: Path,
         fsync: Literal["always", "everysec", "no"] = "always",
         port: int = 0,
-        host: str = "127.0.0.1",
         *,
+        host: str = "127.0.0.1",
         start_timeout_seconds: float = 120.0,
     ) -> None:
         self.data_dir = data_dir

@@ -71,7 +71,7 @@ class Lives:
     def known(self) -> "Mapping[TopicPartition, str]":
         return self._known
 
-    def check(self, place: "TopicPartition", offset: int, history: str, end: int) -> None:
+    def check(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> None:
         """Raises RecordsLost where records before `offset` have been replaced or lost, and continues to do so
         until the reader has `rewound`.
         """
@@ -84,7 +84,7 @@ class Lives:
             raise RecordsLost(place[0], place[1], offset, kept)
         self._known[place] = history or _of_old(end)
 
-    def rewound(self, place: "TopicPartition", offset: int, history: str, end: int) -> int:
+    def rewound(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> int:
         """`offset`, or where the first record is that is not the one which was read: from there on the partition is
         taken as it is. What was lost is counted.
         """
@@ -97,7 +97,7 @@ class Lives:
         """`check` of every partition of `topic` that has a position."""
         for partition, state in enumerate(states):
             if partition in positions:
-                self.check((topic, partition), positions[partition], state.lives, state.end)
+                self.check((topic, partition), positions[partition], state.lives, end=state.end)
 
     def start(self, topic: str, states: "Iterable[PartitionState]") -> None:
         """Take the partitions as they are: their positions are read anew."""

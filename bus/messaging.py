@@ -90,8 +90,8 @@ class Messaging(Protocol):
         topic: str,
         group: str,
         consumer: str,
-        partition: int,
         *,
+        partition: int,
         max_records: int,
         hide_seconds: float,
         default_hide_seconds: float,
@@ -123,7 +123,7 @@ class Messaging(Protocol):
         ...
 
     # ---- messages for later; `id` is unique in its queue
-    def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
+    def add(self, queue: str, id: str, payload: bytes, *, delay_seconds: float) -> bool:
         """False when there is one of that id: it stays as it is. Raises BusFull when messages for later and half
         messages of the queue would have more bytes than a topic may.
         """
@@ -148,7 +148,7 @@ class Messaging(Protocol):
         ...
 
     # ---- half messages
-    def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool:
+    def prepare(self, queue: str, id: str, payload: bytes, *, ask_after_seconds: float) -> bool:
         """As `add`."""
         ...
 

@@ -10,7 +10,7 @@ _WAY_OUT = 'use another bus.url, or set origin = "sandbox" where exchange.VENUE.
 
 def settle_origin(bus: KeyedTables, origin: Origin) -> None:
     """Write `origin` to a bus without one; raises ConfigurationError where the bus has the other one."""
-    check_same("the bus", bus.put_new(TABLE_PLATFORM, _KEY, origin.encode()).decode(), origin, _WAY_OUT)
+    check_same("the bus", bus.put_new(TABLE_PLATFORM, _KEY, origin.encode()).decode(), origin, way_out=_WAY_OUT)
 
 
 def announce_origin(bus: KeyedTables, origin: Origin) -> None:

@@ -120,7 +120,7 @@ class RedisBus:
         arguments, packed = self._arguments(
             topic, records, chosen, count, (f"as:{writer}", number), _NAMED_CALL_SECONDS
         )
-        return pending if self._store.begin_script(pending, "publish", arguments, packed) else None
+        return pending if self._store.begin_script(pending, "publish", arguments, arguments=packed) else None
 
     def publish_once(
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
@@ -392,7 +392,7 @@ class RedisBus:
         ]
 
     def acknowledge(
-        self, topic: str, group: str, partition: int, offsets: Sequence[int], *, lives: Mapping[int, str] | None = None
+        self, topic: str, group: str, partition: int, *, offsets: Sequence[int], lives: Mapping[int, str] | None = None
     ) -> int:
         if not offsets:
             return 0
@@ -467,7 +467,7 @@ class RedisBus:
             return None
         pending, arguments = PendingNumber(), _grant(leases, revoking)
         packed = pack(arguments).partition(b"\r\n")[2]
-        return pending if self._store.begin_script(pending, "grant", len(arguments), packed) else None
+        return pending if self._store.begin_script(pending, "grant", len(arguments), arguments=packed) else None
 
     def revoke(self, names: Sequence[str]) -> None:
         if names:
@@ -492,8 +492,8 @@ class RedisBus:
         table: str,
         key: str,
         old: bytes | None,
-        new: bytes,
         *,
+        new: bytes,
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:
@@ -700,7 +700,7 @@ class RedisBus:
             kept = self._store.calls([("XRANGE", stream, f"{offset}-1", f"{offset}-1") for offset in missing])
             if lost := [offset for offset, found in zip(missing, kept, strict=True) if not found]:
                 pending_lost(topic, group, len(lost))
-                self.acknowledge(topic, group, partition, lost)
+                self.acknowledge(topic, group, partition, offsets=lost)
         history = (lives or b"").decode()
         return [GroupRecord(record, deliveries[record.offset], life_of(history, record.offset)) for record in claimed]
 
@@ -732,7 +732,7 @@ class RedisBus:
 
     def _check_lives(self, lives: Lives, place: TopicPartition, offset: int, history: bytes | None, end: int) -> None:
         try:
-            lives.check(place, offset, (history or b"").decode(), end)
+            lives.check(place, offset, (history or b"").decode(), end=end)
         except RecordsLost as error:
             report(self, error)
             raise
@@ -742,7 +742,7 @@ class RedisBus:
         if count and not 0 <= partition < count:
             raise BusError(f"topic {topic} has no partition {partition}: there are {count}")
 
-    def _touch(self, topic: str, group: str, must_exist: bool = True) -> None:
+    def _touch(self, topic: str, group: str, *, must_exist: bool = True) -> None:
         """Keep `group` from expiring; Redis is updated only now and then."""
         now = time.monotonic()
         if now - self._touched.get((topic, group), -math.inf) < min(60.0, self._group_expiry_seconds / 10):

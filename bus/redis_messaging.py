@@ -36,8 +36,8 @@ class RedisMessaging:
         topic: str,
         group: str,
         consumer: str,
-        partition: int,
         *,
+        partition: int,
         max_records: int,
         hide_seconds: float,
         default_hide_seconds: float,
@@ -75,7 +75,7 @@ class RedisMessaging:
         return self._settle([claim], "bury", queue, id, payload)[0]
 
     # ---- messages for later
-    def add(self, queue: str, id: str, payload: bytes, delay_seconds: float) -> bool:
+    def add(self, queue: str, id: str, payload: bytes, *, delay_seconds: float) -> bool:
         return self._keep("later", queue, "add", id, _milliseconds(delay_seconds), payload)
 
     def claim_due(self, queue: str, *, max_items: int, lease_seconds: float) -> list[tuple[str, bytes]]:
@@ -96,7 +96,7 @@ class RedisMessaging:
         return int(self._store.run("later", queue, "kept"))
 
     # ---- half messages
-    def prepare(self, queue: str, id: str, payload: bytes, ask_after_seconds: float) -> bool:
+    def prepare(self, queue: str, id: str, payload: bytes, *, ask_after_seconds: float) -> bool:
         return self._keep("half", queue, "prepare", id, _milliseconds(ask_after_seconds), payload)
 
     def half(self, queue: str, id: str) -> bytes | None:

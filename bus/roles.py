@@ -141,7 +141,7 @@ class Keeper:
     _thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, url: str, role: str, lease_seconds: float, seat: str = "") -> "Keeper":
+    def of(cls, url: str, role: str, lease_seconds: float, *, seat: str = "") -> "Keeper":
         """Raises ConfigurationError for a url that no bus can have."""
         try:
             # A server that hangs must not keep a holder from renewing in time once it continues.

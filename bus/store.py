@@ -199,7 +199,7 @@ class Store:
         start = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (count + 3 + self._key_count, script(name).sha)
         return start + self._keys + arguments
 
-    def begin_script(self, pending: PendingCall, name: str, count: int, arguments: bytes) -> bool:
+    def begin_script(self, pending: PendingCall, name: str, count: int, *, arguments: bytes) -> bool:
         """`begin` with a script; False also where the server may not know it yet."""
         return name in self._known and self.begin(pending, self.pack_script(name, count, arguments))
 

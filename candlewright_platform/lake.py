@@ -21,7 +21,12 @@ class LakeRows:
 
         try:
             table = read_ohlc(
-                self._settings, wanted.ticker, wanted.period_seconds, wanted.start, wanted.end, wanted.limit
+                self._settings,
+                wanted.ticker,
+                wanted.period_seconds,
+                start_ns=wanted.start,
+                end_ns=wanted.end,
+                limit=wanted.limit,
             )
             covered = read_request(self._settings, final.request_id)
         except (CandlewrightError, OSError) as error:
@@ -33,12 +38,18 @@ class LakeRows:
         from iceberg.read import read_ohlc
         from iceberg.revisions import read_as_of
 
-        what = (self._settings, wanted.ticker, wanted.period_seconds, wanted.start, wanted.end)
+        what = (self._settings, wanted.ticker, wanted.period_seconds)
         try:
             if as_of is not None:
-                return Stored.of(read_as_of(*what, as_of, wanted.limit), wanted, as_of=as_of)
+                return Stored.of(
+                    read_as_of(*what, start_ns=wanted.start, end_ns=wanted.end, as_of_ns=as_of, limit=wanted.limit),
+                    wanted,
+                    as_of=as_of,
+                )
             holes = read_holes(self._settings, wanted.ticker, wanted.period_seconds)
-            return Stored.of(read_ohlc(*what, wanted.limit), wanted, holes)
+            return Stored.of(
+                read_ohlc(*what, start_ns=wanted.start, end_ns=wanted.end, limit=wanted.limit), wanted, holes
+            )
         except (CandlewrightError, OSError) as error:
             raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error
 

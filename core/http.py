@@ -59,6 +59,7 @@ class StatusServer:
         bind: str,
         status: Callable[[], Status],
         render_metrics: Callable[[], bytes] = metrics.render,
+        *,
         port_file: Path | None = None,
     ) -> None:
         host, _, port = bind.rpartition(":")

@@ -7,7 +7,7 @@ from typing import cast
 import structlog
 
 
-def configure_logging(part: str, level: str = "info", as_json: bool | None = None) -> None:
+def configure_logging(part: str, level: str = "info", *, as_json: bool | None = None) -> None:
     """Send all logs of this process to stderr, each line naming its `part`."""
     if as_json is None:
         as_json = not sys.stderr.isatty()

@@ -18,7 +18,7 @@ class Origin(StrEnum):
         return "a start with real exchanges" if self is Origin.EXCHANGES else "a start with the sandbox"
 
 
-def check_same(place: str, known: str, ours: Origin, way_out: str) -> None:
+def check_same(place: str, known: str, ours: Origin, *, way_out: str) -> None:
     """Raises ConfigurationError, one sentence, unless `known` (the origin of what is in `place`) is `ours`."""
     try:
         theirs = Origin(known)

@@ -115,7 +115,7 @@ def examine(
     settings: Settings, ticker: str, period_seconds: int, start: int, end: int, *, with_trades: bool = True
 ) -> Quality:
     """The stored candles with start <= open time < end (ns). `with_trades` reads the stored trades of the range too."""
-    table = read_ohlc(settings, ticker, period_seconds, start, end)
+    table = read_ohlc(settings, ticker, period_seconds, start_ns=start, end_ns=end)
     found = Quality(ticker, period_seconds, table.num_rows)
     if table.num_rows:
         _shape(found, table)
@@ -194,7 +194,7 @@ def _revised(settings: Settings, found: Quality) -> int:
 
 
 def _beside_trades(settings: Settings, found: Quality, candles: pa.Table, start: int, end: int) -> None:
-    bounds = tick_bounds(settings, found.ticker, start, end)
+    bounds = tick_bounds(settings, found.ticker, start_ns=start, end_ns=end)
     if bounds is None:
         return
     own = candles.filter(pc.field("source") == "exchange")
@@ -205,7 +205,7 @@ def _beside_trades(settings: Settings, found: Quality, candles: pa.Table, start:
     length = -(-_DAY // step) * step
     begin = first_open_from(bounds[0] - step + 1, found.period_seconds)
     for first in range(begin, bounds[1], length):
-        trades = read_ticks(settings, found.ticker, first - step, first + length + step)
+        trades = read_ticks(settings, found.ticker, start_ns=first - step, end_ns=first + length + step)
         if not trades.num_rows:
             continue
         times = trades["ts_ns"].to_numpy()
@@ -231,7 +231,7 @@ def _bars(trades: pa.Table, period_seconds: int) -> Bars:
     order = ids.cast(pa.int64()).to_numpy() if are_numbers else np.arange(trades.num_rows)
     group = np.zeros(trades.num_rows, np.int64)
     times, prices, sizes = (trades[name].to_numpy() for name in ("ts_ns", "price", "size"))
-    return from_trades(group, times, order, prices, sizes, period_seconds)
+    return from_trades(group, times, order, price=prices, size=sizes, period_seconds=period_seconds)
 
 
 def _compare(total: Trades, candles: pa.Table, made: Bars, step: int) -> None:

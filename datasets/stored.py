@@ -92,7 +92,7 @@ def read_candles(
     settings: Settings, ticker: str, period_seconds: int, start: int | None = None, end: int | None = None
 ) -> Candles:
     """`start`, `end`: nanoseconds, None = whatever is stored."""
-    table = read_ohlc(settings, ticker, period_seconds, start or 0, LATEST_NS if end is None else end)
+    table = read_ohlc(settings, ticker, period_seconds, start_ns=start or 0, end_ns=LATEST_NS if end is None else end)
     missing = missing_ranges(open_times(table), period_seconds)
     known = read_holes(settings, ticker, period_seconds) if missing else []
     total = sum(count_opens(*each, period_seconds) for each in missing)

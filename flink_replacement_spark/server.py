@@ -110,7 +110,7 @@ class Driver:
         self._stopping = threading.Event()
         self.locks = TableLocks(self._sign)
         self._lock = DriverLock(settings.data_dir)
-        self._keeper = Keeper.of(settings.bus.url, DRIVER, settings.roles.lease_seconds, seat)
+        self._keeper = Keeper.of(settings.bus.url, DRIVER, settings.roles.lease_seconds, seat=seat)
         self._keeper.on_lost = self._thread_failed
         self.queries: list[WatchedQuery] = []
         self._is_warm = False
@@ -500,7 +500,7 @@ def warm_up(catalog: Catalog) -> None:
     """Load what the first request would otherwise wait seconds for."""
     for definition in (OHLC, COVERAGE):
         load_table(catalog, definition)
-    scan_range(load_table(catalog, OHLC), "", 0, 0, 1)
+    scan_range(load_table(catalog, OHLC), "", 0, start_ns=0, end_ns=1)
 
 
 def make_writer(

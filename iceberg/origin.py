@@ -15,4 +15,4 @@ def settle_origin(catalog: Catalog, origin: Origin) -> None:
         if _PROPERTY not in catalog.load_namespace_properties(NAMESPACE):
             catalog.update_namespace_properties(NAMESPACE, updates={_PROPERTY: origin.value})
         known = catalog.load_namespace_properties(NAMESPACE)[_PROPERTY]
-    check_same(f"namespace {NAMESPACE} of the catalog", known, origin, "use another iceberg.uri")
+    check_same(f"namespace {NAMESPACE} of the catalog", known, origin, way_out="use another iceberg.uri")

@@ -140,19 +140,21 @@ def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:
     return Claims(start[is_whole], end[is_whole], hole_start[kept], hole_end[kept], is_settled[kept])
 
 
-def scan_stored(table: Table, ticker: str, period_seconds: int, start: int, end: int) -> Stored:
+def scan_stored(table: Table, ticker: str, period_seconds: int, *, start: int, end: int) -> Stored:
     """The stored candles that a fetch can have brought: whole ones, and not bars that the platform made of live trades
     where the exchange has none of its own.
     """
     columns = ("open_time", "source", "complete")
-    rows = table.scan(row_filter=range_filter(ticker, period_seconds, start, end), selected_fields=columns).to_arrow()
+    rows = table.scan(
+        row_filter=range_filter(ticker, period_seconds, start_ns=start, end_ns=end), selected_fields=columns
+    ).to_arrow()
     fetched = rows.filter(pc.and_(rows["complete"], pc.not_equal(rows["source"], "ticks")))
     opens, first = np.unique(_nanoseconds(fetched["open_time"]), return_index=True)
     return Stored(opens, pc.equal(fetched["source"], "exchange").to_numpy(zero_copy_only=False)[first])
 
 
 def proven_parts(
-    claims: Claims, period_seconds: int, ranges: Sequence[Range], stored: Look, limit: int | None = None
+    claims: Claims, period_seconds: int, ranges: Sequence[Range], *, stored: Look, limit: int | None = None
 ) -> list[Proven]:
     """The proven parts of ascending `ranges`. `stored`: what `scan_stored` finds in a range of this series.
 

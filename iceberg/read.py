@@ -21,7 +21,7 @@ _RANGES_PER_SCAN = 20
 
 
 def read_ohlc(
-    settings: Settings, ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int | None = None
+    settings: Settings, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int, limit: int | None = None
 ) -> pa.Table:
     """Candles of `market.ohlc` with start_ns <= open_time < end_ns, ordered by open_time; `limit` = the first N."""
     table = open_catalog(settings).load_table(OHLC.identifier)
@@ -29,14 +29,14 @@ def read_ohlc(
         # Candles are on a grid: without holes the first N are in the first N periods.
         near_ns = start_ns + (limit + 1) * period_seconds * _SECOND
         if near_ns < end_ns:
-            near = scan_range(table, ticker, period_seconds, start_ns, near_ns)
+            near = scan_range(table, ticker, period_seconds, start_ns=start_ns, end_ns=near_ns)
             if near.num_rows >= limit:
                 return near.slice(0, limit)
-    found = scan_range(table, ticker, period_seconds, start_ns, end_ns)
+    found = scan_range(table, ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
     return found if limit is None else found.slice(0, limit)
 
 
-def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limit: int | None = None) -> pa.Table:
+def read_ticks(settings: Settings, ticker: str, *, start_ns: int, end_ns: int, limit: int | None = None) -> pa.Table:
     """Trades of `market.ticks` with start_ns <= ts_ns < end_ns, ordered by ts_ns; `limit` = the first N."""
     table = open_catalog(settings).load_table(TICKS.identifier)
     found = _collect(table, _ticks_filter(ticker, start_ns, end_ns), TICKS.arrow_schema)
@@ -44,7 +44,7 @@ def read_ticks(settings: Settings, ticker: str, start_ns: int, end_ns: int, limi
     return in_order if limit is None else in_order.slice(0, limit)
 
 
-def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, limit: int) -> pa.Table:
+def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, *, limit: int) -> pa.Table:
     """Trades of these tickers of `market.ticks` with ts_ns >= start_ns, at most `limit` of them, in no order."""
     table = open_catalog(settings).load_table(TICKS.identifier)
     wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns))
@@ -52,7 +52,7 @@ def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, l
 
 
 def read_past_bars(
-    settings: Settings, tickers: Sequence[str], period_seconds: int, start_ns: int, limit: int
+    settings: Settings, tickers: Sequence[str], period_seconds: int, *, start_ns: int, limit: int
 ) -> pa.Table:
     """Candles of these tickers of `market.ohlc` with open_time >= start_ns, at most `limit` of them, in no order.
 
@@ -78,7 +78,7 @@ def _collect_of(
     return pa.concat_tables(parts)
 
 
-def tick_bounds(settings: Settings, ticker: str, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+def tick_bounds(settings: Settings, ticker: str, *, start_ns: int, end_ns: int) -> tuple[int, int] | None:
     """Times between which all trades of the range lie (the end excluded), by the statistics of the data files; they may
     be wider than the trades are. None where no file can have any; reads none of them.
     """
@@ -143,9 +143,9 @@ def is_stored(settings: Settings, ticker: str) -> bool:
     )
 
 
-def scan_range(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> pa.Table:
+def scan_range(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> pa.Table:
     """All columns of the candles in the range, ordered by open_time."""
-    found = _collect(table, range_filter(ticker, period_seconds, start_ns, end_ns), OHLC.arrow_schema)
+    found = _collect(table, range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns), OHLC.arrow_schema)
     return found.take(pc.sort_indices(found["open_time"]))
 
 
@@ -153,12 +153,17 @@ def scan_ranges(table: Table, ranges: Sequence[tuple[str, int, int, int]]) -> pa
     """All columns of the candles in any of these ranges (ticker, period_seconds, start_ns, end_ns), in no order."""
     parts = [OHLC.arrow_schema.empty_table()]
     for first in range(0, len(ranges), _RANGES_PER_SCAN):
-        wanted = any_of([range_filter(*each) for each in ranges[first : first + _RANGES_PER_SCAN]])
+        wanted = any_of(
+            [
+                range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
+                for ticker, period_seconds, start_ns, end_ns in ranges[first : first + _RANGES_PER_SCAN]
+            ]
+        )
         parts.append(_collect(table, wanted, OHLC.arrow_schema))
     return pa.concat_tables(parts)
 
 
-def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
+def scan_series(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int) -> pa.Table:
     """All columns of the bars of any period of these tickers that open in the range, in no order."""
     wanted = And(at_least("open_time", iso(start_ns // _MICRO)), below("open_time", iso(-(-end_ns // _MICRO))))
     if len(tickers) <= _MAX_LISTED:
@@ -166,7 +171,7 @@ def scan_series(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int
     return _collect(table, wanted, OHLC.arrow_schema)
 
 
-def scan_trade_ids(table: Table, tickers: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
+def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int) -> pa.Table:
     """`ticker` and `trade_id` of the trades of these tickers with start_ns <= ts_ns < end_ns, in no order."""
     wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns), below("ts_ns", end_ns))
     if len(tickers) <= _MAX_LISTED:
@@ -174,7 +179,7 @@ def scan_trade_ids(table: Table, tickers: Sequence[str], start_ns: int, end_ns: 
     return table.scan(row_filter=wanted, selected_fields=("ticker", "trade_id")).to_arrow()
 
 
-def range_filter(ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> BooleanExpression:
+def range_filter(ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> BooleanExpression:
     return And(
         equal("ticker", ticker),
         equal("period_seconds", period_seconds),
@@ -192,7 +197,7 @@ def iso(microseconds: int) -> str:
     return f"{np.datetime64(microseconds, 'us')}+00:00"
 
 
-def has_files_in(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> bool:
+def has_files_in(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> bool:
     """False only where no row can be in the range, by the statistics of the data files; reads none of them."""
-    wanted = range_filter(ticker, period_seconds, start_ns, end_ns)
+    wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
     return any(True for _ in table.scan(row_filter=wanted).plan_files())

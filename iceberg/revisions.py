@@ -177,6 +177,7 @@ def read_as_of(
     settings: Settings,
     ticker: str,
     period_seconds: int,
+    *,
     start_ns: int,
     end_ns: int,
     as_of_ns: int,
@@ -186,13 +187,16 @@ def read_as_of(
     first N. Columns as in `market.ohlc_revisions`.
     """
     table = load_table(open_catalog(settings), OHLC_REVISIONS)
-    wanted = And(range_filter(ticker, period_seconds, start_ns, end_ns), below("known_at", iso(as_of_ns // _MICRO + 1)))
+    wanted = And(
+        range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns),
+        below("known_at", iso(as_of_ns // _MICRO + 1)),
+    )
     rows = effective(table.scan(row_filter=wanted).to_arrow().select(_SCHEMA.names).cast(_SCHEMA))
     found = rows.take(pc.sort_indices(rows["open_time"]))
     return found if limit is None else found.slice(0, limit)
 
 
-def read_published(settings: Settings, ticker: str, period_seconds: int, since_ns: int) -> tuple[pa.Table, pa.Table]:
+def read_published(settings: Settings, ticker: str, period_seconds: int, *, since_ns: int) -> tuple[pa.Table, pa.Table]:
     """The ticker's bars as they were published, in that order: those of a time and earlier that are not older than the
     others, and those after it. `revision` counts the publications of a bar from 0, whatever history stored of it.
 

@@ -41,23 +41,23 @@ def version_of(table: Table) -> int:
     return snapshot.snapshot_id if snapshot is not None else 0
 
 
-def bars_in_parts(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int) -> Iterator[pa.Table]:
+def bars_in_parts(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> Iterator[pa.Table]:
     """Candles of [start, end) in order, at most PART_ROWS at a time; at least one part, which may be empty."""
     step = PART_ROWS * period_seconds * _SECOND
     while True:
         until = min(start_ns + step, end_ns)
-        yield scan_range(table, ticker, period_seconds, start_ns, until)
+        yield scan_range(table, ticker, period_seconds, start_ns=start_ns, end_ns=until)
         if until >= end_ns:
             return
         start_ns = until
 
 
-def newest_bars(table: Table, ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int) -> pa.Table:
+def newest_bars(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int, limit: int) -> pa.Table:
     """The last `limit` candles of [start, end), in order."""
     periods = max(limit, _STRETCH_PERIODS)
     while True:
         first = max(start_ns, end_ns - periods * period_seconds * _SECOND)
-        found = scan_range(table, ticker, period_seconds, first, end_ns)
+        found = scan_range(table, ticker, period_seconds, start_ns=first, end_ns=end_ns)
         if found.num_rows >= limit or first <= start_ns:
             return found.slice(max(0, found.num_rows - limit))
         periods *= _GROWTH

@@ -41,8 +41,8 @@ class Connection:
         context: "zmq.asyncio.Context",
         address: str,
         on_frames: Callable[[Sequence[bytes]], None],
-        on_lost: Callable[[], None],
         *,
+        on_lost: Callable[[], None],
         moves_on: bool = False,
         key: ClientKey | None = None,
     ) -> None:

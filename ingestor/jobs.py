@@ -28,6 +28,7 @@ class JobRunner:
         bus: Bus,
         threads: BusThreads,
         clients: Mapping[str, VenueClient],
+        *,
         patience: float,
         realtime: RealtimeService,
     ) -> None:
@@ -74,7 +75,14 @@ class JobRunner:
 
         wanted = HistoryJob(job.symbol, job.period_seconds, job.start, job.end, job.limit)
         fetch = HistoryFetch(
-            client, source_of(client), wanted, progress, emit, older_candles_of(client), self._quiet, job.ticker
+            client,
+            source_of(client),
+            wanted,
+            progress=progress,
+            emit=emit,
+            older=older_candles_of(client),
+            quiet=self._quiet,
+            ticker=job.ticker,
         )
         try:
             summary = await fetch.run()
@@ -82,10 +90,10 @@ class JobRunner:
         except BaseException:
             await publisher.abandon()
             raise
-        return history_end(job.job_id, summary, partition, spans)
+        return history_end(job.job_id, summary, partition, spans=spans)
 
 
-def history_end(job_id: str, summary: HistorySummary, partition: int, spans: list[cw.Span]) -> cw.HistoryEnd:
+def history_end(job_id: str, summary: HistorySummary, partition: int, *, spans: list[cw.Span]) -> cw.HistoryEnd:
     return cw.HistoryEnd(
         job_id=job_id,
         partition=partition,

@@ -101,8 +101,10 @@ class IngestorServer:
         self._context = zmq.asyncio.Context()
         self._build_clients()
         self._state = IngestorState(self._plan())
-        self._realtime = RealtimeService(bus, self._threads, self._config, settings.exchange_url)
-        self._runner = JobRunner(bus, self._threads, self._clients, self._config.patience, self._realtime)
+        self._realtime = RealtimeService(bus, self._threads, self._config, url_of=settings.exchange_url)
+        self._runner = JobRunner(
+            bus, self._threads, self._clients, patience=self._config.patience, realtime=self._realtime
+        )
 
     def _plan(self) -> SlotPlan:
         config = self._config

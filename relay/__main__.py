@@ -36,7 +36,7 @@ def main() -> int:
     exit_on_failure()
     try:
         keeper = Keeper.of(
-            settings.bus.url, REGISTRY, settings.roles.lease_seconds, os.environ.get("CANDLEWRIGHT_SUPERVISED", "")
+            settings.bus.url, REGISTRY, settings.roles.lease_seconds, seat=os.environ.get("CANDLEWRIGHT_SUPERVISED", "")
         )
 
         def bus_of(term: Term) -> RedisBus:

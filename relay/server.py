@@ -127,7 +127,7 @@ class Relay:
         gate: Gate | None = None
         if folder is not None and pair is not None:
             self._keys = KnownKeys(folder)
-            self._doorkeeper = Doorkeeper(self._context, pair, self._keys, metrics.REFUSED_KEYS)
+            self._doorkeeper = Doorkeeper(self._context, pair, self._keys, refused=metrics.REFUSED_KEYS)
             self._doorkeeper.guard(self._router)
             gate = Gate(self._keys, self._doorkeeper.guard, config.limits.max_topic_bytes)
         self._notifier = Notifier(self._context, config.limits, gate)

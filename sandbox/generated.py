@@ -52,7 +52,7 @@ class GeneratedMarket:
 
     # Candles
 
-    def kline_page(self, interval: Interval, start: int | None, end: int | None, limit: int, now: int) -> bytes:
+    def kline_page(self, interval: Interval, start: int | None, end: int | None, *, limit: int, now: int) -> bytes:
         """See Market."""
         last = interval.floor(min(now, self._tape.stop_minute * MINUTE - 1, now if end is None else end))
         listed = interval.floor(self.instrument.listed_ms)
@@ -66,13 +66,13 @@ class GeneratedMarket:
         if last < first:
             return b"[]"
         if interval.step_ms != MINUTE:
-            return wire.page(self._encode(self.candles(interval, first, last, now)))
+            return wire.page(self._encode(self.candles(interval, first, last, now=now)))
         closed = self._tape.rows(first // MINUTE, min(last // MINUTE + 1, now // MINUTE))
         return wire.page(
             closed + (self._encode(self._unfinished_minute(now)) if last // MINUTE == now // MINUTE else b"")
         )
 
-    def candles(self, interval: Interval, first_open: int, last_open: int, now: int) -> Candles:
+    def candles(self, interval: Interval, first_open: int, last_open: int, *, now: int) -> Candles:
         """See Market."""
         stop = min(interval.shift(last_open, 1), now + 1)
         if interval.step_ms == SECOND:
@@ -110,7 +110,7 @@ class GeneratedMarket:
             else:
                 window = (first, min(last, interval.shift(first, missing - 1)))
                 first = interval.shift(window[1], 1)
-            found = self.candles(interval, *window, now)
+            found = self.candles(interval, *window, now=now)
             if len(found):
                 parts.append(found)
                 missing -= len(found)

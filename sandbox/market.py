@@ -93,10 +93,10 @@ class Market(Protocol):
     @property
     def lot_decimals(self) -> int: ...
 
-    def kline_page(self, interval: Interval, start: int | None, end: int | None, limit: int, now: int) -> bytes:
+    def kline_page(self, interval: Interval, start: int | None, end: int | None, *, limit: int, now: int) -> bytes:
         """A klines reply: the first `limit` candles from start, or without a start the last ones; bounds inclusive."""
 
-    def candles(self, interval: Interval, first_open: int, last_open: int, now: int) -> Candles:
+    def candles(self, interval: Interval, first_open: int, last_open: int, *, now: int) -> Candles:
         """The candles that open in [first_open, last_open], the unfinished one included."""
 
     def orders(self, first_id: int, limit: int, now: int) -> Trades:

@@ -18,7 +18,7 @@ _HANG_SECONDS = 24 * 3600.0
 
 
 async def misbehave(
-    request: web.Request, fault: Fault, headers: dict[str, str], stopping: asyncio.Event
+    request: web.Request, fault: Fault, headers: dict[str, str], *, stopping: asyncio.Event
 ) -> web.StreamResponse:
     """Answer, or do not answer, without a true reply. A hanging request ends when the server stops."""
     if fault.kind == "hang":

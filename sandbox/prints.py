@@ -70,7 +70,7 @@ class PrintMaker:
         self._time_key = derive_key(seed, symbol, "order time")
         self._fill_key = derive_key(seed, symbol, "fill size")
 
-    def orders(self, block: MinuteBlock, first: int, last: int, origin: int) -> Orders:
+    def orders(self, block: MinuteBlock, first: int, last: int, *, origin: int) -> Orders:
         """The orders of the block's minutes [first, last), counted from the block's first minute.
 
         Numbering starts at the order `origin`.

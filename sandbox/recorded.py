@@ -78,7 +78,7 @@ class RecordedVenues(Listener):
 
     async def _serve_kraken_stream(self, request: web.Request) -> web.StreamResponse:
         trades = kraken.recorded_trades(self._scene.recordings)
-        socket = KrakenSocket("BTC/USDT", trades, self.clock, self.state.faults)
+        socket = KrakenSocket("BTC/USDT", trades, self.clock, faults=self.state.faults)
         self._sockets.add(socket)
         try:
             return await socket.serve(request)
@@ -90,7 +90,7 @@ class RecordedVenues(Listener):
         fault = None if isinstance(verdict, Refuse) else verdict.fault
         headers = {"Date": http_date(self.clock.now())}
         if fault is not None and fault.kind not in SPOILING:
-            return await misbehave(request, fault, headers, self._stopping)
+            return await misbehave(request, fault, headers, stopping=self._stopping)
         if fault is not None and fault.kind == "delay":
             await asyncio.sleep(fault.seconds)
         reply = self._answer(request.path, request.query)

@@ -54,12 +54,12 @@ class RecordedCandles:
             self.price_decimals = max(self.price_decimals, *(_decimals(text) for text in row[1:5]))
             self.lot_decimals = max(self.lot_decimals, _decimals(row[5]))
 
-    def kline_page(self, interval: Interval, start: int | None, end: int | None, limit: int, now: int) -> bytes:
+    def kline_page(self, interval: Interval, start: int | None, end: int | None, *, limit: int, now: int) -> bytes:
         """See market.Market."""
         rows = self._visible(interval, 0 if start is None else start, now if end is None else min(end, now))
         return orjson.dumps(rows[-limit:] if start is None else rows[:limit])
 
-    def candles(self, interval: Interval, first_open: int, last_open: int, now: int) -> Candles:
+    def candles(self, interval: Interval, first_open: int, last_open: int, *, now: int) -> Candles:
         """See market.Market."""
         rows = self._visible(interval, first_open, min(last_open, now))
         prices, lots = self.price_decimals, self.lot_decimals
@@ -182,7 +182,7 @@ class RecordedTrades:
         """The time of the last trade, ms."""
         return int(self._visible_times[-1])
 
-    def kline_page(self, interval: Interval, start: int | None, end: int | None, limit: int, now: int) -> bytes:
+    def kline_page(self, interval: Interval, start: int | None, end: int | None, *, limit: int, now: int) -> bytes:
         """See market.Market."""
         last = interval.floor(min(now, self.last_time, now if end is None else end))
         listed = interval.floor(self.first_time)
@@ -191,12 +191,12 @@ class RecordedTrades:
         else:
             first = max(listed, interval.ceil(start))
             last = min(last, interval.shift(first, limit - 1))
-        found = self.candles(interval, first, last, now)
+        found = self.candles(interval, first, last, now=now)
         if not len(found):
             return b"[]"
         return wire.page(wire.encode_candles(found, self.price_decimals, self.lot_decimals)[0])
 
-    def candles(self, interval: Interval, first_open: int, last_open: int, now: int) -> Candles:
+    def candles(self, interval: Interval, first_open: int, last_open: int, *, now: int) -> Candles:
         """See market.Market."""
         first_open = max(first_open, interval.floor(self.first_time))
         last_open = min(last_open, interval.floor(min(now, self.last_time)))

@@ -76,13 +76,13 @@ class Sandbox(Exchange, Listener):
         [verdict] = self.state.handle(RequestArrived(request.path, None, 2, time.monotonic()))
         fault = verdict.fault if not isinstance(verdict, Refuse) else None
         if fault is not None and fault.kind != "delay":
-            return await misbehave(request, fault, {}, self._stopping)
+            return await misbehave(request, fault, {}, stopping=self._stopping)
         tail = request.match_info.get("streams", "")
         streams = [] if tail.isdecimal() else [name for name in tail.split("/") if name]
         streams += [name for name in request.query.get("streams", "").split("/") if name]
         combined = request.path == "/stream"
         connection = StreamConnection(
-            self.markets, self.clock, self.state.faults, self.stream_counters, combined=combined
+            self.markets, self.clock, self.state.faults, counters=self.stream_counters, combined=combined
         )
         self.connections.add(connection)
         try:
@@ -101,7 +101,7 @@ class Sandbox(Exchange, Listener):
             return self._refuse(verdict, headers)
         fault = verdict.fault
         if fault is not None and fault.kind not in SPOILING:
-            return await misbehave(request, fault, headers, self._stopping)
+            return await misbehave(request, fault, headers, stopping=self._stopping)
         if fault is not None and fault.kind == "delay":
             await asyncio.sleep(fault.seconds)
         try:

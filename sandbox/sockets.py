@@ -33,8 +33,8 @@ class StreamConnection:
         markets: Mapping[str, Market],
         clock: ExchangeClock,
         faults: FaultRules,
-        counters: Counter[str],
         *,
+        counters: Counter[str],
         combined: bool,
     ) -> None:
         self.session = StreamSession(markets)

@@ -104,18 +104,18 @@ class _CandleChannel:
         last = min(last, self._interval.shift(first, _MAX_CLOSES))
         if last < first:
             return []
-        candles = self._market.candles(self._interval, first, last, now)
+        candles = self._market.candles(self._interval, first, last, now=now)
         return [self._event(candles, row, int(candles.close_time[row]) + 1, closed=True) for row in range(len(candles))]
 
     def _update(self, now: int) -> list[Outgoing]:
         opened = self._interval.floor(now)
-        candles = self._market.candles(self._interval, opened, opened, now)
+        candles = self._market.candles(self._interval, opened, opened, now=now)
         if not len(candles) or not candles.count[-1]:
             return []
         return [self._event(candles, len(candles) - 1, now, closed=False)]
 
     def _event(self, candles: Candles, row: int, at: int, *, closed: bool) -> Outgoing:
-        text = binance_messages.kline_event(self._market, self._interval, candles, row, at, closed=closed)
+        text = binance_messages.kline_event(self._market, self._interval, candles, row=row, now=at, closed=closed)
         return Outgoing(self._stream, self._market.symbol, at, text, False)
 
     def next_due(self, now: int) -> int | None:

@@ -166,7 +166,7 @@ class Tape:
 
             def list_orders() -> Orders:
                 block = self._block(segment // _SEGMENTS)
-                return self._prints.orders(block, first, first + _SEGMENT_MINUTES, self._origin)
+                return self._prints.orders(block, first, first + _SEGMENT_MINUTES, origin=self._origin)
 
             orders = self._kept.segments.get((self, segment), list_orders)
             near = (int(orders.number[0]) if len(orders) else self.first_order(segment * _SEGMENT_MINUTES), orders)

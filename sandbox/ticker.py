@@ -51,7 +51,7 @@ def day_statistics(market: Market, now: int) -> DayStatistics | None:
         return None
     newest = market.fills(last_id, 1, now)
     price, lots = int(newest.price[0]), int(newest.lots[0])
-    minutes = market.candles(INTERVALS["1m"], first, now // MINUTE * MINUTE, now)
+    minutes = market.candles(INTERVALS["1m"], first, now // MINUTE * MINUTE, now=now)
     if not len(minutes):
         return DayStatistics(first, now, price, price, price, price, lots, 0, 0, 0, -1, -1)
     bounds = np.array([first], dtype=np.int64), np.array([now], dtype=np.int64)

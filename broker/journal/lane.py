@@ -36,6 +36,7 @@ class Lane(Generic[Batch]):
         name: str,
         begin: Callable[[Batch], Pending | None],
         write: Callable[[Batch], None],
+        *,
         wake: Callable[[], None],
         poller: zmq.Poller,
     ) -> None:

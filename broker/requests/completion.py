@@ -32,7 +32,7 @@ def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult 
     if job.result is not None:
         if collected is not None:
             return Failure(FailureCode.BAD_REPLY, "both HistoryEnd and DataResponse in one job")
-        problem = problem_with(job.result, job.piece, request, partitions)
+        problem = problem_with(job.result, job.piece, request, partitions=partitions)
         return Failure(FailureCode.BAD_REPLY, problem) if problem else job.result
     if job.is_adopted:
         # An earlier run of the broker may have got the rows: without them, silence is not emptiness.
@@ -44,7 +44,7 @@ def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult 
     return _counted(job, request, [])
 
 
-def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, partitions: int) -> str:
+def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, *, partitions: int) -> str:
     """Why a stated result cannot be that of its piece, or an empty string."""
     if result.closed_until and not piece.start <= result.closed_until < piece.end:
         return "it ends outside of the range"
@@ -94,5 +94,5 @@ def _counted(job: Job, request: HistoricalRequest, opens: list[int]) -> PieceRes
         end = grid.closed_end(piece.end, period_seconds, request.facts.exchange_ns(job.dispatched_ns))
         if end < piece.end:
             end = closed_until = max(end, piece.start)
-    expected, holes = coverage(opens, piece.start, end, period_seconds)
+    expected, holes = coverage(opens, piece.start, end, period_seconds=period_seconds)
     return PieceResult(0, (), len(opens), expected, holes, closed_until=closed_until)

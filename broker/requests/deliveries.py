@@ -17,7 +17,7 @@ MAX_COLLECTED_ROWS = 3_000_000
 
 class Deliveries:
     def __init__(
-        self, desk: Desk, dispatching: Dispatching, realtime: Realtime, holding: Holding, endings: Endings
+        self, desk: Desk, dispatching: Dispatching, realtime: Realtime, *, holding: Holding, endings: Endings
     ) -> None:
         self._desk = desk
         self._dispatching = dispatching
@@ -33,7 +33,7 @@ class Deliveries:
             desk.note("fenced_frame", request_id=event.dispatched_id, frame="DataResponse")
             return
         request = piece.request
-        job = self._holding.worker(event.connection, piece.job.job_id, event.at, "DataResponse")
+        job = self._holding.worker(event.connection, piece.job.job_id, event.at, frame="DataResponse")
         if job is None or not isinstance(request, HistoricalRequest):
             return
         collected = job.collected = job.collected or Collected()
@@ -43,7 +43,9 @@ class Deliveries:
         if collected.problem:
             return
         collected.claimed = max(collected.claimed, event.total_records)
-        desk.collected_rows += collected.add(event.candles, piece.start, piece.end, request.period_seconds)
+        desk.collected_rows += collected.add(
+            event.candles, piece.start, piece.end, period_seconds=request.period_seconds
+        )
         job.progress = len(collected.candles)
         desk.dirty[request.request_id] = None
         if desk.collected_rows > MAX_COLLECTED_ROWS:
@@ -65,7 +67,7 @@ class Deliveries:
         request = self._desk.requests.get(event.snapshot.request_id)
         job = request.outstanding[0].job if isinstance(request, SnapshotRequest) and request.outstanding else None
         job_id = job.job_id if job is not None else ""
-        held = self._holding.holder(event.connection, job_id, event.at, "Snapshot")
+        held = self._holding.holder(event.connection, job_id, event.at, frame="Snapshot")
         if held is None or request is None:
             return
         if event.snapshot.ticker != request.ticker:
@@ -82,7 +84,7 @@ class Deliveries:
             self._dispatching.hear(event.connection, event.at)
             self._desk.note("ticks_without_job", ticker=batch.ticker, ticks=len(batch.timestamp))
             return
-        held = self._holding.holder(event.connection, job.job_id, event.at, "TickBatch")
+        held = self._holding.holder(event.connection, job.job_id, event.at, frame="TickBatch")
         if held is None:
             return
         if event.far is not None:

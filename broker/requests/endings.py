@@ -34,7 +34,7 @@ REST_SECONDS = 1.0
 
 
 class Endings:
-    def __init__(self, desk: Desk, dispatching: Dispatching, lifecycle: Lifecycle, holding: Holding) -> None:
+    def __init__(self, desk: Desk, dispatching: Dispatching, lifecycle: Lifecycle, *, holding: Holding) -> None:
         self._desk = desk
         self._dispatching = dispatching
         self._lifecycle = lifecycle
@@ -45,7 +45,7 @@ class Endings:
     # ---- well
 
     def on_completed(self, event: JobCompleted) -> None:
-        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkComplete")
+        job = self._holding.worker(event.connection, event.job_id, event.at, frame="WorkComplete")
         if job is None:
             return
         request = job.piece.request
@@ -125,13 +125,13 @@ class Endings:
     # ---- badly
 
     def on_failed(self, event: JobFailed) -> None:
-        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkComplete")
+        job = self._holding.worker(event.connection, event.job_id, event.at, frame="WorkComplete")
         if job is not None:
             job.piece.avoided |= {event.connection}
             self.fail(job, event.failure)
 
     def on_rejected(self, event: JobRejected) -> None:
-        job = self._holding.worker(event.connection, event.job_id, event.at, "WorkReject")
+        job = self._holding.worker(event.connection, event.job_id, event.at, frame="WorkReject")
         if job is not None:
             job.piece.banned |= {event.connection}
             self.fail(job, event.failure, is_rejected=True)
@@ -178,7 +178,7 @@ class Endings:
             piece.banned |= {connection}
         self.fail(job, Failure(FailureCode.UNAVAILABLE, "its ingestor fell silent"), is_rejected=True, stop=True)
 
-    def fail(self, job: Job, failure: Failure, is_rejected: bool = False, stop: bool = False) -> None:
+    def fail(self, job: Job, failure: Failure, *, is_rejected: bool = False, stop: bool = False) -> None:
         """The job is over without a result; its piece is tried again, elsewhere or later, or given up."""
         desk = self._desk
         piece = job.piece

@@ -18,7 +18,7 @@ class Holding:
         self._dispatching = dispatching
         self._realtime = realtime
 
-    def holder(self, connection: Connection, job_id: str, at: float, frame: str) -> Job | None:
+    def holder(self, connection: Connection, job_id: str, at: float, *, frame: str) -> Job | None:
         """The job, if this connection holds it: proof of life renews its lease."""
         desk = self._desk
         self._dispatching.hear(connection, at)
@@ -34,16 +34,16 @@ class Holding:
             job.lease_until = lease_until
         return job
 
-    def worker(self, connection: Connection, job_id: str, at: float, frame: str) -> Job | None:
+    def worker(self, connection: Connection, job_id: str, at: float, *, frame: str) -> Job | None:
         """The job, if this connection holds it and has not called it complete before."""
-        job = self.holder(connection, job_id, at, frame)
+        job = self.holder(connection, job_id, at, frame=frame)
         if job is not None and job.is_publishing:
             self._desk.note("late_frame", job_id=job_id, frame=frame)
             return None
         return job
 
     def on_heartbeat(self, event: HeartbeatHeard) -> None:
-        job = self.holder(event.connection, event.job_id, event.at, "WorkHeartbeat")
+        job = self.holder(event.connection, event.job_id, event.at, frame="WorkHeartbeat")
         if job is None:
             # Also after a mere cut of its connection: the ingestor must learn that its slots are gone with it.
             self._desk.say(StopWork(event.connection, event.job_id))
@@ -54,20 +54,20 @@ class Holding:
             self._desk.show_later(job.piece.request)
 
     def on_progress(self, event: JobProgressed) -> None:
-        job = self.holder(event.connection, event.job_id, event.at, "WorkProgress")
+        job = self.holder(event.connection, event.job_id, event.at, frame="WorkProgress")
         if job is not None:
             job.progress = min(event.done_candles, MAX_PROGRESS)
             self._desk.dirty[job.piece.request.request_id] = None
 
     def on_history_end(self, event: HistoryEnded) -> None:
         """A result that cannot be is refused at once; the job fails with it when it is called complete."""
-        job = self.holder(event.connection, event.job_id, event.at, "HistoryEnd")
+        job = self.holder(event.connection, event.job_id, event.at, frame="HistoryEnd")
         if job is None:
             return
         job.result = event.result
         request = job.piece.request
         if isinstance(request, HistoricalRequest):
-            problem = problem_with(event.result, job.piece, request, self._desk.history_partitions)
+            problem = problem_with(event.result, job.piece, request, partitions=self._desk.history_partitions)
             if problem:
                 self._desk.say(Refuse(event.connection, "INVALID", problem, job.piece.dispatched_id))
 

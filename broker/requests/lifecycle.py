@@ -73,9 +73,9 @@ class Lifecycle:
             event.request_id,
             event.ticker,
             event.venue,
-            event.client_id,
-            event.deadline_ns,
-            event.offset,
+            client_id=event.client_id,
+            deadline_ns=event.deadline_ns,
+            offset=event.offset,
             period_seconds=event.period_seconds,
             start=event.start,
             end=event.end,
@@ -91,7 +91,12 @@ class Lifecycle:
             return
         self._admit(
             SnapshotRequest(
-                event.request_id, event.ticker, event.venue, event.client_id, event.deadline_ns, event.offset
+                event.request_id,
+                event.ticker,
+                event.venue,
+                client_id=event.client_id,
+                deadline_ns=event.deadline_ns,
+                offset=event.offset,
             ),
             event,
         )

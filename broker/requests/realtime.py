@@ -37,7 +37,7 @@ class Realtime:
         request = self.by_ticker.get(event.ticker)
         is_new = request is None
         if request is None:
-            request = RealtimeRequest(event.request_id, event.ticker, event.venue, event.client_id)
+            request = RealtimeRequest(event.request_id, event.ticker, event.venue, client_id=event.client_id)
             self.by_ticker[event.ticker] = request
         request.subscribe(event)
         desk.requests[event.request_id] = request

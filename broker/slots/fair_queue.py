@@ -27,7 +27,7 @@ class _Turns:
         self.names: deque[str] = deque()
         self.children: dict[str, _Child] = {}
 
-    def child(self, name: str, is_last: bool) -> "_Child":
+    def child(self, name: str, *, is_last: bool) -> "_Child":
         """Last in the line if it is new."""
         found = self.children.get(name)
         if found is None:
@@ -66,7 +66,7 @@ class FairQueue(Generic[Item]):
         last = len(request.lane) - 1
         for depth, name in enumerate(request.lane):
             assert isinstance(child, _Turns)
-            child = child.child(name, depth == last)
+            child = child.child(name, is_last=depth == last)
         assert isinstance(child, deque)
         child.append(request)
 
@@ -79,7 +79,7 @@ class FairQueue(Generic[Item]):
         head: Item = child[0]
         return head
 
-    def advance(self, keep: bool) -> None:
+    def advance(self, *, keep: bool) -> None:
         """The head was served: it goes to the end of its client's turn (or out), as does the one that had the turn."""
         path, queue = self._path()
         request = queue.popleft()
@@ -101,7 +101,7 @@ class FairQueue(Generic[Item]):
         path, queue = self._path()
         request = queue.popleft()
         self._forget(request)
-        self._prune(path, [turns.names[0] for turns in path], not queue)
+        self._prune(path, [turns.names[0] for turns in path], is_empty=not queue)
         return request
 
     def remove(self, request: Item) -> None:
@@ -116,7 +116,7 @@ class FairQueue(Generic[Item]):
         assert isinstance(child, deque)
         child.remove(request)
         self._forget(request)
-        self._prune(path, request.lane, not child)
+        self._prune(path, request.lane, is_empty=not child)
 
     def _path(self) -> "tuple[list[_Turns], deque[Item]]":
         """Those whose turn it is, and their requests."""
@@ -127,7 +127,7 @@ class FairQueue(Generic[Item]):
             child = child.children[child.names[0]]
         return path, child
 
-    def _prune(self, path: "list[_Turns]", names: "list[str] | tuple[str, ...]", is_empty: bool) -> None:
+    def _prune(self, path: "list[_Turns]", names: "list[str] | tuple[str, ...]", *, is_empty: bool) -> None:
         for turns, name in zip(reversed(path), reversed(names), strict=True):
             if not is_empty:
                 return

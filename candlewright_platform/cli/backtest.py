@@ -194,7 +194,7 @@ def _run_as_seen(
     if options.deadman_ns:
         say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
     check_tables(settings)
-    before, seen = read_published(settings, ticker, options.period_seconds, since)
+    before, seen = read_published(settings, ticker, options.period_seconds, since_ns=since)
     what = f"bars of {format_period(options.period_seconds)}" if options.period_seconds else "bars"
     if not seen.num_rows:
         period = format_period(options.period_seconds or DEFAULT_PERIOD_SECONDS)
@@ -264,7 +264,7 @@ def check_tables(settings: Settings) -> None:
 def _bars(settings: Settings, ticker: str, period: int, since: int | None) -> pa.Table:
     from iceberg.read import read_ohlc
 
-    return read_ohlc(settings, ticker, period, since or 0, _FAR_NS).cast(INPUTS["ohlc"].schema)
+    return read_ohlc(settings, ticker, period, start_ns=since or 0, end_ns=_FAR_NS).cast(INPUTS["ohlc"].schema)
 
 
 def _cut(table: pa.Table) -> Iterator[tuple[pa.Table, int]]:
@@ -277,7 +277,7 @@ def _windows(settings: Settings, ticker: str, since: int | None) -> list[tuple[i
     """Stretches of a day each, which may hold trades."""
     from iceberg.read import tick_bounds
 
-    bounds = tick_bounds(settings, ticker, since or 0, _FAR_NS)
+    bounds = tick_bounds(settings, ticker, start_ns=since or 0, end_ns=_FAR_NS)
     if bounds is None:
         return []
     starts = list(range(bounds[0], bounds[1], WINDOW_NS))
@@ -288,7 +288,10 @@ def _ticks(settings: Settings, ticker: str, windows: list[tuple[int, int]]) -> I
     from iceberg.read import read_ticks
 
     for number, (start, end) in enumerate(windows, start=1):
-        yield in_trade_order(read_ticks(settings, ticker, start, end)).cast(INPUTS["ticks"].schema), number
+        yield (
+            in_trade_order(read_ticks(settings, ticker, start_ns=start, end_ns=end)).cast(INPUTS["ticks"].schema),
+            number,
+        )
 
 
 def in_trade_order(ticks: pa.Table) -> pa.Table:

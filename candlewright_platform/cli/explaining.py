@@ -105,7 +105,9 @@ def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Ta
     now = time.time_ns()
     length = period * SECOND
     end = min(now, now if at is None else at + length)
-    found = read_ohlc(settings, ticker, period, max(0, end - BARS * length), end).cast(INPUTS["ohlc"].schema)
+    found = read_ohlc(settings, ticker, period, start_ns=max(0, end - BARS * length), end_ns=end).cast(
+        INPUTS["ohlc"].schema
+    )
     opened = found["open_time"].cast(pa.int64())
     return found.filter(pc.less_equal(opened, now - length))
 
@@ -115,13 +117,13 @@ def _trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
     from iceberg.read import read_ticks, tick_bounds
 
     found = INPUTS["ticks"].schema.empty_table()
-    bounds = tick_bounds(settings, ticker, 0, time.time_ns() if at is None else at + 1)
+    bounds = tick_bounds(settings, ticker, start_ns=0, end_ns=time.time_ns() if at is None else at + 1)
     if bounds is None:
         return found
     reach = _FIRST_REACH
     while True:
         start = max(bounds[0], bounds[1] - reach)
-        found = read_ticks(settings, ticker, start, bounds[1])
+        found = read_ticks(settings, ticker, start_ns=start, end_ns=bounds[1])
         if found.num_rows >= _ENOUGH_TRADES or start == bounds[0] or reach >= _FARTHEST_REACH:
             break
         reach *= 4

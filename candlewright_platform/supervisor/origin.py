@@ -43,7 +43,7 @@ def check(data_dir: Path, origin: Origin) -> None:
         return
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{file} cannot be read ({error}): {_WAY_OUT}") from error
-    check_same(f"data directory {data_dir}", known, origin, _WAY_OUT)
+    check_same(f"data directory {data_dir}", known, origin, way_out=_WAY_OUT)
 
 
 def _write(file: Path, origin: Origin) -> None:

@@ -207,7 +207,7 @@ def _promised(tables: Tables, final: Notification) -> tuple[str, Iterator["pa.Ta
 
     def parts() -> Iterator["pa.Table"]:
         left = final.row_count
-        for part in bars_in_parts(table, final.ticker, final.period_seconds, final.start, final.end):
+        for part in bars_in_parts(table, final.ticker, final.period_seconds, start_ns=final.start, end_ns=final.end):
             yield part.slice(0, left)
             left -= part.num_rows
             if left <= 0:

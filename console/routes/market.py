@@ -81,10 +81,12 @@ async def list_bars(call: Call) -> Response:
         holes = read_holes(call.services.settings, ticker, period)
         seen = _Seen(wanted, holes, has_end=query.end is not None)
         if is_last:
-            parts: Iterator[pa.Table] = iter([newest_bars(table, ticker, period, start, end, query.limit)])
+            parts: Iterator[pa.Table] = iter(
+                [newest_bars(table, ticker, period, start_ns=start, end_ns=end, limit=query.limit)]
+            )
         else:
             until = min(end, _last_end(table, end))
-            parts = _first(bars_in_parts(table, ticker, period, start, until), query.limit)
+            parts = _first(bars_in_parts(table, ticker, period, start_ns=start, end_ns=until), query.limit)
         return f"{version_of(table)} {len(holes)}", seen.of(parts), seen
 
     version, parts, seen = await call.services.tables.read(read)
@@ -184,7 +186,9 @@ async def list_ticks(call: Call) -> Response:
         table = tables.open("ticks")
         if table is None:
             return "", tables.definition("ticks").arrow_schema.empty_table()
-        return f"{version_of(table)} {start}", read_ticks(call.services.settings, ticker, start, end, query.limit)
+        return f"{version_of(table)} {start}", read_ticks(
+            call.services.settings, ticker, start_ns=start, end_ns=end, limit=query.limit
+        )
 
     version, rows = await call.services.tables.read(read)
     return await row_answer(call.request, iter([rows]), query.format, version)

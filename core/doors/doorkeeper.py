@@ -26,7 +26,7 @@ class Doorkeeper:
     """
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", pair: Pair, keys: KnownKeys, refused: Counter
+        self, context: "zmq.Context[zmq.Socket[bytes]]", pair: Pair, keys: KnownKeys, *, refused: Counter
     ) -> None:
         self._pair = pair
         self._keys = keys

@@ -241,9 +241,9 @@ class KnownKeys:
         self._barred: set[str] = set()
         self.revocations = 0
 
-    def name_of(self, public: str, is_fresh: bool = False) -> str:
+    def name_of(self, public: str, *, is_fresh: bool = False) -> str:
         """Empty for a key that is not let in. With `is_fresh` the folder is looked at now, not within 0.2 s."""
-        self.refresh(is_fresh)
+        self.refresh(is_fresh=is_fresh)
         return "" if public in self._barred else self._names.get(public, "")
 
     def bar(self, public: str) -> bool:
@@ -255,7 +255,7 @@ class KnownKeys:
             self.revocations += 1
             return True
 
-    def refresh(self, is_fresh: bool = True) -> None:
+    def refresh(self, *, is_fresh: bool = True) -> None:
         """With a folder that cannot be read no client can connect."""
         with self._lock:
             now = time.monotonic()

@@ -46,7 +46,7 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, reader: str, t
         kept[name] = {}
         for partition, state in enumerate(bus.state(name)):
             if (offset := positions.get(str(partition))) is not None:
-                end = kept[name][partition] = lives.rewound((name, partition), offset, state.lives, state.end)
+                end = kept[name][partition] = lives.rewound((name, partition), offset, state.lives, end=state.end)
                 if offset > end:
                     lost += offset - end
                     report(bus, RecordsLost(name, partition, offset, end))

@@ -165,7 +165,7 @@ class Steps:
 
     def advance(self, owner: str, before: Step, after: Step) -> Step:
         """The step to run after `before`: `after`, or the one that another task has planned instead."""
-        if self._bus.replace(self._table, owner, _row_of(before), after.packed()):
+        if self._bus.replace(self._table, owner, _row_of(before), new=after.packed()):
             return after
         found = self.newest(owner)
         if found.number <= before.number:

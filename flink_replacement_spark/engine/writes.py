@@ -59,7 +59,7 @@ class Direct:
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:
-        return self._bus.replace(table, key, old, new, put=put, delete=delete)
+        return self._bus.replace(table, key, old, new=new, put=put, delete=delete)
 
     def afterwards(self, call: Callable[[], object]) -> None:
         call()
@@ -152,7 +152,7 @@ class Together:
         for topic, own, writer, number in self._published:
             self._bus.publish_as(topic, own, writer=writer, number=number)
         for swap in self._swaps:
-            if not self._bus.replace(swap.table, swap.key, swap.old, swap.new, put=swap.put, delete=swap.delete):
+            if not self._bus.replace(swap.table, swap.key, swap.old, new=swap.new, put=swap.put, delete=swap.delete):
                 raise Outdated(f"another process has written row {swap.key} of {swap.table}")
         return True
 

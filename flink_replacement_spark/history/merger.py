@@ -154,7 +154,7 @@ class SparkMerger:
 
 def _is_untouched(table: Table, pieces: Sequence[records.PieceDone]) -> bool:
     return not any(
-        has_files_in(table, run[0].ticker, run[0].period_seconds, run[0].start_time, run[-1].end_time)
+        has_files_in(table, run[0].ticker, run[0].period_seconds, start_ns=run[0].start_time, end_ns=run[-1].end_time)
         for run in runs(pieces)
     )
 

@@ -180,18 +180,18 @@ class _Rows:
         start = min(each.start_time for question in questions for each in question.ranges)
         end = max(each.end_time for question in questions for each in question.ranges)
         if end - start <= self._most:
-            self._ahead = start, end, self._scan(start, end)
+            self._ahead = start, end, self._scan(start=start, end=end)
 
     def __call__(self, start: int, end: int) -> Stored:
         if self._ahead is None or not self._ahead[0] <= start < end <= self._ahead[1]:
-            return self._scan(start, end)
+            return self._scan(start=start, end=end)
         return self._ahead[2].between(start, end)
 
 
 def _proof(question: records.ProofQuestion, claims: Claims, stored: _Rows) -> records.Proof:
     ranges = [(each.start_time, each.end_time) for each in question.ranges]
     limit = question.limit if question.HasField("limit") else None
-    parts = proven_parts(claims, question.period_seconds, ranges, stored, limit)
+    parts = proven_parts(claims, question.period_seconds, ranges, stored=stored, limit=limit)
     return records.Proof(request_id=question.request_id, ranges=map(_range, parts))
 
 

@@ -232,7 +232,7 @@ class HistoryWriter:
         index_of = {id(piece): index for index, piece in enumerate(proven)}
         for run in runs(proven, _NEAR_CANDLES, _READ_CANDLES):
             start, end = run[0].start_time, max(piece.end_time for piece in run)
-            stored = scan_stored(table, run[0].ticker, run[0].period_seconds, start, end).opens
+            stored = scan_stored(table, run[0].ticker, run[0].period_seconds, start=start, end=end).opens
             for piece in run:
                 low, high = np.searchsorted(stored, (piece.start_time, piece.end_time)).tolist()
                 if (rows := high - low) >= piece.rows:

@@ -165,7 +165,7 @@ class StateStore:
             self._table,
             str(partition),
             found,
-            pointer.packed(),
+            new=pointer.packed(),
             put={f"{partition}/{batch_id}": content, **(put or {})},
             delete=[*(f"{partition}/{batch}" for batch in outdated), *delete],
         ):

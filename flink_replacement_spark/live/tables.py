@@ -86,7 +86,9 @@ class BarTable:
             opens = incoming["open_time"].cast(pa.int64())
             first, last = pc.min(opens).as_py(), pc.max(opens).as_py()
             tickers = incoming["ticker"].unique().to_pylist()
-            difference = compare_candles(incoming, scan_series(table, tickers, first * 1_000, last * 1_000 + 1))
+            difference = compare_candles(
+                incoming, scan_series(table, tickers, start_ns=first * 1_000, end_ns=last * 1_000 + 1)
+            )
             written = pa.concat_tables([difference.new, difference.changed])
             if difference.changed.num_rows:
                 self._merger.merge(written, self._locks.sign(summary))
@@ -142,7 +144,9 @@ def _rows(published: pa.Table) -> pa.Table:
 def _not_stored(table: Table, ticks: pa.Table) -> pa.Table:
     """Each trade once, unless the table has it."""
     bounds = pc.min_max(ticks["ts_ns"]).as_py()
-    found = scan_trade_ids(table, ticks["ticker"].unique().to_pylist(), bounds["min"], bounds["max"] + 1)
+    found = scan_trade_ids(
+        table, ticks["ticker"].unique().to_pylist(), start_ns=bounds["min"], end_ns=bounds["max"] + 1
+    )
     asked, known = (
         pc.binary_join_element_wise(
             rows["ticker"].cast(pa.string()), rows["trade_id"].cast(pa.string()), "\n"

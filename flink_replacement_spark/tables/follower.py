@@ -261,7 +261,7 @@ class Follower:
         end, kept = _offsets(newest["end"]), {}
         for partition, state in enumerate(states):
             place, offset = (self.topic, partition), end.get(partition, 0)
-            kept[partition] = lives.rewound(place, offset, state.lives, state.end)
+            kept[partition] = lives.rewound(place, offset, state.lives, end=state.end)
             self.lost_records += offset - kept[partition]
         moments = {p: (time_ms, at) for p, (time_ms, at) in _moments(newest).items() if at < kept.get(p, 0)}
         self._open = None

@@ -102,7 +102,7 @@ def _too_many() -> str:
 def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest, steps: _Steps) -> pa.Table:
     unstored = bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER)
     waiting = _waiting_rows(bus)
-    stored = _bounded(read_past_ticks(settings, request.tickers, request.since_ns, _ROWS + 1))
+    stored = _bounded(read_past_ticks(settings, request.tickers, request.since_ns, limit=_ROWS + 1))
     stored = pa.concat_tables([stored, _waiting_trades(bus, waiting, request)])
     states = bus.state(bus_topics.TICKS)
     # The reader of live trades puts aside what is not taken here.
@@ -171,7 +171,7 @@ def _kept(bus: Bus, span: Span, since_ns: int, steps: _Steps) -> list[StoredReco
 def _bars(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest) -> pa.Table:
     period = request.period_seconds
     unstored = bus.holds(bus_topics.OHLC, bus_topics.READER_BAR_TABLE)
-    stored = _bounded(read_past_bars(settings, request.tickers, period, request.since_ns, _ROWS + 1))
+    stored = _bounded(read_past_bars(settings, request.tickers, period, start_ns=request.since_ns, limit=_ROWS + 1))
     states = bus.state(bus_topics.OHLC)
     spans = _spans(plan, bus_topics.OHLC, request, len(states))
     recent = [

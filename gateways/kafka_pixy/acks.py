@@ -108,7 +108,7 @@ class AckLane:
         for partition, lives in by_partition.items():
             if partition < count:
                 own = sorted(lives)
-                done[partition] = self._bus.acknowledge(self._topic, self._group, partition, own, lives=lives)
+                done[partition] = self._bus.acknowledge(self._topic, self._group, partition, offsets=own, lives=lives)
         metrics.ACKNOWLEDGED.inc(done.total())
         metrics.IGNORED_ACKS.inc(len(acks) - done.total())
         return dict(done)

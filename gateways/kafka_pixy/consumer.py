@@ -303,7 +303,7 @@ class Consumer:
                 keep_seconds=_DEAD_LETTER_SECONDS,
             )
             lives = {record.offset: offered.life}
-            self._bus.acknowledge(self.topic, self.group, record.partition, [record.offset], lives=lives)
+            self._bus.acknowledge(self.topic, self.group, record.partition, offsets=[record.offset], lives=lives)
             metrics.DEAD_LETTERS.inc()
             log.warning(
                 "message_dropped",

@@ -287,7 +287,9 @@ class KafkaPixy:
                 await consumer.acks.begin(request.partition, request.offset)
             elif request.offset <= _LARGEST_OFFSET:
                 await self._calls.run(
-                    lambda: self._bus.acknowledge(request.topic, request.group, request.partition, [request.offset])
+                    lambda: self._bus.acknowledge(
+                        request.topic, request.group, request.partition, offsets=[request.offset]
+                    )
                 )
         except BusError as error:
             raise _Refused(Code.INTERNAL, f"the acknowledgement was not written: {error}") from error

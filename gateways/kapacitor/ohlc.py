@@ -91,9 +91,9 @@ class _Group:
             np.zeros(len(self.times), np.int64),
             np.array(self.times, np.int64),
             np.array(self.orders, np.int64),
-            np.array(self.prices),
-            np.array(self.sizes),
-            period_seconds,
+            price=np.array(self.prices),
+            size=np.array(self.sizes),
+            period_seconds=period_seconds,
         )
         self.bars = made if self.bars is None or len(self.bars) == 0 else merge([self.bars, made])
         self.times, self.orders, self.prices, self.sizes = [], [], [], []

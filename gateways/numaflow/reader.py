@@ -72,7 +72,7 @@ class GroupReader:
         for place, wanted in own.items():
             for at in range(0, len(wanted), _OFFSETS_A_CALL):
                 lives = {record.offset: record.life for record in wanted[at : at + _OFFSETS_A_CALL]}
-                count += self._bus.acknowledge(place.topic, self._group, place.partition, [*lives], lives=lives)
+                count += self._bus.acknowledge(place.topic, self._group, place.partition, offsets=[*lives], lives=lives)
         self._refusals.forget(records)
         return count
 

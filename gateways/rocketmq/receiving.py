@@ -181,7 +181,7 @@ class Receiving:
                     topic,
                     group,
                     request.client_id or "rocketmq",
-                    partition,
+                    partition=partition,
                     max_records=most - len(found),
                     hide_seconds=hide,
                     default_hide_seconds=max(hide, _OTHERS_SECONDS),
@@ -328,7 +328,7 @@ class Receiving:
                 if not found:
                     break
                 at = found[-1].record.offset + 1
-                self._store.bus.acknowledge(topic, group, partition, [entry.record.offset for entry in found])
+                self._store.bus.acknowledge(topic, group, partition, offsets=[entry.record.offset for entry in found])
 
     def _give_back(self, topic: str, group: str, deliveries: Sequence[Delivery]) -> None:
         self._store.queue.give_back([_claim(topic, group, delivery) for delivery in reversed(deliveries)])

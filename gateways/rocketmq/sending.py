@@ -79,11 +79,11 @@ class Sending:
         if system.message_type == definition.TRANSACTION:
             reply.transaction_id = uuid.uuid4().hex
             kept, check = _kept(topic, message, partition), self._first_check(system)
-            await self._store.run(queue.prepare, QUEUE, reply.transaction_id, kept, check)
+            await self._store.run(queue.prepare, QUEUE, reply.transaction_id, kept, ask_after_seconds=check)
             TRANSACTIONS.labels("prepared").inc()
         elif delay > 0:
             kept, id = _kept(topic, message, partition), self._later_id(topic, system)
-            is_new = await self._store.run(queue.add, QUEUE, id, kept, delay)
+            is_new = await self._store.run(queue.add, QUEUE, id, kept, delay_seconds=delay)
             (SENT.labels("later") if is_new else REPEATED).inc()
             self._wake.set()
         elif self._settings.deduplication_seconds > 0:

@@ -247,7 +247,9 @@ class VenueClient:
         method = getattr(self.exchange, request.method)
         return await self.attempt(request.call, lambda: method(dict(request.parameters)), progress)
 
-    async def attempt(self, kind: Call, ask: Callable[[], Awaitable[Any]], progress: Progress, scale: float = 1) -> Any:
+    async def attempt(
+        self, kind: Call, ask: Callable[[], Awaitable[Any]], progress: Progress, *, scale: float = 1
+    ) -> Any:
         """One try. `scale`: how many requests ccxt makes for it at most."""
         await self.budget.take(kind, progress)
         failure: Exception | None = None

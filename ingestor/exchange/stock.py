@@ -56,7 +56,7 @@ def _observed(stock: type[Any]) -> type[Any]:
     class Observed(stock):  # type: ignore[misc]
         allowed_host: str
 
-        async def fetch(self, url: str, method: str = "GET", headers: Any = None, body: Any = None) -> Any:
+        async def fetch(self, url: str, method: str = "GET", headers: Any = None, *, body: Any = None) -> Any:
             if self.allowed_host and urlsplit(url).netloc != self.allowed_host:
                 raise ExchangeError(f"{url} is not on {self.allowed_host}, the only server that is allowed")
             _reply.set(None)

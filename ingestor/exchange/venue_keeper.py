@@ -35,6 +35,7 @@ class VenueKeeper:
         client: VenueClient,
         bus: KeyedTables,
         threads: BusThreads,
+        *,
         config: IngestorConfig,
         on_ready: Callable[[], None],
     ) -> None:

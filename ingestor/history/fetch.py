@@ -72,6 +72,7 @@ class HistoryFetch:
         client: VenueClient,
         source: PageSource,
         job: HistoryJob,
+        *,
         progress: Progress,
         emit: Callable[[Candles, str], Awaitable[None]],
         older: Older | None = None,
@@ -114,7 +115,9 @@ class HistoryFetch:
         return self._summary()
 
     def _paging_of(self, market: Market, period_seconds: int) -> Paging:
-        return Paging(self._client, self._source, market, period_seconds, self._now, self._progress)
+        return Paging(
+            self._client, self._source, market, period_seconds=period_seconds, now=self._now, progress=self._progress
+        )
 
     async def _prepare_quiet(self, market: Market, at: int) -> None:
         """Nothing is known of what is as new as the border."""
@@ -124,9 +127,9 @@ class HistoryFetch:
             self._quiet_book,
             self._ticker,
             list(self._client.periods),
-            self._job.period_seconds,
-            lambda period_seconds: self._paging_of(market, period_seconds),
-            self._progress,
+            period_seconds=self._job.period_seconds,
+            paging_of=lambda period_seconds: self._paging_of(market, period_seconds),
+            progress=self._progress,
         )
         await self._quiet.load()
 

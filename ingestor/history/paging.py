@@ -32,7 +32,14 @@ class Paging:
     """`now`: a time that the exchange's clock had reached before anything is asked."""
 
     def __init__(
-        self, client: VenueClient, source: PageSource, market: Market, period_seconds: int, now: int, progress: Progress
+        self,
+        client: VenueClient,
+        source: PageSource,
+        market: Market,
+        *,
+        period_seconds: int,
+        now: int,
+        progress: Progress,
     ) -> None:
         self.period = period_seconds * SECOND
         self.now = now

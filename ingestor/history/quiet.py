@@ -87,6 +87,7 @@ class QuietSearch:
         book: QuietBook,
         ticker: str,
         periods: Sequence[int],
+        *,
         period_seconds: int,
         paging_of: Callable[[int], Paging],
         progress: Progress,

@@ -78,7 +78,12 @@ class TradeCandles:
             if len(inside):
                 groups = np.zeros(len(inside), np.int64)
                 bars = from_trades(
-                    groups, inside.time, inside.trade_id, inside.price, inside.size, query.period_seconds
+                    groups,
+                    inside.time,
+                    inside.trade_id,
+                    price=inside.price,
+                    size=inside.size,
+                    period_seconds=query.period_seconds,
                 )
                 bars = bars if unfinished is None else merge([unfinished, bars])
                 # More trades of the newest candle may follow on the next page.

@@ -7,7 +7,7 @@ from ingestor.trade import SIZE, Aggregate, Trade
 from protobuf import records_pb2 as records
 
 
-def cut(aggregate: Aggregate, first: int, last: int, known: Mapping[int, Trade]) -> Aggregate | None:
+def cut(aggregate: Aggregate, first: int, last: int, *, known: Mapping[int, Trade]) -> Aggregate | None:
     """The part of it with ids `first` to `last`; None where it has none, or where the sizes of the trades that
     are to be left out are not in `known`.
     """

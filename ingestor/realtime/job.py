@@ -74,7 +74,7 @@ class Surroundings:
 class TickJob:
     """`run` until cancelled; raises LeaseLost, ExchangeError, BusError."""
 
-    def __init__(self, around: Surroundings, client: VenueClient, feed: Feed, job: Job, progress: Progress) -> None:
+    def __init__(self, around: Surroundings, client: VenueClient, feed: Feed, *, job: Job, progress: Progress) -> None:
         self._around = around
         self._client = client
         self._feed = feed
@@ -271,7 +271,7 @@ class TickJob:
             trades = [trade for trade in trades if not is_stand_in(trade)]
         if trades:
             ahead = None if is_live else client.clock_ahead
-            self._around.publisher.publish(self._lane, trades, ahead, self._doubt.ahead_ns)
+            self._around.publisher.publish(self._lane, trades, ahead, exchange_ahead=self._doubt.ahead_ns)
             self._sampler.add(trades)
             if self._unproven and self._feed.stream.is_dense:
                 self._prove(trades[-1][ORDER])

@@ -95,7 +95,7 @@ class LanePublisher:
         self._threads = [start_thread("ticks", self._run) for _ in range(THREADS)]
 
     def publish(
-        self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None, exchange_ahead: int | None = None
+        self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None, *, exchange_ahead: int | None = None
     ) -> None:
         """`clock_ahead`: of trades that had to be asked for, how far (ns) the exchange's clock is ahead of this one;
         `exchange_ahead`: of all, at most.
@@ -231,7 +231,7 @@ class LanePublisher:
 
     def _send_trades(self, lane: Lane, batch: _Trades, key: bytes) -> None:
         trades = batch.rows
-        value = tick_batch(lane.ticker, trades, batch.clock_ahead, batch.exchange_ahead)
+        value = tick_batch(lane.ticker, trades, batch.clock_ahead, exchange_ahead=batch.exchange_ahead)
         stamp = SequenceStamp(f"TICKS:{lane.ticker}", len(trades), tag=FIRST_SEQUENCE_TAG)
         record = Record(value, key=key, partition_key=key, sequence=stamp)
         started = time.perf_counter()

@@ -109,7 +109,9 @@ class NewestPage:
 class PageAndAggregates(NewestPage):
     """The newest page of raw trades; before that aggregates, which name the raw ids that they join."""
 
-    def __init__(self, client: VenueClient, market: Market, source: NewestTrades, aggregates: AggregateTrades) -> None:
+    def __init__(
+        self, client: VenueClient, market: Market, source: NewestTrades, *, aggregates: AggregateTrades
+    ) -> None:
         super().__init__(client, market, source, is_dense=True)
         self._aggregated = aggregates
 
@@ -126,7 +128,7 @@ class PageAndAggregates(NewestPage):
         known = {**anchor.known, **{trade[ORDER]: trade for trade in page}}
         last = before - 1 if anchor.until is None else min(before - 1, anchor.until)
         first = anchor.order + 1 if anchor.order is not None else (aggregates[0].first if aggregates else before)
-        pieces = [piece for aggregate in aggregates if (piece := cut(aggregate, first, last, known)) is not None]
+        pieces = [piece for aggregate in aggregates if (piece := cut(aggregate, first, last, known=known)) is not None]
         covered = _covers(pieces, first, last)
         told = "its bars were repaired from aggregates" if covered else "aggregates cover it in part"
         return Found(found.trades, pieces, False, f"{found.reason}; {told}", covered)
@@ -221,5 +223,5 @@ def rest_trades_of(client: VenueClient, market: Market, stream: Stream) -> RestT
     if isinstance(repair, TradeCursor):
         return CursorTrades(client, market, repair)
     if repair.aggregates is not None:
-        return PageAndAggregates(client, market, repair, repair.aggregates)
+        return PageAndAggregates(client, market, repair, aggregates=repair.aggregates)
     return NewestPage(client, market, repair, is_dense=stream.is_dense)

@@ -92,9 +92,9 @@ class BarSampler:
             np.zeros(len(trades), np.int64),
             np.array([trade[TIME] for trade in trades], np.int64),
             np.array([trade[ORDER] for trade in trades], np.int64),
-            np.array([trade[PRICE] for trade in trades], np.float64),
-            np.array([trade[SIZE] for trade in trades], np.float64),
-            60,
+            price=np.array([trade[PRICE] for trade in trades], np.float64),
+            size=np.array([trade[SIZE] for trade in trades], np.float64),
+            period_seconds=60,
         )
         ours = {name: float(getattr(bars, name)[0]) for name in ("open", "high", "low", "close")}
         ours["volume"] = float(exact.to_doubles(bars.volume)[0])

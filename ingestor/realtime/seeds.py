@@ -53,7 +53,14 @@ class Seeds:
             parts.append(candles)
 
         job = HistoryJob(self._symbol, period, start, end, None)
-        fetch = HistoryFetch(self._client, source_of(self._client), job, progress, emit, older_candles_of(self._client))
+        fetch = HistoryFetch(
+            self._client,
+            source_of(self._client),
+            job,
+            progress=progress,
+            emit=emit,
+            older=older_candles_of(self._client),
+        )
         await fetch.run()
         if not parts:
             return None

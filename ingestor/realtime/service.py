@@ -18,7 +18,7 @@ from ingestor.threads import BusThreads
 class RealtimeService:
     """`url_of`: the server to use for a venue, or an empty string. Sockets and threads are made by the first job."""
 
-    def __init__(self, bus: Bus, threads: BusThreads, config: IngestorConfig, url_of: Callable[[str], str]) -> None:
+    def __init__(self, bus: Bus, threads: BusThreads, config: IngestorConfig, *, url_of: Callable[[str], str]) -> None:
         self._bus = bus
         self._threads = threads
         self._config = config
@@ -29,7 +29,9 @@ class RealtimeService:
 
     async def run(self, client: VenueClient, job: Job, progress: Progress) -> None:
         """Until cancelled. Raises NotOffered for a venue that is not streamed, LeaseLost, ExchangeError, BusError."""
-        running = self._jobs[job.ticker] = TickJob(self._surroundings(), client, self._feed(client), job, progress)
+        running = self._jobs[job.ticker] = TickJob(
+            self._surroundings(), client, self._feed(client), job=job, progress=progress
+        )
         try:
             await running.run()
         finally:

@@ -49,12 +49,14 @@ def _newest_trades(market: Market) -> Request:
 
 
 def streamed_trade(row: Mapping[str, Any], received_at: int) -> Trade:
-    return plain_trade(row["i"], int(row["T"]) * MILLISECOND, row["p"], row["v"], row["S"], received_at)
+    return plain_trade(
+        row["i"], int(row["T"]) * MILLISECOND, row["p"], size=row["v"], side=row["S"], received_at=received_at
+    )
 
 
 def rest_trade(row: Mapping[str, Any], received_at: int) -> Trade:
     time = int(row["time"]) * MILLISECOND
-    return plain_trade(row["execId"], time, row["price"], row["size"], row["side"], received_at)
+    return plain_trade(row["execId"], time, row["price"], size=row["size"], side=row["side"], received_at=received_at)
 
 
 class BybitHooks(Hooks):

@@ -47,7 +47,9 @@ def _newest_trades(market: Market) -> Request:
 
 
 def trade(row: Mapping[str, Any], received_at: int) -> Trade:
-    return plain_trade(row["trade_id"], iso_ns(row["time"]), row["price"], row["size"], row["side"], received_at)
+    return plain_trade(
+        row["trade_id"], iso_ns(row["time"]), row["price"], size=row["size"], side=row["side"], received_at=received_at
+    )
 
 
 class CoinbaseHooks(Hooks):

@@ -54,7 +54,7 @@ def _newest_trades(market: Market) -> Request:
 
 def trade(row: Mapping[str, Any], received_at: int) -> Trade:
     order, time, price, size, side, trade_id, received = plain_trade(
-        row["trade_id"], iso_ns(row["time"]), row["price"], row["size"], row["side"], received_at
+        row["trade_id"], iso_ns(row["time"]), row["price"], size=row["size"], side=row["side"], received_at=received_at
     )
     return (order, time, price, size, OPPOSITE[side], trade_id, received)
 

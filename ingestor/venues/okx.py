@@ -64,7 +64,7 @@ def _newest_trades(market: Market) -> Request:
 
 def trade(row: Mapping[str, Any], received_at: int) -> Trade:
     time = int(row["ts"]) * MILLISECOND
-    return plain_trade(row["tradeId"], time, row["px"], row["sz"], row["side"], received_at)
+    return plain_trade(row["tradeId"], time, row["px"], size=row["sz"], side=row["side"], received_at=received_at)
 
 
 class OkxHooks(Hooks):

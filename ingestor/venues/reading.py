@@ -26,7 +26,7 @@ def rows_of(reply: Any, *path: str) -> Sequence[Row]:
     return reply
 
 
-def plain_trade(trade_id: Any, time: int, price: Any, size: Any, side: str, received_at: int) -> Trade:
+def plain_trade(trade_id: Any, time: int, price: Any, *, size: Any, side: str, received_at: int) -> Trade:
     """A trade from values as JSON has them; ids may be numbers or any text."""
     text = str(trade_id)
     return (order_of(text), time, float(price), float(size), SIDES.get(side.lower(), UNKNOWN), text, received_at)

@@ -80,7 +80,7 @@ class Follower(ABC):
         found = {}
         for partition, state in enumerate(self._bus.state(topic)):
             offset = known.get(partition, default(state))
-            found[partition] = self._lives.rewound((topic, partition), offset, state.lives, state.end)
+            found[partition] = self._lives.rewound((topic, partition), offset, state.lives, end=state.end)
             if found[partition] < offset:
                 self._told, self._tell_until = set(), time.monotonic() + _TELL_SECONDS
         return found

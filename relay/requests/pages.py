@@ -23,7 +23,7 @@ def read_from_iceberg(settings: Settings) -> ReadRows:
     def read(ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int | None) -> "pa.Table":
         from iceberg import read_ohlc
 
-        return read_ohlc(settings, ticker, period_seconds, start_ns, end_ns, limit)
+        return read_ohlc(settings, ticker, period_seconds, start_ns=start_ns, end_ns=end_ns, limit=limit)
 
     return read
 

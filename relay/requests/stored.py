@@ -20,12 +20,20 @@ def stored_in_iceberg(settings: Settings) -> ReadStored:
         from iceberg import read_as_of, read_ohlc
         from iceberg.coverage import read_holes, read_request
 
-        what = (settings, query.ticker, query.period_seconds, query.start_time, query.end_time)
+        what = (settings, query.ticker, query.period_seconds)
         wanted = min(query.limit, most) if query.HasField("limit") else most
         if query.HasField("as_of"):
             # One row more says whether there are more.
-            return _answer(query, read_as_of(*what, query.as_of, wanted + 1), wanted)
-        answer = _answer(query, read_ohlc(*what, wanted + 1), wanted)
+            return _answer(
+                query,
+                read_as_of(
+                    *what, start_ns=query.start_time, end_ns=query.end_time, as_of_ns=query.as_of, limit=wanted + 1
+                ),
+                wanted,
+            )
+        answer = _answer(
+            query, read_ohlc(*what, start_ns=query.start_time, end_ns=query.end_time, limit=wanted + 1), wanted
+        )
         if answer.next_start:
             # The last answer says what is not there.
             return answer

@@ -75,7 +75,7 @@ class TriggerStore:
             held = state.first
         # A store that lost its newest records gives their offsets out again.
         place = bus_topics.TRIGGER_PROGRESS, 0
-        return self._lives.rewound(place, max(held, state.first), state.lives, state.end)
+        return self._lives.rewound(place, max(held, state.first), state.lives, end=state.end)
 
     def forget(self) -> None:
         """After an outage the store may be a new one."""

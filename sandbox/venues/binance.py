@@ -100,7 +100,7 @@ class RestApi:
         start, end = _integer(parameters, "startTime"), _integer(parameters, "endTime")
         if start is not None and end is not None and start > end:
             return b"[]"
-        return market.kline_page(interval, start, end, _limit(parameters, 500, 1000), request.now)
+        return market.kline_page(interval, start, end, limit=_limit(parameters, 500, 1000), now=request.now)
 
     def _agg_trades(self, request: Request) -> bytes:
         parameters = request.parameters

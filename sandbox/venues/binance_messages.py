@@ -131,7 +131,7 @@ def agg_trade_events(market: Market, trades: Trades) -> list[str]:
     ]
 
 
-def kline_event(market: Market, interval: Interval, candles: Candles, row: int, now: int, *, closed: bool) -> str:
+def kline_event(market: Market, interval: Interval, candles: Candles, *, row: int, now: int, closed: bool) -> str:
     """A `kline` event for one row of candles."""
     prices, lots = market.price_decimals, market.lot_decimals
     opened, count = int(candles.open_time[row]), int(candles.count[row])

@@ -63,9 +63,9 @@ def _candles(scene: Scene, parameters: Parameters) -> Reply:
         return _envelope(now, None, 10001, "Not supported symbols" if market is None else "Invalid period!")
     limit, start, end = limit_of(parameters, 200, 1000), whole(parameters, "start"), whole(parameters, "end")
     if start is not None and end is None:
-        rows = rows_of(market.kline_page(interval, start, None, limit, now))
+        rows = rows_of(market.kline_page(interval, start, None, limit=limit, now=now))
     else:
-        rows = newest(market, interval, start or 0, end, limit, now)
+        rows = newest(market, interval, start or 0, last=end, limit=limit, now=now)
     listed = [[str(row[0]), *row[1:6], row[7]] for row in reversed(rows)]
     return _envelope(now, {"category": "spot", "symbol": market.symbol, "list": listed})
 

@@ -78,7 +78,7 @@ def _candles(scene: Scene, parameters: Parameters) -> Reply | None:
         return None
     if (int(end) - int(start)) * 1000 // interval.step_ms > _PAGE:
         return None
-    rows = newest(market, interval, int(start) * 1000, int(end) * 1000, _PAGE, scene.now)
+    rows = newest(market, interval, int(start) * 1000, last=int(end) * 1000, limit=_PAGE, now=scene.now)
     names = ("open", "high", "low", "close", "volume")
     candles = [
         {"start": str(row[0] // 1000)} | dict(zip(names, row[1:6], strict=True)) for row in reversed(rows) if row[8]

@@ -45,9 +45,9 @@ def _candles(scene: Scene, parameters: Parameters) -> Reply | None:
         start, end = (_iso_ms(parameters[name]) for name in ("start", "end"))
         if (end - start) // interval.step_ms > _PAGE:
             return None
-        rows = newest(market, interval, start, end, _PAGE + 1, now)
+        rows = newest(market, interval, start, last=end, limit=_PAGE + 1, now=now)
     else:
-        rows = newest(market, interval, 0, now, _PAGE, now)
+        rows = newest(market, interval, 0, last=now, limit=_PAGE, now=now)
     return [[row[0] // 1000, *(float(row[place]) for place in (3, 2, 1, 4, 5))] for row in reversed(rows) if row[8]]
 
 

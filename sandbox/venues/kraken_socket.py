@@ -33,7 +33,7 @@ class KrakenSocket:
     `trades`: rows of the REST reply, ascending. Faults `close`, `abort`, `duplicate` and `drop` apply.
     """
 
-    def __init__(self, symbol: str, trades: Sequence[Row], clock: ExchangeClock, faults: FaultRules) -> None:
+    def __init__(self, symbol: str, trades: Sequence[Row], clock: ExchangeClock, *, faults: FaultRules) -> None:
         self._symbol = symbol
         self._trades = trades
         self._clock = clock

@@ -52,7 +52,14 @@ def _candles(scene: Scene, parameters: Parameters, *, history: bool) -> Reply:
     if not history:
         first = max(first, interval.shift(interval.floor(now), 1 - _RECENT_BARS))
     after = whole(parameters, "after")
-    rows = newest(market, interval, first, None if after is None else after - 1, limit_of(parameters, 100, 300), now)
+    rows = newest(
+        market,
+        interval,
+        first,
+        last=None if after is None else after - 1,
+        limit=limit_of(parameters, 100, 300),
+        now=now,
+    )
     return {
         "code": "0",
         "msg": "",

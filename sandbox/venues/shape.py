@@ -43,12 +43,14 @@ class VenueShape:
     routes: Mapping[str, Answer]
 
 
-def newest(market: Market, interval: Interval, first: int, last: int | None, limit: int, now: int) -> list[list[Any]]:
+def newest(
+    market: Market, interval: Interval, first: int, *, last: int | None, limit: int, now: int
+) -> list[list[Any]]:
     """The newest rows that open in [first, last], ascending; `last` None: up to now."""
     last = _FAR if last is None else last
     if last < first:
         return []
-    return [row for row in rows_of(market.kline_page(interval, None, last, limit, now)) if row[0] >= first]
+    return [row for row in rows_of(market.kline_page(interval, None, last, limit=limit, now=now)) if row[0] >= first]
 
 
 def rows_of(page: bytes) -> list[list[Any]]:

@@ -40,7 +40,7 @@ def event(number: int, trigger: str = "dip", ticker: str = "BTC/USDT.BINANCE") -
 async def serving(bus: Bus, own: AlertsSettings) -> AsyncIterator[Alerts]:
     """Until the end of the block; what waits then is kept."""
     stop = asyncio.Event()
-    alerts = Alerts(own, bus, senders_of(own), Path("nowhere"))
+    alerts = Alerts(own, bus, senders_of(own), data_dir=Path("nowhere"))
     task = asyncio.get_running_loop().create_task(alerts.serve(stop))
     await until(lambda: alerts.status().is_ready or task.done(), "it starts")
     try:

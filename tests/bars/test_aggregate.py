@@ -32,9 +32,9 @@ def _bars(trades: list[Trade], period_seconds: int) -> Bars:
         np.array(group, np.int64),
         np.array(time, np.int64),
         np.array(trade_id, np.int64),
-        np.array(price, np.float64),
-        np.array(size, np.float64),
-        period_seconds,
+        price=np.array(price, np.float64),
+        size=np.array(size, np.float64),
+        period_seconds=period_seconds,
     )
 
 
@@ -90,7 +90,7 @@ def test_what_does_not_divide_is_refused() -> None:
 
 def test_no_trades_make_no_bars() -> None:
     empty = np.empty(0, np.int64)
-    assert len(from_trades(empty, empty, empty, np.empty(0), np.empty(0), 60)) == 0
+    assert len(from_trades(empty, empty, empty, price=np.empty(0), size=np.empty(0), period_seconds=60)) == 0
 
 
 def test_recorded_kraken_trades_make_the_exchanges_own_candles(shared_data: Path) -> None:
@@ -130,10 +130,19 @@ def test_a_bar_is_derived_where_an_aggregate_stands_for_trades() -> None:
     time = np.array([0, 10 * SECOND, minute, 3 * minute])
     zeros, ones = np.zeros(4, np.int64), np.ones(4)
     is_aggregate = np.array([False, True, False, False])
-    made = from_trades(zeros, time, np.arange(4), ones, ones, 60, np.array([1, 5, 1, 1]), is_aggregate)
+    made = from_trades(
+        zeros,
+        time,
+        np.arange(4),
+        price=ones,
+        size=ones,
+        period_seconds=60,
+        count=np.array([1, 5, 1, 1]),
+        is_aggregate=is_aggregate,
+    )
     assert (made.is_derived.tolist(), made.trade_count.tolist()) == ([True, False, False], [6, 1, 1])
     assert roll_up(made, 120).is_derived.tolist() == [True, False]
-    alone = from_trades(zeros[:1], time[:1] + SECOND, zeros[:1] + 9, ones[:1], ones[:1], 60)
+    alone = from_trades(zeros[:1], time[:1] + SECOND, zeros[:1] + 9, price=ones[:1], size=ones[:1], period_seconds=60)
     assert merge([alone, made]).is_derived.tolist() == [True, False, False]
 
 

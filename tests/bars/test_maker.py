@@ -105,7 +105,7 @@ def test_a_bar_that_began_before_the_first_trade_is_complete_only_with_a_seed() 
 def _candles(rows: list[tuple[int, float]], period_seconds: int) -> Bars:
     trades = [(0, T0 + second * SECOND, -1, price, 0.1) for second, price in rows]
     group, time, order, price, size = (np.array(column) for column in zip(*trades, strict=True))
-    return from_trades(group, time, order, price, size, period_seconds)
+    return from_trades(group, time, order, price=price, size=size, period_seconds=period_seconds)
 
 
 def test_longer_bars_in_progress_are_right_with_the_exchanges_candles_before_the_start() -> None:

@@ -39,7 +39,7 @@ class Story:
     def __init__(self, at: float) -> None:
         numbers = count()
         self.began = at
-        self.state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", at, self.wall(at))
+        self.state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", at, wall_ns=self.wall(at))
         self.at = at
         self.pieces: list[PublishPieceDone] = []
         self.ends: list[PublishRequestDone] = []

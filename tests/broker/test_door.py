@@ -84,7 +84,13 @@ bodies = st.one_of(
 def busy_state() -> BrokerState:
     """Two jobs of one peer are running: a historical and a realtime one."""
     numbers = count()
-    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, START + 1_000 * MINUTE, PARTITIONS)
+    state = BrokerState(
+        BrokerSettings(),
+        lambda: f"job-{next(numbers)}",
+        0.0,
+        wall_ns=START + 1_000 * MINUTE,
+        history_partitions=PARTITIONS,
+    )
     state.handle(VenueLearned("TEST", 1_000, 0))
     end = START + 9 * MINUTE
     state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))
@@ -101,7 +107,7 @@ def test_any_frames_at_all_leave_the_broker_running(sent: list[bytes]) -> None:
     state, gatherer = busy_state(), Gatherer()
     for moment, body in enumerate(sent):
         try:
-            event = door.event_of(PEER, [frames.VERSION, body], float(moment), START)
+            event = door.event_of(PEER, [frames.VERSION, body], float(moment), wall_ns=START)
         except BadFrame:
             continue
         gatherer.add(state.handle(event))
@@ -122,10 +128,10 @@ def test_the_short_way_of_a_success_reads_what_the_decoder_reads(job_id: str, is
         message = frames.decode_body(body)
     except BadFrame:
         with pytest.raises(BadFrame):
-            door.event_of(PEER, [frames.VERSION, body], 1.0, START)
+            door.event_of(PEER, [frames.VERSION, body], 1.0, wall_ns=START)
         return
     assert isinstance(message, ing.WorkComplete)
-    event = door.event_of(PEER, [frames.VERSION, body], 1.0, START)
+    event = door.event_of(PEER, [frames.VERSION, body], 1.0, wall_ns=START)
     if message.success:
         assert event == JobCompleted(PEER, message.job_id, 1.0)
     else:
@@ -136,7 +142,7 @@ def test_the_short_way_of_a_success_reads_what_the_decoder_reads(job_id: str, is
 def test_a_job_id_that_is_no_text_is_a_bad_frame() -> None:
     good = frames.encode_body(ing.WorkComplete(job_id="0" * JOB_ID_LENGTH, success=True))
     with pytest.raises(BadFrame):
-        door.event_of(PEER, [frames.VERSION, good.replace(b"00", b"\xff\xfe")], 1.0, START)
+        door.event_of(PEER, [frames.VERSION, good.replace(b"00", b"\xff\xfe")], 1.0, wall_ns=START)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +168,10 @@ def test_a_stated_result_that_cannot_be_is_not_accepted(stated: dict[str, Any]) 
     state = busy_state()
     whole: dict[str, Any] = {"spans": [cw.Span(first_offset=0, last_offset=0)], "partition": PARTITION}
     end = cw.HistoryEnd(job_id="job-0", **whole | stated)
-    event = door.event_of(PEER, frames.encode(end), 1.0, START)
+    event = door.event_of(PEER, frames.encode(end), 1.0, wall_ns=START)
     assert isinstance(event, HistoryEnded)
     (refusal,) = state.handle(event)
     assert isinstance(refusal, Refuse) and (refusal.connection, refusal.request_id) == (PEER, "r")
-    state.handle(door.event_of(PEER, frames.encode(ing.WorkComplete(job_id="job-0", success=True)), 1.0, START))
+    state.handle(door.event_of(PEER, frames.encode(ing.WorkComplete(job_id="job-0", success=True)), 1.0, wall_ns=START))
     assert state.requests["r"].outstanding[0].attempts == 1
     assert "job-0" not in state.jobs

@@ -24,12 +24,12 @@ class Room:
 
     def __init__(self) -> None:
         numbers = count()
-        self.state = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, NOW)
+        self.state = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, wall_ns=NOW)
         self.state.handle(VenueLearned("TEST", 1_000, 0))
         self.state.handle(SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0))
 
     def hear(self, message: ing.WorkComplete | ing.WorkReject | ing.DataResponse | cw.TickBatch) -> list[Command]:
-        return self.state.handle(door.event_of(b"a", frames.encode(message), 1.0, NOW))
+        return self.state.handle(door.event_of(b"a", frames.encode(message), 1.0, wall_ns=NOW))
 
     def notes(self, message: ing.WorkComplete | ing.WorkReject | ing.DataResponse | cw.TickBatch) -> list[str]:
         return [command.what for command in self.hear(message) if isinstance(command, Note)]

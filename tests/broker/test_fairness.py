@@ -32,7 +32,7 @@ NOW = START + 1_000_000 * MINUTE
 def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[int]]) -> None:
     """`pieces`: of each request of each client, how many it is cut into."""
     numbers = count()
-    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, NOW)
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
     state.handle(ClockTicked(0.0, NOW))
     state.handle(VenueLearned("TEST", 1, 0))
     left: dict[str, int] = {}
@@ -92,7 +92,7 @@ def historical(name: str, client_id: str, sender: str, connection: str, offset: 
 )
 def test_no_crowd_of_one_sender_holds_up_another(crowd: list[tuple[str, str, str]], one: tuple[str, str, str]) -> None:
     numbers = count()
-    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, NOW)
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
     state.handle(ClockTicked(0.0, NOW))
     state.handle(VenueLearned("TEST", 1_000, 0))
     for number in range(500):
@@ -118,7 +118,7 @@ def test_a_fair_queue_hands_out_each_piece_once_in_whatever_order_requests_leave
     left: dict[str, int] = {}
     requests = {}
     for number, (*lane, pieces) in enumerate(wanted):
-        request = SnapshotRequest(str(number), "A/B.TEST", "TEST", lane[2], 0, number)
+        request = SnapshotRequest(str(number), "A/B.TEST", "TEST", client_id=lane[2], deadline_ns=0, offset=number)
         request.lane = (lane[0], lane[1], lane[2])
         queue.add(request)
         queue.add(request)
@@ -152,7 +152,7 @@ def keeping(name: str, offset: int, pages: int) -> HistoricalAccepted:
 @pytest.fixture
 def ten_a_page() -> BrokerState:
     numbers = count()
-    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, NOW)
+    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
     state.handle(ClockTicked(0.0, NOW))
     state.handle(VenueLearned("TEST", 10, 0))
     return state
@@ -188,7 +188,9 @@ def test_one_slot_alone_is_shared_with_background_requests(ten_a_page: BrokerSta
 
 def test_no_room_is_kept_for_a_background_request() -> None:
     numbers = count()
-    state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, NOW, 1, 2_000)
+    state = BrokerState(
+        BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW, history_partitions=1, history_bytes=2_000
+    )
     state.handle_all([ClockTicked(0.0, NOW), VenueLearned("TEST", 10, 0), keeping("a", 0, 9)])
     assert served(state, SLOT, SLOT, SLOT) == [("keep:a", 10)]
     state.handle(HistoryMeasured(1_900, {}, {}, 100.0))

@@ -19,7 +19,7 @@ class Clock:
 
     def __init__(self) -> None:
         numbers = count()
-        self.state = BrokerState(BrokerSettings(lease_seconds=5), lambda: f"job-{next(numbers)}", 0.0, NOW)
+        self.state = BrokerState(BrokerSettings(lease_seconds=5), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
         self.state.handle(VenueLearned("TEST", 1_000, 0))
         end = START + 5 * MINUTE
         self.state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))

@@ -59,7 +59,7 @@ class Mixed(RuleBasedStateMachine):
         numbers = count()
         self.at = 0.0
         settings = BrokerSettings(lease_seconds=5, max_attempts=3)
-        self.state = BrokerState(settings, lambda: f"job-{next(numbers)}", self.at, NOW)
+        self.state = BrokerState(settings, lambda: f"job-{next(numbers)}", self.at, wall_ns=NOW)
         self.given: dict[str, Dispatch] = {}
         self.publishing: list[PublishPages | PublishSnapshot] = []
         self.admitted: Counter[str] = Counter()

@@ -139,7 +139,7 @@ def test_no_record_stops_the_broker_or_keeps_the_next_one_from_starting(
         bus.publish(topic, [Record(value, key=TICKER.encode()) for value in values])
     replayed = journal.replay(bus, 0.0)
     numbers = iter(range(10_000))
-    state = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, START)
+    state = BrokerState(BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, wall_ns=START)
     gatherer = Gatherer()
     gatherer.add(state.handle_all(replayed.events))
     for partition, kept_now in enumerate(bus.state(topics.NOTIFICATIONS)):

@@ -80,7 +80,7 @@ class Run(RuleBasedStateMachine):
         self.state = self.new_state()
 
     def new_state(self) -> BrokerState:
-        return BrokerState(SETTINGS, lambda: f"job-{next(self.job_numbers)}", self.at, self.wall_ns)
+        return BrokerState(SETTINGS, lambda: f"job-{next(self.job_numbers)}", self.at, wall_ns=self.wall_ns)
 
     @property
     def wall_ns(self) -> int:

@@ -294,7 +294,7 @@ def test_whatever_happens_the_pipeline_is_told_what_is_wanted_in_the_end(steps: 
         for mark in new:
             told[mark.ticker] = mark.wants
 
-    state = BrokerState(BrokerSettings(), lambda: "job", at, 0)
+    state = BrokerState(BrokerSettings(), lambda: "job", at, wall_ns=0)
     for what, ticker, number in steps:
         at += 1.0
         if what in ("ticks", "bars"):
@@ -311,7 +311,7 @@ def test_whatever_happens_the_pipeline_is_told_what_is_wanted_in_the_end(steps: 
         elif what == "refuse":
             carry_out(state.handle(ClockTicked(at, 0)), is_full=True)
         elif what == "restart":
-            state = BrokerState(BrokerSettings(), lambda: "job", at, 0)
+            state = BrokerState(BrokerSettings(), lambda: "job", at, wall_ns=0)
             for event in running.values():
                 carry_out(state.handle(event))
             for known in told:
@@ -325,7 +325,7 @@ def test_whatever_happens_the_pipeline_is_told_what_is_wanted_in_the_end(steps: 
 
 
 def test_the_record_of_a_foreign_venue_lives_as_long_as_its_connections() -> None:
-    state = BrokerState(BrokerSettings(), lambda: "job", 0.0, 0)
+    state = BrokerState(BrokerSettings(), lambda: "job", 0.0, wall_ns=0)
 
     def offer(at: float) -> list[Command]:
         return state.handle(SlotOffered(b"peer", ("HOUSE",), (Kind.HISTORICAL,), at))

@@ -376,9 +376,9 @@ def test_trim_keeps_what_a_group_has_not_acknowledged(bus: Bus) -> None:
     bus.publish("t", [Record(b"x")] * 10)
     assert bus.trim("t", keep_seconds=-1) == 0
     bus.read_group("t", "g", "c", max_records=6)
-    bus.acknowledge("t", "g", 0, [0, 1, 3, 4, 5])
+    bus.acknowledge("t", "g", 0, offsets=[0, 1, 3, 4, 5])
     assert bus.trim("t", keep_seconds=-1) == 2
-    bus.acknowledge("t", "g", 0, [2])
+    bus.acknowledge("t", "g", 0, offsets=[2])
     assert bus.trim("t", keep_seconds=-1) == 4
     bus.delete_group("t", "g")
     assert bus.trim("t", keep_seconds=-1) == 4
@@ -478,10 +478,10 @@ def test_each_record_goes_to_one_consumer_and_is_pending_until_acknowledged(bus:
     assert [r.deliveries for r in one + two] == [1] * 5
     assert (two[0].record.value, two[0].record.key) == (b"2", b"k")
     assert bus.pending("t", "g") == {0: 5}
-    assert bus.acknowledge("t", "g", 0, [0, 3, 77]) == 2
-    assert bus.acknowledge("t", "g", 0, [0]) == 0
-    assert bus.acknowledge("t", "g", 0, []) == 0
-    assert bus.acknowledge("t", "nobody", 0, [0]) == 0
+    assert bus.acknowledge("t", "g", 0, offsets=[0, 3, 77]) == 2
+    assert bus.acknowledge("t", "g", 0, offsets=[0]) == 0
+    assert bus.acknowledge("t", "g", 0, offsets=[]) == 0
+    assert bus.acknowledge("t", "nobody", 0, offsets=[0]) == 0
     assert bus.pending("t", "g") == {0: 3}
 
 
@@ -512,7 +512,7 @@ def test_expired_records_are_claimed_in_offset_order_and_counted(bus: Bus) -> No
     bus.create_group("t", "g", at_end=True)
     bus.publish("t", [Record(b"%d" % n) for n in range(6)])
     bus.read_group("t", "g", "one")
-    bus.acknowledge("t", "g", 0, [1])
+    bus.acknowledge("t", "g", 0, offsets=[1])
     assert bus.claim_expired("t", "g", "two", min_idle_seconds=60) == []
     claimed = bus.claim_expired("t", "g", "two", min_idle_seconds=0, max_records=3)
     assert [(r.record.offset, r.record.value, r.deliveries) for r in claimed] == [
@@ -546,7 +546,7 @@ def test_what_is_given_back_was_not_delivered(bus: Bus) -> None:
     bus.create_group("t", "g", at_end=True)
     bus.publish("t", [Record(b"%d" % n) for n in range(3)])
     offered = bus.read_group("t", "g", "c")
-    bus.acknowledge("t", "g", 0, [1])
+    bus.acknowledge("t", "g", 0, offsets=[1])
     bus.give_back("t", "g", offered)
     assert bus.pending_by_consumer("t", "g") == {0: {NOBODY: 2}}
     claimed = bus.claim_expired("t", "g", "d", min_idle_seconds=0, of_consumer=NOBODY)
@@ -645,12 +645,12 @@ def test_states_are_those_after_a_record_has_come(bus: Bus) -> None:
 
 def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> None:
     bus.put("t", {"outdated": b"0"})
-    assert bus.replace("t", "k", None, b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
+    assert bus.replace("t", "k", None, new=b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
     assert bus.items("t") == {"k": b"1", "a": b"x"}
     # Nobody else wrote meanwhile; a lost answer has the call repeated.
-    assert bus.replace("t", "k", b"1", b"2") and bus.replace("t", "k", b"1", b"2")
-    assert not bus.replace("t", "k", b"1", b"3", put={"a": b"y"}, delete=["a"])
-    assert not bus.replace("t", "k", None, b"3") and not bus.replace("t", "new", b"", b"3")
+    assert bus.replace("t", "k", b"1", new=b"2") and bus.replace("t", "k", b"1", new=b"2")
+    assert not bus.replace("t", "k", b"1", new=b"3", put={"a": b"y"}, delete=["a"])
+    assert not bus.replace("t", "k", None, new=b"3") and not bus.replace("t", "new", b"", new=b"3")
     assert bus.items("t") == {"k": b"2", "a": b"x"}
 
 
@@ -773,7 +773,7 @@ def test_a_group_shared_by_threads_gives_each_record_once(bus: Bus) -> None:
         while batch := bus.read_group("t", "g", f"c{n}", max_records=7):
             found.extend(r.record.value for r in batch)
             for r in batch:
-                bus.acknowledge("t", "g", r.record.partition, [r.record.offset])
+                bus.acknowledge("t", "g", r.record.partition, offsets=[r.record.offset])
 
     run_threads(consume, 4)
     assert sorted(found) == sorted(b"%d" % n for n in range(400))

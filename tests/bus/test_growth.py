@@ -121,9 +121,9 @@ def test_messages_beside_the_log_are_bounded_in_bytes(bus: FreshBus) -> None:
     messaging = RedisMessaging(bus)
     with pytest.raises(BusFull):
         for number in range(200):
-            messaging.add("q", f"m{number}", b"x" * 10_000, 60)
+            messaging.add("q", f"m{number}", b"x" * 10_000, delay_seconds=60)
     with pytest.raises(BusFull):
-        messaging.prepare("q", "half", b"x" * 100_000, 60)
+        messaging.prepare("q", "half", b"x" * 100_000, ask_after_seconds=60)
     assert messaging.kept_bytes("q") <= 1 << 20
     for _ in range(300):
         messaging.post("address", b"x" * 100, 60)
@@ -136,7 +136,9 @@ def test_what_is_left_of_a_group_goes_with_it(bus: FreshBus) -> None:
     bus.create_group("t", "g", at_end=False)
     for _ in range(100):
         bus.publish("t", [Record(b"x", key=b"k")])
-    messaging.receive("t", "g", "c", 0, max_records=5, hide_seconds=60, default_hide_seconds=60, in_order=True)
+    messaging.receive(
+        "t", "g", "c", partition=0, max_records=5, hide_seconds=60, default_hide_seconds=60, in_order=True
+    )
     assert keys(bus, "cw:due:*") and keys(bus, "cw:order:*")
     bus.delete_group("t", "g")
     assert not keys(bus, "cw:due:*") and not keys(bus, "cw:order:*") and not keys(bus, "cw:parked:*")
@@ -152,14 +154,14 @@ def test_every_key_expires_or_is_in_a_family_that_operations_lists(bus: FreshBus
     bus.publish_once("t", Record(b"x"), registry=topics.REGISTRY_FINALS, name="n", content=b"", keep_seconds=9)
     bus.create_group("t", "g", at_end=False)
     bus.read_group("t", "g", "c", max_records=1)
-    messaging.receive("t", "g", "c", 0, max_records=1, hide_seconds=9, default_hide_seconds=9, in_order=True)
+    messaging.receive("t", "g", "c", partition=0, max_records=1, hide_seconds=9, default_hide_seconds=9, in_order=True)
     bus.hold("t", "r", {0: 0})
     bus.grant({"job": b""})
     bus.put("a", {"k": b"v"})
     bus.put("b", {"k": b"v"}, keep_seconds=9)
     bus.take("budget", 1, capacity=2, per_second=1)
-    messaging.add("q", "m", b"x", 9)
-    messaging.prepare("q", "h", b"x", 9)
+    messaging.add("q", "m", b"x", delay_seconds=9)
+    messaging.prepare("q", "h", b"x", ask_after_seconds=9)
     messaging.resolve("q", "h", "commit")
     messaging.post("address", b"x", 9)
     bus.refusal()

@@ -37,7 +37,7 @@ def late() -> float:
 
 def acknowledged(bus: FreshBus, given: GroupRecord) -> int:
     record = given.record
-    return bus.acknowledge("t", "g", record.partition, [record.offset], lives={record.offset: given.life})
+    return bus.acknowledge("t", "g", record.partition, offsets=[record.offset], lives={record.offset: given.life})
 
 
 @pytest.mark.parametrize("is_claimed", [False, True])
@@ -76,7 +76,7 @@ def test_no_late_answer_changes_the_delivery_of_the_record_in_its_place(bus: Fre
 
 
 def received(queue: Messaging) -> Delivery:
-    found = queue.receive("t", "g", "c", 0, max_records=1, hide_seconds=60, default_hide_seconds=60)
+    found = queue.receive("t", "g", "c", partition=0, max_records=1, hide_seconds=60, default_hide_seconds=60)
     return found.deliveries[0]
 
 
@@ -97,4 +97,4 @@ def test_the_store_and_its_readers_name_the_same_life(runs: list[int]) -> None:
     history = bus.state("t")[0].lives
     assert [each.life for each in found] == wanted == [life_of(history, offset) for offset in range(len(wanted))]
     lives = {each.record.offset: each.life for each in found}
-    assert bus.acknowledge("t", "g", 0, list(lives), lives=lives) == len(wanted)
+    assert bus.acknowledge("t", "g", 0, offsets=list(lives), lives=lives) == len(wanted)

@@ -76,7 +76,7 @@ def test_a_store_that_was_emptied_and_filled_past_the_old_end_is_noticed() -> No
     with pytest.raises(RecordsLost):
         bus.wait({("t", 0): 5}, 0, lives=lives)
     (state,) = bus.state("t")
-    assert lives.rewound(("t", 0), 5, state.lives, state.end) == 0
+    assert lives.rewound(("t", 0), 5, state.lives, end=state.end) == 0
     assert len(bus.read("t", 0, 0, lives=lives)) == 9
 
 
@@ -114,4 +114,4 @@ def test_records_from_before_lives_were_counted_are_taken_as_they_are() -> None:
     assert agreed("-@0", "", 7) == 7
     lives = Lives()
     for end in (7, 7, 9):
-        lives.check(("t", 0), end, "", end)
+        lives.check(("t", 0), end, "", end=end)

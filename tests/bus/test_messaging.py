@@ -31,7 +31,14 @@ class Store:
         self, count: int = 10, *, hide: float = HOUR, in_order: bool = False, default: float = HOUR
     ) -> list[Delivery]:
         found = self.queue.receive(
-            "t", "g", "c", 0, max_records=count, hide_seconds=hide, default_hide_seconds=default, in_order=in_order
+            "t",
+            "g",
+            "c",
+            partition=0,
+            max_records=count,
+            hide_seconds=hide,
+            default_hide_seconds=default,
+            in_order=in_order,
         )
         return list(found.deliveries)
 
@@ -79,12 +86,12 @@ def test_what_was_given_out_is_hidden_until_its_own_time(store: Store) -> None:
 
 def test_an_unknown_group_is_an_error(store: Store) -> None:
     with pytest.raises(BusError):
-        store.queue.receive("t", "x", "c", 0, max_records=1, hide_seconds=1, default_hide_seconds=1)
+        store.queue.receive("t", "x", "c", partition=0, max_records=1, hide_seconds=1, default_hide_seconds=1)
 
 
 def test_the_time_until_something_is_due_is_told(store: Store) -> None:
     store.publish("a")
-    found = store.queue.receive("t", "g", "c", 0, max_records=1, hide_seconds=100, default_hide_seconds=1)
+    found = store.queue.receive("t", "g", "c", partition=0, max_records=1, hide_seconds=100, default_hide_seconds=1)
     assert found.next_due_seconds is not None
     assert 90 < found.next_due_seconds <= 100
 
@@ -364,9 +371,9 @@ def test_all_is_given_out_whatever_is_settled_and_trimmed_meanwhile(store: Store
 def test_messages_for_later_are_claimed_when_due_and_go_when_removed(store: Store) -> None:
     queue = store.queue
     assert queue.next_due("q") is None
-    assert queue.add("q", "soon", b"1", 0)
-    assert queue.add("q", "far", b"2", HOUR)
-    assert not queue.add("q", "soon", b"3", 0)
+    assert queue.add("q", "soon", b"1", delay_seconds=0)
+    assert queue.add("q", "far", b"2", delay_seconds=HOUR)
+    assert not queue.add("q", "soon", b"3", delay_seconds=0)
     assert queue.claim_due("q", max_items=9, lease_seconds=0) == [("soon", b"1")]
     assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == [("soon", b"1")]
     assert queue.claim_due("q", max_items=9, lease_seconds=HOUR) == []
@@ -383,13 +390,13 @@ def test_what_is_kept_beside_the_log_is_bounded_as_a_topic_is(store: Store, monk
     monkeypatch.setattr(store.bus, "_max_bytes", 100)
     store.publish("a")
     (dead,) = store.receive()
-    assert queue.add("q", "later", bytes(40), HOUR)
-    assert not queue.add("q", "later", bytes(40), HOUR)
-    assert queue.prepare("q", "half", bytes(40), HOUR)
+    assert queue.add("q", "later", bytes(40), delay_seconds=HOUR)
+    assert not queue.add("q", "later", bytes(40), delay_seconds=HOUR)
+    assert queue.prepare("q", "half", bytes(40), ask_after_seconds=HOUR)
     with pytest.raises(BusFull):
-        queue.add("q", "more", bytes(40), HOUR)
+        queue.add("q", "more", bytes(40), delay_seconds=HOUR)
     with pytest.raises(BusFull):
-        queue.prepare("q", "more", bytes(40), HOUR)
+        queue.prepare("q", "more", bytes(40), ask_after_seconds=HOUR)
     # What a group gave up has a place in any case: it has left its topic.
     assert queue.bury(claim(dead), queue="q", id="dead", payload=bytes(40)) is Settled.DONE
     assert queue.kept_bytes("q") == 120
@@ -398,15 +405,15 @@ def test_what_is_kept_beside_the_log_is_bounded_as_a_topic_is(store: Store, monk
     for id in ("half", "dead", "later", "later"):
         queue.remove("q", id, registry="r")
     assert queue.kept_bytes("q") == 0
-    assert queue.prepare("q", "x", bytes(100), HOUR)
+    assert queue.prepare("q", "x", bytes(100), ask_after_seconds=HOUR)
     assert queue.resolve("q", "x", "rollback") == "rollback"
     assert queue.kept_bytes("q") == 0
 
 
 def test_a_half_message_is_resolved_once(store: Store) -> None:
     queue = store.queue
-    assert queue.prepare("q", "x", b"p", 0)
-    assert not queue.prepare("q", "x", b"other", 0)
+    assert queue.prepare("q", "x", b"p", ask_after_seconds=0)
+    assert not queue.prepare("q", "x", b"other", ask_after_seconds=0)
     assert queue.half("q", "x") == b"p"
     assert queue.resolve("q", "x", "commit", delay_seconds=0) == "commit"
     assert queue.resolve("q", "x", "rollback") == "commit"
@@ -417,7 +424,7 @@ def test_a_half_message_is_resolved_once(store: Store) -> None:
 
 
 def test_a_rolled_back_message_goes_nowhere(store: Store) -> None:
-    store.queue.prepare("q", "x", b"p", 0)
+    store.queue.prepare("q", "x", b"p", ask_after_seconds=0)
     assert store.queue.resolve("q", "x", "rollback") == "rollback"
     assert store.queue.resolve("q", "x", "commit", delay_seconds=0) == "rollback"
     assert store.queue.claim_due("q", max_items=9, lease_seconds=0) == []
@@ -425,8 +432,8 @@ def test_a_rolled_back_message_goes_nowhere(store: Store) -> None:
 
 def test_undecided_messages_are_asked_for_again_and_again(store: Store) -> None:
     queue = store.queue
-    queue.prepare("q", "x", b"p", 0)
-    queue.prepare("q", "y", b"p", HOUR)
+    queue.prepare("q", "x", b"p", ask_after_seconds=0)
+    queue.prepare("q", "y", b"p", ask_after_seconds=HOUR)
     assert [(half.id, half.asked) for half in queue.claim_unresolved("q", max_items=9, again_seconds=0)] == [("x", 0)]
     assert queue.count_asked("q", "x", 0) == 1
     (half,) = queue.claim_unresolved("q", max_items=9, again_seconds=HOUR)

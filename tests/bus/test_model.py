@@ -131,7 +131,7 @@ class BusMachine(RuleBasedStateMachine):
     @rule(name=group_name, p=partition, offsets=st.sets(st.integers(0, 30), max_size=6))
     def acknowledge(self, name: str, p: int, offsets: set[int]) -> None:
         pending = self.groups[name].pending[p] if name in self.groups else {}
-        assert self.bus.acknowledge("t", name, p, sorted(offsets)) == len(offsets & set(pending))
+        assert self.bus.acknowledge("t", name, p, offsets=sorted(offsets)) == len(offsets & set(pending))
         for offset in offsets:
             pending.pop(offset, None)
 

@@ -90,7 +90,7 @@ def calls_of(bus: RedisBus, messaging: RedisMessaging) -> dict[str, Callable[[],
 
     def receive(in_order: bool = False) -> object:
         return messaging.receive(
-            "grouped", "g", "c", 0, max_records=3, hide_seconds=9, default_hide_seconds=9, in_order=in_order
+            "grouped", "g", "c", partition=0, max_records=3, hide_seconds=9, default_hide_seconds=9, in_order=in_order
         )
 
     return {
@@ -112,7 +112,7 @@ def calls_of(bus: RedisBus, messaging: RedisMessaging) -> dict[str, Callable[[],
         "trim": lambda: bus.trim("t", keep_seconds=0),
         "put": lambda: bus.put("table", {"a": b"1", "b": b"2"}, keep_seconds=9),
         "put new": lambda: bus.put_new("table", "new", b"1"),
-        "replace": lambda: bus.replace("table", "replaced", None, b"1", put={"other": b"2"}, delete=["kept"]),
+        "replace": lambda: bus.replace("table", "replaced", None, new=b"1", put={"other": b"2"}, delete=["kept"]),
         "delete": lambda: bus.delete("table", ["kept"]),
         "revoke": lambda: bus.revoke(["lease"]),
         "take": lambda: bus.take("budget", 1, capacity=2, per_second=1),
@@ -120,9 +120,9 @@ def calls_of(bus: RedisBus, messaging: RedisMessaging) -> dict[str, Callable[[],
         "receive in order": lambda: receive(in_order=True),
         "acknowledge": lambda: messaging.acknowledge([Claim("grouped", "g", 0, 0, 1)]),
         "bury": lambda: messaging.bury(Claim("grouped", "g", 0, 0, 1), queue="q", id="i", payload=b"p"),
-        "add": lambda: messaging.add("q", "later", b"p", 0),
+        "add": lambda: messaging.add("q", "later", b"p", delay_seconds=0),
         "claim due": lambda: messaging.claim_due("q", max_items=9, lease_seconds=9),
-        "prepare": lambda: messaging.prepare("q", "half", b"p", 9),
+        "prepare": lambda: messaging.prepare("q", "half", b"p", ask_after_seconds=9),
         "resolve": lambda: messaging.resolve("q", "undecided", "commit", delay_seconds=0),
     }
 
@@ -131,11 +131,11 @@ def prepare(bus: RedisBus, messaging: RedisMessaging) -> None:
     bus.publish("t", [Record(b"x", sequence=SequenceStamp("s")) for _ in range(9)])
     bus.create_group("grouped", "g", at_end=False)
     bus.publish("grouped", [Record(b"x") for _ in range(9)])
-    messaging.receive("grouped", "g", "c", 0, max_records=1, hide_seconds=0, default_hide_seconds=9)
+    messaging.receive("grouped", "g", "c", partition=0, max_records=1, hide_seconds=0, default_hide_seconds=9)
     bus.put("table", {"kept": b"1"})
     bus.grant({"lease": b""})
-    messaging.add("q", "there", b"p", 0)
-    messaging.prepare("q", "undecided", b"p", 9)
+    messaging.add("q", "there", b"p", delay_seconds=0)
+    messaging.prepare("q", "undecided", b"p", ask_after_seconds=9)
 
 
 #: What takes new records, rows or names; all else is what makes room, or lets work end.

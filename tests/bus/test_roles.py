@@ -84,11 +84,11 @@ WRITES: dict[str, Callable[[RedisBus], object]] = {
     "trim": lambda bus: bus.trim("old", keep_seconds=0),
     "put": lambda bus: bus.put("table", {"a": b"1"}),
     "put new": lambda bus: bus.put_new("table", "new", b"1"),
-    "replace": lambda bus: bus.replace("table", "replaced", None, b"1"),
+    "replace": lambda bus: bus.replace("table", "replaced", None, new=b"1"),
     "delete": lambda bus: bus.delete("table", ["kept"]),
     "grant": lambda bus: bus.grant({"job": b""}, revoking=["lease"]),
     "revoke": lambda bus: bus.revoke(["lease"]),
-    "acknowledge": lambda bus: bus.acknowledge("grouped", "g", 0, [0]),
+    "acknowledge": lambda bus: bus.acknowledge("grouped", "g", 0, offsets=[0]),
     "read group": lambda bus: bus.read_group("grouped", "g", "c"),
     "claim": lambda bus: bus.claim_expired("grouped", "g", "d", min_idle_seconds=0),
 }

@@ -160,12 +160,12 @@ def test_a_group_is_given_the_records_of_packs_one_by_one(redis_url: str) -> Non
     while found := bus.read_group("t", "g", "c", max_records=7):
         assert len(found) <= 7
         given += [(r.record.offset, r.record.key, r.record.value, r.record.sequence) for r in found]
-        bus.acknowledge("t", "g", 0, [r.record.offset for r in found[1:]])
+        bus.acknowledge("t", "g", 0, offsets=[r.record.offset for r in found[1:]])
     assert given == _read_all(bus)
     left = bus.claim_expired("t", "g", "d", min_idle_seconds=0, max_records=1_000)
     assert [r.record.offset for r in left] == [offset for offset, *_ in given[::7]]
     assert bus.trim("t", keep_seconds=-1) == 0
-    bus.acknowledge("t", "g", 0, [r.record.offset for r in left])
+    bus.acknowledge("t", "g", 0, offsets=[r.record.offset for r in left])
     bus.release("t", "reader")
     assert bus.trim("t", keep_seconds=-1) == len(given)
     assert bus.state("t")[0].size_bytes == 0

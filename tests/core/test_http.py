@@ -21,7 +21,9 @@ def part() -> _Part:
 
 @pytest.fixture
 def server(part: _Part, tmp_path: Path) -> Iterator[StatusServer]:
-    server = StatusServer("127.0.0.1:0", lambda: part.now, lambda: b"x_total 1\n", tmp_path / "run" / "broker.http")
+    server = StatusServer(
+        "127.0.0.1:0", lambda: part.now, lambda: b"x_total 1\n", port_file=tmp_path / "run" / "broker.http"
+    )
     yield server
     server.close()
 

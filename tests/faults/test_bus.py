@@ -191,7 +191,7 @@ def test_offsets_go_on_after_a_rewrite_of_the_log_of_an_empty_topic(server: Embe
     bus.create_topic("t", 1)
     bus.create_group("t", "g", at_end=False)
     bus.publish("t", [Record(b"x", sequence=SequenceStamp("s"))] * 5)
-    bus.acknowledge("t", "g", 0, [r.record.offset for r in bus.read_group("t", "g", "c")])
+    bus.acknowledge("t", "g", 0, offsets=[r.record.offset for r in bus.read_group("t", "g", "c")])
     assert bus.trim("t", keep_seconds=-1) == 5
     with redis.Redis.from_url(server.url) as client:
         client.bgrewriteaof()

@@ -25,7 +25,7 @@ class Platform:
         return wait_for(lambda: final_of(self.bus, request_id), 90)
 
     def rows(self, ticker: str) -> pa.Table:
-        return read_ohlc(self.settings, ticker, 60, 0, 10**6 * MINUTE)
+        return read_ohlc(self.settings, ticker, 60, start_ns=0, end_ns=10**6 * MINUTE)
 
     def coverage(self, request_id: str) -> int:
         table = load_table(open_catalog(self.settings), COVERAGE)

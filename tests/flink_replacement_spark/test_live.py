@@ -65,7 +65,7 @@ class Tape:
         return wait_for(found, 90)
 
     def rows(self, period_seconds: int = 60) -> list[tuple[float, int, bool]]:
-        found = read_ohlc(self.platform.settings, self.ticker, period_seconds, T0 - DAY, T0 + DAY)
+        found = read_ohlc(self.platform.settings, self.ticker, period_seconds, start_ns=T0 - DAY, end_ns=T0 + DAY)
         columns = (found[name].to_pylist() for name in ("volume", "trade_count", "complete"))
         return list(zip(*columns, strict=True))
 
@@ -82,7 +82,12 @@ def test_closed_bars_come_on_the_topic_and_in_the_table(platform: Platform) -> N
     assert all(bar.complete and bar.revision == 0 and bar.source == "ticks" for bar in bars)
     wait_for(lambda: tape.rows() == [(0.3, 3, True), (0.1, 1, True)] or None, 60)
     ticks = wait_for(
-        lambda: found if (found := read_ticks(platform.settings, tape.ticker, T0, T0 + DAY)).num_rows == 5 else None, 60
+        lambda: (
+            found
+            if (found := read_ticks(platform.settings, tape.ticker, start_ns=T0, end_ns=T0 + DAY)).num_rows == 5
+            else None
+        ),
+        60,
     )
     assert ticks["trade_id"].to_pylist() == ["1", "2", "3", "4", "5"]
     assert ticks["side"].to_pylist() == ["buy"] * 5
@@ -100,7 +105,7 @@ def test_a_late_trade_revises_topic_and_table_and_a_repeated_one_does_not(platfo
     wait_for(lambda: tape.rows() == [(0.2, 2, True)] or None, 60)
 
     def stored() -> list[str]:
-        return read_ticks(platform.settings, tape.ticker, T0, T0 + DAY)["trade_id"].to_pylist()  # type: ignore[no-any-return]
+        return read_ticks(platform.settings, tape.ticker, start_ns=T0, end_ns=T0 + DAY)["trade_id"].to_pylist()  # type: ignore[no-any-return]
 
     wait_for(lambda: stored() == ["1", "3", "2"] or None, 60)
 
@@ -116,7 +121,7 @@ def test_the_exchanges_own_candle_wins_over_a_bar_of_ticks(platform: Platform) -
     assert len(tape.published(2)) == 2
 
     def sources() -> list[str] | None:
-        found = read_ohlc(platform.settings, tape.ticker, 60, T0 - DAY, T0 + DAY)["source"].to_pylist()
+        found = read_ohlc(platform.settings, tape.ticker, 60, start_ns=T0 - DAY, end_ns=T0 + DAY)["source"].to_pylist()
         return found if len(found) == 2 else None
 
     assert wait_for(sources, 60) == ["exchange", "ticks"]
@@ -139,7 +144,7 @@ def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -
 
     def minutes() -> list[tuple[int, str]]:
         """(minute since the first one, source) as any reader sees them."""
-        found = read_ohlc(platform.settings, tape.ticker, 60, T0 - DAY, T0 + DAY)
+        found = read_ohlc(platform.settings, tape.ticker, 60, start_ns=T0 - DAY, end_ns=T0 + DAY)
         opened = [int(moment.timestamp()) // 60 - first for moment in found["open_time"].to_pylist()]
         assert len(opened) == len(set(opened))
         return sorted(zip(opened, found["source"].to_pylist(), strict=True))

@@ -134,8 +134,8 @@ def test_a_source_starts_whatever_its_table_holds(plain: Bus) -> None:
 
 async def test_messages_for_later_and_clients_are_served_whatever_else_is_kept(start: Start, bus: Bus) -> None:  # noqa: F811
     queue = messaging_of(bus)
-    queue.add(sending.QUEUE, "bad", b"\xff", 0.0)
-    queue.prepare(sending.QUEUE, "half", b"\xfe", 0.0)
+    queue.add(sending.QUEUE, "bad", b"\xff", delay_seconds=0.0)
+    queue.prepare(sending.QUEUE, "half", b"\xfe", ask_after_seconds=0.0)
     bus.put(TABLE_CLIENTS, {"x": b"\xff", "y": b"{}", "z": b"[]"})
     client = await start()
 

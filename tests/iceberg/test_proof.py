@@ -66,8 +66,8 @@ def proven(
         claims,
         60,
         [(start * MINUTE, end * MINUTE)],
-        Stored(opens, np.isin(opens // MINUTE, sorted(foreign), invert=True)).between,
-        limit,
+        stored=Stored(opens, np.isin(opens // MINUTE, sorted(foreign), invert=True)).between,
+        limit=limit,
     )
     return [_in_minutes(part) for part in found]
 
@@ -140,7 +140,9 @@ def test_a_limit_takes_the_first_candles_and_nothing_behind_a_gap() -> None:
 def test_a_range_off_the_grid_is_proven_to_its_own_ends() -> None:
     claims = claims_of(pa.Table.from_pylist([covered(0, 10)], schema=COVERAGE.arrow_schema), TICKER, 60)
     start, end = 2 * MINUTE - 7, 8 * MINUTE + 7
-    found = proven_parts(claims, 60, [(start, end)], lambda *_: Stored(np.arange(2, 9) * MINUTE, np.ones(7, np.bool_)))
+    found = proven_parts(
+        claims, 60, [(start, end)], stored=lambda *_: Stored(np.arange(2, 9) * MINUTE, np.ones(7, np.bool_))
+    )
     assert found == [Proven(start, end, 7, 7, ())]
 
 
@@ -219,7 +221,9 @@ def test_what_the_tables_hold_is_read_by_series(catalog: Catalog) -> None:
     ohlc.append(candles([4], ticker="ETH/USDT.BINANCE"))
     claims = claims_of(CoverageFiles().scan(load_table(catalog, COVERAGE), [TICKER]), TICKER, 60)
     ohlc = load_table(catalog, OHLC)
-    found = proven_parts(claims, 60, [(0, 5 * MINUTE)], lambda *span: scan_stored(ohlc, TICKER, 60, *span))
+    found = proven_parts(
+        claims, 60, [(0, 5 * MINUTE)], stored=lambda start, end: scan_stored(ohlc, TICKER, 60, start=start, end=end)
+    )
     assert found == [Proven(0, 4 * MINUTE, 3, 4, ((MINUTE, 2 * MINUTE),))]
 
 

@@ -129,17 +129,20 @@ def test_bars_are_read_as_they_were_known_at_a_time(
     store(catalog, published([1], 40, 4.0, revision=3))
     store(catalog, published([1], 10, ticker="ETH/USDT.BINANCE"))
     at_ns = at_ms * 1_000_000 + 5_000
-    assert told(read_as_of(settings, TICKER, 60, 0, 10 * MINUTE, at_ns)) == expected
-    assert minutes_of(read_as_of(settings, TICKER, 60, 0, 10 * MINUTE, at_ns, limit=1)) == [1][: len(expected)]
+    assert told(read_as_of(settings, TICKER, 60, start_ns=0, end_ns=10 * MINUTE, as_of_ns=at_ns)) == expected
+    assert (
+        minutes_of(read_as_of(settings, TICKER, 60, start_ns=0, end_ns=10 * MINUTE, as_of_ns=at_ns, limit=1))
+        == [1][: len(expected)]
+    )
 
 
 def test_published_bars_are_read_in_the_order_of_their_publication(catalog: Catalog, settings: Settings) -> None:
     store(catalog, published([4, 3], 20))
     store(catalog, published([1, 2], 10))
     store(catalog, corrections(candles([9], source="derived"), NONE, 15))
-    assert minutes_of(read_published(settings, TICKER, 60, 0)[1]) == [1, 2, 4, 3]
-    assert minutes_of(read_published(settings, TICKER, 0, 15_000_000)[1]) == [4, 3]
-    assert minutes_of(read_published(settings, TICKER, 300, 0)[1]) == []
+    assert minutes_of(read_published(settings, TICKER, 60, since_ns=0)[1]) == [1, 2, 4, 3]
+    assert minutes_of(read_published(settings, TICKER, 0, since_ns=15_000_000)[1]) == [4, 3]
+    assert minutes_of(read_published(settings, TICKER, 300, since_ns=0)[1]) == []
 
 
 def test_what_was_published_before_a_time_tells_first_revisions_from_others(
@@ -150,7 +153,7 @@ def test_what_was_published_before_a_time_tells_first_revisions_from_others(
     for known_ms, minutes in ((10, [1, 2]), (20, [2, 3]), (30, [3])):
         known = scan_revisions(load_table(catalog, OHLC_REVISIONS), candles(minutes))
         store(catalog, new_revisions(published(minutes, known_ms), known))
-    before, after = read_published(settings, TICKER, 60, 15_000_000)
+    before, after = read_published(settings, TICKER, 60, since_ns=15_000_000)
     assert told(before) == [(2, 0, 1.0, "ticks")]
     assert told(after) == [(2, 1, 1.0, "ticks"), (3, 0, 1.0, "ticks"), (3, 1, 1.0, "ticks")]
 

@@ -32,22 +32,25 @@ def write(catalog: Catalog, rows: pa.Table) -> None:
 def test_a_range_is_half_open_and_ordered(catalog: Catalog, settings: Settings) -> None:
     write(catalog, candles([5, 3, 4, 1, 2]))
     write(catalog, candles([0, 6]))
-    found = read_ohlc(settings, TICKER, 60, 1 * MINUTE, 6 * MINUTE)
+    found = read_ohlc(settings, TICKER, 60, start_ns=1 * MINUTE, end_ns=6 * MINUTE)
     assert minutes_of(found) == [1, 2, 3, 4, 5]
     assert str(found.schema.field("open_time").type) == "timestamp[us, tz=UTC]"
 
 
 def test_limit_is_the_first_rows_even_over_holes(catalog: Catalog, settings: Settings) -> None:
     write(catalog, candles([10, 11, 500, 501, 502]))
-    assert minutes_of(read_ohlc(settings, TICKER, 60, 0, 10_000 * MINUTE, limit=3)) == [10, 11, 500]
-    assert minutes_of(read_ohlc(settings, TICKER, 60, 10 * MINUTE, 10_000 * MINUTE, limit=2)) == [10, 11]
+    assert minutes_of(read_ohlc(settings, TICKER, 60, start_ns=0, end_ns=10_000 * MINUTE, limit=3)) == [10, 11, 500]
+    assert minutes_of(read_ohlc(settings, TICKER, 60, start_ns=10 * MINUTE, end_ns=10_000 * MINUTE, limit=2)) == [
+        10,
+        11,
+    ]
 
 
 def test_other_tickers_and_periods_are_left_out(catalog: Catalog, settings: Settings) -> None:
     write(catalog, pa.concat_tables([candles([1]), candles([1, 2], ticker="ETH/USDT.BINANCE")]))
-    assert read_ohlc(settings, TICKER, 60, 0, 10 * MINUTE).num_rows == 1
-    assert read_ohlc(settings, TICKER, 3_600, 0, 10 * MINUTE).num_rows == 0
-    assert read_ohlc(settings, "BTC/USDT.KRAKEN' OR '1'='1", 60, 0, 10 * MINUTE).num_rows == 0
+    assert read_ohlc(settings, TICKER, 60, start_ns=0, end_ns=10 * MINUTE).num_rows == 1
+    assert read_ohlc(settings, TICKER, 3_600, start_ns=0, end_ns=10 * MINUTE).num_rows == 0
+    assert read_ohlc(settings, "BTC/USDT.KRAKEN' OR '1'='1", 60, start_ns=0, end_ns=10 * MINUTE).num_rows == 0
 
 
 def test_gaps_of_a_ticker_come_in_order_of_time(catalog: Catalog, settings: Settings) -> None:
@@ -66,8 +69,8 @@ def test_gaps_of_a_ticker_come_in_order_of_time(catalog: Catalog, settings: Sett
 def test_statistics_tell_that_a_range_is_empty(catalog: Catalog) -> None:
     write(catalog, candles([1, 2, 3]))
     table = load_table(catalog, OHLC)
-    assert has_files_in(table, TICKER, 60, 2 * MINUTE, 3 * MINUTE)
-    assert not has_files_in(table, TICKER, 60, 4 * MINUTE, 9 * MINUTE)
+    assert has_files_in(table, TICKER, 60, start_ns=2 * MINUTE, end_ns=3 * MINUTE)
+    assert not has_files_in(table, TICKER, 60, start_ns=4 * MINUTE, end_ns=9 * MINUTE)
 
 
 @given(hyp.sets(hyp.integers(0, 30)), hyp.sets(hyp.integers(0, 30)), hyp.sets(hyp.integers(0, 30)))
@@ -139,4 +142,4 @@ def test_old_snapshots_go_and_rows_stay(catalog: Catalog, settings: Settings) ->
     assert drop_old_snapshots(load_table(catalog, OHLC), keep=3, min_age_seconds=600) == []
     assert len(drop_old_snapshots(load_table(catalog, OHLC), keep=3, min_age_seconds=-1)) == 5
     assert len(load_table(catalog, OHLC).metadata.snapshots) == 3
-    assert minutes_of(read_ohlc(settings, TICKER, 60, 0, 100 * MINUTE)) == list(range(8))
+    assert minutes_of(read_ohlc(settings, TICKER, 60, start_ns=0, end_ns=100 * MINUTE)) == list(range(8))

@@ -26,7 +26,7 @@ class Pair:
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         numbers = count()
-        self.broker = BrokerState(settings or BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, NOW_NS)
+        self.broker = BrokerState(settings or BrokerSettings(), lambda: f"{next(numbers):032x}", 0.0, wall_ns=NOW_NS)
         self.broker.handle(VenueLearned("BINANCE", candles_per_page=1_000, depth_candles=0))
         self.ingestor = IngestorState(PLAN)
         self.ingestor.handle(ingestor_events.Started(0.0))
@@ -36,7 +36,7 @@ class Pair:
         said: list[Command] = []
         for command in commands:
             if isinstance(command, ingestor_events.Send):
-                event = broker_door.event_of(b"peer", frames.encode(command.message), at, NOW_NS)
+                event = broker_door.event_of(b"peer", frames.encode(command.message), at, wall_ns=NOW_NS)
                 said += self.broker.handle(event)
         return said
 

@@ -141,7 +141,12 @@ async def fetch(
         sources.append(source)
 
     run = HistoryFetch(
-        client, source or source_of(client), job, progress or HastyProgress(), emit, older_candles_of(client)
+        client,
+        source or source_of(client),
+        job,
+        progress=progress or HastyProgress(),
+        emit=emit,
+        older=older_candles_of(client),
     )
     summary = await run.run()
     return summary, joined(parts) if parts else None, sources

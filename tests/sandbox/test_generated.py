@@ -35,7 +35,7 @@ def market_of(instrument: Instrument, seed: int = 7) -> GeneratedMarket:
 
 
 def page(market: GeneratedMarket, interval: str, start: int | None, end: int | None, limit: int = 1000) -> Any:
-    return orjson.loads(market.kline_page(INTERVALS[interval], start, end, limit, NOW))
+    return orjson.loads(market.kline_page(INTERVALS[interval], start, end, limit=limit, now=NOW))
 
 
 def orders_between(market: GeneratedMarket, start: int, stop: int) -> Trades:
@@ -69,7 +69,7 @@ instants = st.integers(utc_ms("2021-06-01") // MINUTE, utc_ms("2024-06-01") // M
 @settings(max_examples=60, deadline=None)
 def test_trades_add_up_to_minute_candles(instrument: Instrument, start: int, seed: int) -> None:
     market = market_of(instrument, seed)
-    candles = market.candles(MINUTES, start, start + 9 * MINUTE, NOW)
+    candles = market.candles(MINUTES, start, start + 9 * MINUTE, now=NOW)
     assert len(candles) == 10
     for row, opened in enumerate(candles.open_time.tolist()):
         orders = orders_between(market, opened, opened + MINUTE)
@@ -183,7 +183,7 @@ def test_shorter_candles_merge_into_longer_ones(instrument: Instrument, fine: st
 
 
 def test_minutes_without_trades_occur_and_are_flat_at_the_price_before() -> None:
-    candles = market_of(QUIET).candles(MINUTES, NOW - DAY, NOW - MINUTE, NOW)
+    candles = market_of(QUIET).candles(MINUTES, NOW - DAY, NOW - MINUTE, now=NOW)
     quiet = candles.count == 0
     assert 0.2 < quiet.mean() < 0.8
     assert (candles.open[1:] == candles.close[:-1]).all()
@@ -246,7 +246,7 @@ def test_the_market_of_a_seed_is_this_one_for_ever() -> None:
 
 def test_path_is_continuous_over_block_bounds_and_years_stay_in_range() -> None:
     market = market_of(BTC)
-    days = market.candles(INTERVALS["1d"], utc_ms("2023-01-01"), utc_ms("2025-12-31"), NOW)
+    days = market.candles(INTERVALS["1d"], utc_ms("2023-01-01"), utc_ms("2025-12-31"), now=NOW)
     assert (days.open[1:] == days.close[:-1]).all()
     dollars = days.close / 100
     assert dollars.min() > 2_000
@@ -256,7 +256,7 @@ def test_path_is_continuous_over_block_bounds_and_years_stay_in_range() -> None:
 
 
 def test_activity_follows_the_hours_of_the_day() -> None:
-    hours = market_of(BTC).candles(INTERVALS["1h"], NOW - 60 * DAY, NOW // DAY * DAY - 1, NOW)
+    hours = market_of(BTC).candles(INTERVALS["1h"], NOW - 60 * DAY, NOW // DAY * DAY - 1, now=NOW)
     of_day: Ints = hours.open_time // HOUR % 24
     busy, calm = hours.count[of_day == 14].mean(), hours.count[of_day == 3].mean()
     assert busy > 1.5 * calm
@@ -267,13 +267,13 @@ def test_unfinished_candle_grows_with_the_clock_and_ends_as_the_closed_one() -> 
     opened = utc_ms("2024-02-02T10:10")
 
     def newest(now: int) -> Any:
-        return orjson.loads(market.kline_page(MINUTES, opened, None, 10, now))[0]
+        return orjson.loads(market.kline_page(MINUTES, opened, None, limit=10, now=now))[0]
 
     counts = [newest(opened + ms)[8] for ms in range(0, MINUTE, 5000)]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
     assert newest(opened + MINUTE - 1) == newest(opened + MINUTE)
-    assert len(orjson.loads(market.kline_page(MINUTES, opened, None, 10, opened + MINUTE))) == 2
+    assert len(orjson.loads(market.kline_page(MINUTES, opened, None, limit=10, now=opened + MINUTE))) == 2
 
 
 def test_nothing_is_later_than_now() -> None:

@@ -28,7 +28,7 @@ Trade = tuple[int, str, str, int, bool]
 
 
 def page(market: Any, interval: str, start: int | None = None, limit: int = 1000, now: int = NOW) -> Any:
-    return orjson.loads(market.kline_page(INTERVALS[interval], start, None, limit, now))
+    return orjson.loads(market.kline_page(INTERVALS[interval], start, None, limit=limit, now=now))
 
 
 def candle(opened: int, price: str, volume: str = "1.5") -> list[Any]:
@@ -67,7 +67,7 @@ def test_intervals_that_were_not_given_are_merged_from_those_that_were() -> None
 def test_columns_of_recorded_candles_are_scaled_integers() -> None:
     market = RecordedCandles("ABC/USDT")
     market.add("1m", [candle(START, "1.25", "3.5")])
-    columns = market.candles(INTERVALS["1m"], START, START, NOW)
+    columns = market.candles(INTERVALS["1m"], START, START, now=NOW)
     assert (columns.open.tolist(), columns.volume.tolist()) == ([125], [35])
 
 

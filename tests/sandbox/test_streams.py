@@ -77,7 +77,7 @@ def test_closed_candles_come_once_each_and_equal_the_klines() -> None:
     events = [event["k"] for event in texts(drain(session("btcusdt@kline_1m"), START + 5 * MINUTE)) if event["k"]["x"]]
     opened = START // MINUTE * MINUTE
     assert [event["t"] for event in events] == [opened + n * MINUTE for n in range(5)]
-    rows = orjson.loads(BTC.kline_page(INTERVALS["1m"], opened, None, 5, START + 10 * MINUTE))
+    rows = orjson.loads(BTC.kline_page(INTERVALS["1m"], opened, None, limit=5, now=START + 10 * MINUTE))
     names = ("t", "o", "h", "l", "c", "v", "T", "q", "n", "V", "Q")
     assert [[event[name] for name in names] for event in events] == [row[:11] for row in rows]
     assert all(event["L"] - event["f"] + 1 == event["n"] for event in events)

@@ -110,14 +110,14 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(
     trigger.remove()
 
     def rows() -> list[float]:
-        table = read_ohlc(system.platform.settings, ticker, 60, start, start + 3 * MINUTE)
+        table = read_ohlc(system.platform.settings, ticker, 60, start_ns=start, end_ns=start + 3 * MINUTE)
         closes: list[float] = table.column("close").to_pylist()
         return closes
 
     until(lambda: rows() == [102.0, 105.0, 108.0], "the bars in the table")
 
     def ids() -> list[str]:
-        table = read_ticks(system.platform.settings, ticker, start, start + 4 * MINUTE)
+        table = read_ticks(system.platform.settings, ticker, start_ns=start, end_ns=start + 4 * MINUTE)
         # Nobody said when they were received.
         assert table.column("received_at").null_count == table.num_rows
         found: list[str] = table.column("trade_id").to_pylist()

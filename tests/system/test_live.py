@@ -129,7 +129,7 @@ def test_a_realtime_request_stores_bars_and_ticks_until_it_is_cancelled(fast: Sy
 
         def stored() -> int:
             start, end = tick.timestamp - 10 * MINUTE, tick.timestamp + 1_000 * MINUTE
-            return int(read_ohlc(settings, "SOL/USDT.BINANCE", 60, start, end).num_rows)
+            return int(read_ohlc(settings, "SOL/USDT.BINANCE", 60, start_ns=start, end_ns=end).num_rows)
 
         until(lambda: stored() >= 2, "two bars of SOL/USDT in the table")
     until(lambda: streams_of(fast, "SOLUSDT") == 0, "the end of the stream of SOLUSDT")
@@ -178,7 +178,7 @@ def test_history_over_the_live_range_gives_one_row_a_key_and_the_exchanges_wins(
     settings = fast.platform.settings
 
     def sources(start: int, end: int) -> list[str]:
-        return read_ohlc(settings, TICKER, 60, start, end)["source"].to_pylist()  # type: ignore[no-any-return]
+        return read_ohlc(settings, TICKER, 60, start_ns=start, end_ns=end)["source"].to_pylist()  # type: ignore[no-any-return]
 
     with client.bars(TICKER, 60) as minutes:
         bars = take(minutes, 3)

@@ -65,7 +65,7 @@ async def test_bars_of_every_length_that_a_ticker_started_within_equal_the_excha
         market = exchange.markets[SYMBOL]
         for period, (made, row) in closed.items():
             opened = int(made.bars.open_time[row]) // MILLISECOND
-            candles = market.candles(INTERVALS[PERIODS[period]], opened, opened, exchange.clock.now())
+            candles = market.candles(INTERVALS[PERIODS[period]], opened, opened, now=exchange.clock.now())
             scale = 10.0**-market.price_decimals
             ours = [float(getattr(made.bars, name)[row]) for name in ("open", "high", "low", "close")]
             theirs = [round(int(getattr(candles, name)[0]) * scale, 8) for name in ("open", "high", "low", "close")]

@@ -72,8 +72,8 @@ def test_ticks_of_a_foreign_source_become_bars_that_a_numaflow_client_reads(syst
 
     def stored() -> tuple[list[float], list[str]]:
         settings = system.platform.settings
-        rows = read_ohlc(settings, TICKER, 60, start, start + 3 * MINUTE)
-        ticks = read_ticks(settings, TICKER, start, start + 4 * MINUTE)
+        rows = read_ohlc(settings, TICKER, 60, start_ns=start, end_ns=start + 3 * MINUTE)
+        ticks = read_ticks(settings, TICKER, start_ns=start, end_ns=start + 4 * MINUTE)
         return rows.column("close").to_pylist(), sorted(ticks.column("trade_id").to_pylist(), key=int)
 
     until(

@@ -229,7 +229,7 @@ def bus(cluster: _Cluster) -> Iterator[RedisBus]:
 def test_history_is_written_on_a_cluster_whose_workers_lack_the_product(cluster: _Cluster, bus: RedisBus) -> None:
     cluster.start_pipeline()
     cluster.request(bus, "on-cluster")
-    assert read_ohlc(cluster.settings, "CLUSTER/USDT.BINANCE", 60, 0, 10**6 * MINUTE).num_rows == 1_000
+    assert read_ohlc(cluster.settings, "CLUSTER/USDT.BINANCE", 60, start_ns=0, end_ns=10**6 * MINUTE).num_rows == 1_000
     cluster.services.wait_until(lambda: cluster.status()["executors"] == 2, "two executors")
 
 

@@ -65,7 +65,9 @@ class Stand:
         self.poller = zmq.Poller()
         self.woken = threading.Event()
         writer = BusWriter(self.bus, OutcomeLog(self.bus, {}))
-        self.lane = Lane[Leases]("leases", writer.begin_leases, writer.write_leases, self.woken.set, self.poller)
+        self.lane = Lane[Leases](
+            "leases", writer.begin_leases, writer.write_leases, wake=self.woken.set, poller=self.poller
+        )
 
     def submit(self, **fields: object) -> Leases:
         batch = Leases(**fields)  # type: ignore[arg-type]

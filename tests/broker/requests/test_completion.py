@@ -13,9 +13,19 @@ SPANS = ((0, 0),)
 
 def problem(result: PieceResult, limit: int | None = None) -> str:
     request = HistoricalRequest(
-        "r", "A/B.X", "X", "c", 0, 0, period_seconds=60, start=0, end=10 * MINUTE, limit=limit, facts=VenueFacts()
+        "r",
+        "A/B.X",
+        "X",
+        client_id="c",
+        deadline_ns=0,
+        offset=0,
+        period_seconds=60,
+        start=0,
+        end=10 * MINUTE,
+        limit=limit,
+        facts=VenueFacts(),
     )
-    return problem_with(result, Piece(request, 0, 0, 10 * MINUTE, limit), request, 0)
+    return problem_with(result, Piece(request, 0, 0, 10 * MINUTE, limit), request, partitions=0)
 
 
 @pytest.mark.parametrize(

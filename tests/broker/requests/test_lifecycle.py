@@ -38,7 +38,7 @@ class Story:
 
     def __init__(self) -> None:
         numbers = count()
-        self.state = BrokerState(BrokerSettings(max_attempts=3), lambda: f"job-{next(numbers)}", 0.0, NOW)
+        self.state = BrokerState(BrokerSettings(max_attempts=3), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
         self.commands: list[Command] = []
         self.tell(VenueLearned("TEST", 1, 0))
 

@@ -215,10 +215,13 @@ def test_progress_is_told_in_per_cent(data_dir: Path, monkeypatch: pytest.Monkey
 
 def test_trades_are_looked_for_only_where_the_files_have_some(data_dir: Path) -> None:
     settings, times = Settings(data_dir=data_dir), trades()["ts_ns"].to_pylist()
-    assert tick_bounds(settings, TICKER, 0, 2**63 - 1) == (min(times), max(times) + 1)
-    assert tick_bounds(settings, TICKER, START + SECOND, START + 5 * SECOND) == (START + SECOND, START + 5 * SECOND)
-    assert tick_bounds(settings, TICKER, max(times) + 1, 2**63 - 1) is None
-    assert tick_bounds(settings, "ETH/USDT.BINANCE", max(times) + 1, 2**63 - 1) is None
+    assert tick_bounds(settings, TICKER, start_ns=0, end_ns=2**63 - 1) == (min(times), max(times) + 1)
+    assert tick_bounds(settings, TICKER, start_ns=START + SECOND, end_ns=START + 5 * SECOND) == (
+        START + SECOND,
+        START + 5 * SECOND,
+    )
+    assert tick_bounds(settings, TICKER, start_ns=max(times) + 1, end_ns=2**63 - 1) is None
+    assert tick_bounds(settings, "ETH/USDT.BINANCE", start_ns=max(times) + 1, end_ns=2**63 - 1) is None
 
 
 # ---- as seen

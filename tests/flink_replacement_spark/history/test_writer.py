@@ -78,7 +78,7 @@ class Bench:
         self.batches += 1
 
     def minutes(self) -> list[int]:
-        found = read_ohlc(self.settings, TICKER, 60, 0, 100_000 * MINUTE)
+        found = read_ohlc(self.settings, TICKER, 60, start_ns=0, end_ns=100_000 * MINUTE)
         return [time // (MINUTE // 1_000) for time in found["open_time"].cast(pa.int64()).to_pylist()]
 
     def revisions(self) -> list[tuple[int, int, float]]:

@@ -58,7 +58,7 @@ class Rewriting:
 
     def merge(self, rows: pa.Table, summary: dict[str, str]) -> None:
         table = load_table(self._case.catalog, OHLC)
-        kept = compare_candles(scan_series(table, [TICKER], 0, 2 * T0), rows).new
+        kept = compare_candles(scan_series(table, [TICKER], start_ns=0, end_ns=2 * T0), rows).new
         table.overwrite(pa.concat_tables([kept, rows]), snapshot_properties=summary)
 
     def write_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
@@ -107,7 +107,7 @@ class Case:
 
     def stored(self) -> list[tuple[int, float, str]]:
         """(minute, close, source)"""
-        found = scan_series(load_table(self.catalog, OHLC), [TICKER], 0, 2 * T0).sort_by("open_time")
+        found = scan_series(load_table(self.catalog, OHLC), [TICKER], start_ns=0, end_ns=2 * T0).sort_by("open_time")
         minutes = ((found["open_time"].cast(pa.int64()).to_numpy() * 1_000 - T0) // MINUTE).tolist()
         return list(zip(minutes, found["close"].to_pylist(), found["source"].to_pylist(), strict=True))
 

@@ -53,7 +53,9 @@ def rows(platform: Platform) -> pa.Table:
     table = load_table(open_catalog(platform.settings), OHLC)
     schema = table.schema().as_arrow()
     table.append(pa.concat_tables([_bars(ticker, seed, schema) for seed, ticker in enumerate(_TICKERS)]))
-    return pa.concat_tables([read_ohlc(platform.settings, ticker, 60, 0, 10**6 * MINUTE) for ticker in _TICKERS])
+    return pa.concat_tables(
+        [read_ohlc(platform.settings, ticker, 60, start_ns=0, end_ns=10**6 * MINUTE) for ticker in _TICKERS]
+    )
 
 
 def _sorted(table: pa.Table) -> list[dict[str, Any]]:

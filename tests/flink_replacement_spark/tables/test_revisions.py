@@ -71,7 +71,7 @@ class Case:
 
     def told(self) -> Told:
         """(minute, revision, close) in the order of publication."""
-        return told(read_published(self.settings, TICKER, 60, 0)[1])
+        return told(read_published(self.settings, TICKER, 60, since_ns=0)[1])
 
 
 def told(rows: pa.Table) -> Told:
@@ -93,7 +93,7 @@ def test_every_published_revision_is_a_row_in_the_order_of_the_topic(case: Case)
     case.publish((1, 2, 3.0))
     case.drain()
     assert case.told() == [(1, 0, 1.0), (2, 0, 1.0), (1, 1, 2.0), (1, 2, 3.0)]
-    _, rows = read_published(case.settings, TICKER, 60, 0)
+    _, rows = read_published(case.settings, TICKER, 60, since_ns=0)
     sent = [record.timestamp_ms for part in range(4) for record in case.bus.read(bus_topics.OHLC, part, 0)]
     assert [time // 1_000 for time in rows["known_at"].cast(pa.int64()).to_pylist()] == sent
 
@@ -159,7 +159,7 @@ def test_a_late_trade_and_the_exchanges_candle_leave_the_bar_as_it_was_known(pla
     assert [row[:3] for row in found] == [(0, 2.0, "ticks"), (1, 9.0, "ticks"), (2, 9.0, "exchange")]
     for revision, _, source, known_at in found:
         at_ns = round(known_at.timestamp() * 1_000_000) * 1_000
-        (seen,) = read_as_of(platform.settings, tape.ticker, 60, 0, 2**62, at_ns).to_pylist()
+        (seen,) = read_as_of(platform.settings, tape.ticker, 60, start_ns=0, end_ns=2**62, as_of_ns=at_ns).to_pylist()
         assert (seen["revision"], seen["source"]) == (revision, source)
 
 

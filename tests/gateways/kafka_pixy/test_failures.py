@@ -58,7 +58,7 @@ class Away(FreshBus):
 
     def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
         self._check("acknowledge")
-        return super().acknowledge(topic, group, partition, offsets, **options)
+        return super().acknowledge(topic, group, partition, offsets=offsets, **options)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class ShakyBus(FreshBus):
     def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
         self._check()
         self.acknowledged.append(len(offsets))
-        return super().acknowledge(topic, group, partition, offsets, **options)
+        return super().acknowledge(topic, group, partition, offsets=offsets, **options)
 
     def read_group(self, *arguments, **options):  # type: ignore[no-untyped-def]
         self._check()

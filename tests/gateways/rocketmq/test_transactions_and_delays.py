@@ -147,7 +147,7 @@ async def test_who_dies_between_publishing_and_removing_leaves_nothing_to_publis
     message = definition.Message(topic=definition.Resource(name="t"), body=b"1")
     message.system_attribute.message_id = "m"
     payload = message.SerializeToString()
-    store.queue.add(QUEUE, "id", payload, 0)
+    store.queue.add(QUEUE, "id", payload, delay_seconds=0)
     with monkeypatch.context() as patch:
         patch.setattr(store.queue, "remove", away)
         await sending.release("id", payload)

@@ -89,7 +89,7 @@ async def _run(
     async def emit(candles: Candles, origin: str) -> None:
         parts.append(candles)
 
-    fetch = HistoryFetch(FakeClient(now), source, job, progress or HastyProgress(), emit)  # type: ignore[arg-type]
+    fetch = HistoryFetch(FakeClient(now), source, job, progress=progress or HastyProgress(), emit=emit)  # type: ignore[arg-type]
     summary = await fetch.run()
     return summary, [time for part in parts for time in part.open_time.tolist()], parts
 

@@ -70,7 +70,9 @@ async def run(
         got.extend(candles.open_time.tolist())
 
     client: Any = AnyPeriod(now)
-    fetch = HistoryFetch(client, source, job, HastyProgress(), emit, None, book, "A/B.TEST")
+    fetch = HistoryFetch(
+        client, source, job, progress=HastyProgress(), emit=emit, older=None, quiet=book, ticker="A/B.TEST"
+    )
     return await fetch.run(), got
 
 
@@ -202,7 +204,9 @@ async def test_a_year_before_the_listing_is_asked_for_once(fresh_bus: Bus, threa
             job = HistoryJob("SOL/USDT", 60, start, end)
             source, progress = source_of(client), HastyProgress()
             async with slots:
-                return await HistoryFetch(client, source, job, progress, emit, None, book, "SOL/USDT.BINANCE").run()
+                return await HistoryFetch(
+                    client, source, job, progress=progress, emit=emit, older=None, quiet=book, ticker="SOL/USDT.BINANCE"
+                ).run()
 
         async def year(book: QuietBook) -> int:
             before = _klines(exchange)

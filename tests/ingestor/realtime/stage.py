@@ -60,7 +60,7 @@ class Ingestor:
             on_blocked=lambda until: None,
         )
         self.client = VenueClient(description, stock, budget, request_timeout=5, patience=patience)
-        self.service = RealtimeService(bus, self._threads, config, lambda venue: url)
+        self.service = RealtimeService(bus, self._threads, config, url_of=lambda venue: url)
         self.heartbeats: list[float] = []
 
     def start(self, ticker: str, job_id: str) -> "asyncio.Task[None]":

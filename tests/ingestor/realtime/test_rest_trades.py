@@ -39,15 +39,15 @@ def test_an_aggregate_is_cut_to_the_missing_ids_exactly(lots: list[int], data: s
     low = data.draw(st.integers(0, len(lots) - 1))
     high = data.draw(st.integers(low, len(lots) - 1))
     known = {100 + i: trade(100 + i, float(size)) for i, size in enumerate(sizes) if not low <= i <= high}
-    piece = cut(Aggregate(100, 99 + len(lots), 7, 5.0, float(sum(sizes))), 100 + low, 100 + high, known)
+    piece = cut(Aggregate(100, 99 + len(lots), 7, 5.0, float(sum(sizes))), 100 + low, 100 + high, known=known)
     assert piece == Aggregate(100 + low, 100 + high, 7, 5.0, float(sum(sizes[low : high + 1])))
 
 
 def test_an_aggregate_whose_other_trades_are_unknown_is_not_guessed_at() -> None:
     whole = Aggregate(100, 109, 7, 5.0, 10.0)
-    assert cut(whole, 105, 200, {}) is None
-    assert cut(whole, 110, 200, {}) is None
-    assert cut(whole, 90, 200, {}) == whole
+    assert cut(whole, 105, 200, known={}) is None
+    assert cut(whole, 110, 200, known={}) is None
+    assert cut(whole, 90, 200, known={}) == whole
 
 
 def test_a_row_that_is_no_trade_is_a_bad_reply() -> None:

@@ -175,7 +175,7 @@ async def test_a_new_file_is_a_venue_with_exact_history(moonbase: None) -> None:
         await asyncio.wait_for(task, 10)
         await broker.close()
         book = exchange.markets["BTCUSDT"]
-        own = book.candles(INTERVALS["1m"], start, end - 60_000, exchange.clock.now())
+        own = book.candles(INTERVALS["1m"], start, end - 60_000, now=exchange.clock.now())
         expected = list(zip((own.open_time * 10**6).tolist(), own.count.tolist(), strict=True))
     (done,) = broker.of(cw.HistoryEnd)
     assert (done.rows, done.expected) == (len(expected), 36 * 60)

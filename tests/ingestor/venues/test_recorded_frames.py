@@ -26,9 +26,9 @@ def minute_bars(trades: list[Trade]) -> Bars:
         np.zeros(len(trades), np.int64),
         np.array([trade[TIME] for trade in trades], np.int64),
         np.array([trade[ORDER] for trade in trades], np.int64),
-        np.array([trade[PRICE] for trade in trades], np.float64),
-        np.array([trade[SIZE] for trade in trades], np.float64),
-        60,
+        price=np.array([trade[PRICE] for trade in trades], np.float64),
+        size=np.array([trade[SIZE] for trade in trades], np.float64),
+        period_seconds=60,
     )
 
 
