@@ -143,6 +143,9 @@ def fitting(
         words = [column, *(word for row in rows for word in row[number].split())]
         whole = max(map(len, [column, *(row[number] for row in rows)]))
         least = min(whole, max(NARROW_COLUMNS, min(LONG_WORD, max(map(len, words)))))
+        if number == len(columns) - 1 and any(" " in row[number] for row in rows):
+            # The last column is left out only where its sentences have no room at all; a long word is folded.
+            least = min(least, max(NARROW_COLUMNS, width - taken - 2))
         # One for the space behind the column, one for the line between two.
         taken += least + 2
         if shown and taken > width:

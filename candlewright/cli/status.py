@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import sys
 import time
 import urllib.request
@@ -21,6 +22,8 @@ _STATUS_TIMEOUT_SECONDS = 5.0
 _WATCH_SECONDS = 2.0
 #: Live tickers that a table shows: the slowest ones, which may need a look.
 SHOWN_TICKERS = 10
+#: On a small screen; and what it shows besides them, with three queries and a warning.
+MIN_TICKERS, BRIEF_LINES = 3, 18
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 Row = Mapping[str, Any]
@@ -64,13 +67,21 @@ def status(output: Output, config: Path | None, watch: bool = False) -> None:
             time.sleep(_WATCH_SECONDS)
 
 
-def show(page: Row, output: Output) -> None:
+def show(page: Row, output: Output, lines: int | None = None) -> None:
+    """`lines`: of the screen, which then shows parts and roles in a line each where their tables have no room."""
     if output is Output.json:
         for row in (*part_rows(page), *role_rows(page), *ticker_rows(page), *query_rows(page), *work_rows(page)):
             print(json_line(row))
         return
-    for print_section in (_print_tickers, _print_queries, _print_parts, _print_roles, _print_work):
-        print_section(page)
+    is_brief = lines is not None and _lines_of(page) > lines
+    _print_tickers(page, max(MIN_TICKERS, lines - BRIEF_LINES) if lines is not None and is_brief else SHOWN_TICKERS)
+    _print_queries(page)
+    if is_brief:
+        _print_briefly(page)
+    else:
+        _print_parts(page)
+        _print_roles(page)
+    _print_work(page)
     for warning in page.get("warnings", []):
         say(f"warning: {warning}")
     for problem in page.get("problems", []):
@@ -135,11 +146,33 @@ def work_rows(page: Row) -> list[Row]:
 # ---- tables
 
 
-def _print_tickers(page: Row) -> None:
+def _lines_of(page: Row) -> int:
+    """That the tables take: each has four lines of its own."""
+    counts = (
+        min(len(ticker_rows(page)), SHOWN_TICKERS),
+        *(len(rows(page)) for rows in (query_rows, part_rows, role_rows)),
+    )
+    return sum(count + 4 for count in counts if count) + sum(len(list(_work_lines(row))) for row in work_rows(page)) + 1
+
+
+def _print_briefly(page: Row) -> None:
+    """Parts and roles, without what is as it should be."""
+    rows = part_rows(page)
+    ready = [row for row in rows if row["state"] == "ready"]
+    others = ", ".join(f"{row['part']} is {row['state']}" for row in rows if row not in ready)
+    restarts = sum(row["restarts"] or 0 for row in rows)
+    memory = _size(sum(row["memory_bytes"] or 0 for row in rows))
+    print(f"parts: {len(ready)} of {len(rows)} ready{others and f' ({others})'}, {restarts} restarts, {memory}")
+    standbys = ", ".join(f"{row['role']} {len(row['standbys'])}" for row in role_rows(page) if row["standbys"])
+    vacant = "".join(f"; nobody has the role {row['role']}" for row in role_rows(page) if not row["holder"])
+    print(f"standbys: {standbys or 'none'}{vacant}")
+
+
+def _print_tickers(page: Row, most: int) -> None:
     rows = ticker_rows(page)
     if not rows:
         return
-    shown = rows[:SHOWN_TICKERS]
+    shown = rows[:most]
     print_table(
         ("live ticker", "last trade", "trades/s"),
         [(row["ticker"], _age(row["age_seconds"]), _rate(row["trades_per_second"])) for row in shown],
@@ -227,7 +260,8 @@ def _show_again(settings: ClientConfig, output: Output) -> None:
     if page is None:
         say(said)
     else:
-        show(page, output)
+        is_screen = output is Output.table and sys.stdout.isatty()
+        show(page, output, shutil.get_terminal_size().lines if is_screen else None)
     sys.stdout.flush()
 
 

@@ -161,6 +161,8 @@ class Screen:
         self._bars: dict[int, Bar] = {}
         self._ticks: deque[Tick] = deque(maxlen=KEPT_TICKS)
         self._count = 0
+        #: Of the terminal itself: while the screen is drawn, something else stands in front of it.
+        self._style = style_of_stdout()
 
     def show(self, item: Item) -> None:
         self._count += 1
@@ -193,7 +195,7 @@ class Screen:
         chart_rows = max(chart.MIN_HEIGHT, min(CHART_ROWS, height - TABLE_ROWS - 8))
         candles = [*self._candles.values(), *([candle_of(forming)] if forming is not None else [])]
         shown = candles[-max(1, width - 14) :]
-        lines = chart.render(shown, width, chart_rows, style_of_stdout()) if shown else ["(waiting for the first one)"]
+        lines = chart.render(shown, width, chart_rows, self._style) if shown else ["(waiting for the first one)"]
         # At 80 columns nine digits of each price and the note have room.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= ROOMY_COLUMNS), 0, 0))
         for column in self._columns:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -347,6 +348,28 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
     assert {"ticker": "ETH/USDT.BINANCE", "age_seconds": 190.0, "trades_per_second": 0.0} in rows
     assert next(row for row in rows if "query" in row)["lag"] == 12_345
     assert next(row for row in rows if row.get("part") == "flink_replacement_spark")["state"] == "waiting"
+
+
+@pytest.mark.parametrize("tickers", [1, 50])
+def test_a_watched_status_fits_a_screen_of_24_lines(capsys: pytest.CaptureFixture[str], tickers: int) -> None:
+    """With the live tickers, which would scroll away first."""
+    frames = {f"T{number}/USDT.BINANCE": float(number) for number in range(tickers)}
+    queries = {name: {"lag": 0, "last_step_seconds_ago": 1.0} for name in ("history", "live", "triggers")}
+    details = {"last_frame_seconds_ago": frames, "queries": queries, "requests": 1, "jobs": 1, "queued": 0}
+    names = ("redis", "broker", "relay", "driver", "ingestor-1", "console")
+    parts: dict[str, Any] = {name: {"ready": True, "restarts": 1, "memory_bytes": 1 << 30} for name in names}
+    parts["broker"]["status"] = {"part": "broker", **details}
+    parts["console"] |= {"ready": False, "phase": "starting"}
+    roles = {name: {"holder": "a", "epoch": 1, "standbys": ["b"] * (name == "driver")} for name in ("broker", "driver")}
+    page = {"parts": parts, "roles": roles, "disk": {"free_bytes": 5 << 30, "total_bytes": 20 << 30}, "healthy": True}
+    platform_status.show(page, Output.table, lines=24)
+    text, told = capsys.readouterr()
+    assert "T0/USDT" in text or "T49/USDT" in text
+    assert "parts: 5 of 6 ready (console is starting), 6 restarts, 6.0 GiB" in text
+    assert "standbys: driver 1" in text
+    assert len(f"{text}{told}".splitlines()) <= 24
+    platform_status.show(page, Output.table, lines=60)
+    assert "redis" in capsys.readouterr().out
 
 
 def test_many_live_tickers_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
-from candlewright.cli.output import print_table, say, wrapped
+from candlewright.cli.output import fitting, print_table, say, wrapped
 from candlewright.cli.status import running_elsewhere
 from candlewright.settings import ClientConfig
 from candlewright.settings.client import HttpSettings
@@ -97,6 +97,18 @@ def test_no_summary_in_the_help_is_cut(group: str, columns: int) -> None:
     commands = shown.output.partition("Commands:")[2].splitlines()
     assert any(commands)
     assert [line for line in commands if line.endswith("...")] == []
+
+
+def test_sentences_of_the_last_column_wrap_however_long_their_words_are() -> None:
+    sentence = f"embedded, {'/a/long/path' * 8}"
+    rows = [["door relay notifications", "missing", sentence]]
+    assert fitting(["what", "verdict", "text"], rows, 80) == (
+        [("what", True), ("verdict", False), ("text", True)],
+        [],
+    )
+    assert fitting(["what", "verdict", "text"], rows, 50)[1] == ["text"]
+    # A name is never broken.
+    assert fitting(["what", "verdict", "text"], [[*rows[0][:2], "x" * 60]], 80)[1] == ["text"]
 
 
 @contextmanager

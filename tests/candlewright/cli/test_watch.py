@@ -1,5 +1,6 @@
 """The live commands: lines, JSON, the screen, and how a watch ends."""
 
+import io
 import json
 import os
 import pty
@@ -199,6 +200,16 @@ def test_a_revision_replaces_its_bar_on_the_screen() -> None:
         ("00:00:00", "1.75", ["rev", "1"]),
         ("00:01:00", "1.5", []),
     ]
+
+
+def test_the_chart_is_drawn_as_the_terminal_can_whatever_stands_in_front_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    screen = watch_command.Screen(TICKER, None)
+    for number in range(5):
+        screen.show(tick(number, 5.0 + number))
+    # As rich does while it draws: it has no encoding.
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert "┤" in drawn(screen)
 
 
 def test_ticks_of_a_second_are_one_candle_on_the_screen() -> None:
