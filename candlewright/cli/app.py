@@ -212,6 +212,22 @@ def status(
     platform_status.status(output, config, watch)
 
 
+@app.command()
+def mcp(
+    allow_write: Annotated[
+        bool, typer.Option("--allow-write", help="Also fetch history, add and remove triggers.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Serve data and triggers to an AI assistant, over stdio. Read-only unless --allow-write is given.
+
+    The assistant starts this command itself: docs/how-to/mcp.md has the lines for its settings.
+    """
+    from candlewright.cli import mcp
+
+    mcp.serve(allow_write, config)
+
+
 @trigger_app.callback()
 def trigger() -> None:
     """Triggers in SQL: conditions, windows and row patterns (MATCH_RECOGNIZE) over live ticks and bars."""

@@ -1,11 +1,9 @@
 """Queries over the tables, by the platform's HTTP API: without Spark, and without access to the files."""
 
-import json
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from candlewright.client.errors import InvalidRequest, InvalidTrigger, PlatformRefused, PlatformUnreachable
+from candlewright.client import http
+from candlewright.client.errors import InvalidRequest, InvalidTrigger, PlatformRefused
 from candlewright.settings import ClientConfig
 from candlewright.wire.errors import NotAuthorised
 
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
 
 #: As many rows as the platform gives at all.
 _ALL_ROWS = 1_000_000
-_SECONDS = 120.0
 
 
 def query(settings: ClientConfig, sql: str, limit: int | None) -> "pa.Table":
@@ -23,32 +20,15 @@ def query(settings: ClientConfig, sql: str, limit: int | None) -> "pa.Table":
     """
     import pyarrow as pa
 
-    host, _, port = settings.console.bind.rpartition(":")
-    address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '*') else '[::1]' if host == '[::]' else host}:{port}"
-    body = json.dumps({"sql": sql, "limit": _ALL_ROWS if limit is None else limit}).encode()
-    headers = {"Content-Type": "application/json"}
-    if settings.client.token:
-        headers["Authorization"] = f"Bearer {settings.client.token}"
-    request = urllib.request.Request(f"{address}/api/v1/sql?format=arrow", body, headers)
+    body = {"sql": sql, "limit": _ALL_ROWS if limit is None else limit}
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            table = pa.ipc.open_stream(answer.read()).read_all()
-            is_truncated = answer.headers.get("X-Truncated") == "true"
-    except urllib.error.HTTPError as error:
-        raise _refused(sql, error.code, _problem(error)) from None
-    except OSError as error:
-        raise PlatformUnreachable(address, _SECONDS) from error
-    if is_truncated and limit is None:
+        content, headers = http.call(settings, "POST", "/sql", {"format": "arrow"}, body)
+    except http.Refused as error:
+        raise _refused(sql, error.status, error.problem) from None
+    table = pa.ipc.open_stream(content).read_all()
+    if headers.get("X-Truncated") == "true" and limit is None:
         raise InvalidRequest(f"the result has more than {table.num_rows} rows: select less, or give a limit")
     return table
-
-
-def _problem(error: urllib.error.HTTPError) -> dict[str, Any]:
-    try:
-        found = json.loads(error.read())
-    except (OSError, ValueError):
-        found = None
-    return found if isinstance(found, dict) else {"detail": f"HTTP {error.code} {error.reason}"}
 
 
 def _refused(sql: str, status: int, problem: dict[str, Any]) -> Exception:

@@ -124,7 +124,7 @@ def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
 
 def test_the_extras_of_the_client(dist: Path) -> None:
     extras = about(wheel(dist, "candlewright")).get_all("Provides-Extra")
-    assert extras == ["notebook", "pandas", "polars", "spark-connect"]
+    assert extras == ["mcp", "notebook", "pandas", "polars", "spark-connect"]
 
 
 def test_the_platform_needs_the_other_two_of_its_own_version() -> None:
