@@ -13,7 +13,7 @@ UNITS: dict[str, int] = {
     "DAY": 86_400_000_000_000,
     "WEEK": 604_800_000_000_000,
 }
-_CALENDAR = ("MONTH", "QUARTER", "YEAR")
+CALENDAR_UNITS = ("MONTH", "QUARTER", "YEAR")
 _SHORT = {
     "MS": "MILLISECOND",
     "US": "MICROSECOND",
@@ -37,7 +37,7 @@ def unit_name(word: str) -> str | None:
     """The unit a word means ('seconds' -> 'SECOND'); None for an unknown one. MONTH, QUARTER, YEAR are units too."""
     upper = word.upper()
     for candidate in (upper, upper.removesuffix("S"), _SHORT.get(upper, "")):
-        if candidate in UNITS or candidate in _CALENDAR:
+        if candidate in UNITS or candidate in CALENDAR_UNITS:
             return candidate
     return None
 

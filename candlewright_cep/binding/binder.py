@@ -33,7 +33,7 @@ from candlewright_cep.syntax.tree import (
     ParameterNode,
     StarNode,
 )
-from candlewright_cep.times import UNITS, literal_interval, unit_name
+from candlewright_cep.times import CALENDAR_UNITS, UNITS, literal_interval, unit_name
 from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, Kind, SqlType, timestamp
 from candlewright_cep.vector import Vector, constant, nulls
 
@@ -237,9 +237,30 @@ class Binder:
             raise node.at.reject(f"{node.mode} is possible only {where}")
         if node.name.startswith("INTERVAL "):
             return self.interval(node)
+        if node.name in ("+", "-") and node.is_operator and (later := self._months_later(node)) is not None:
+            return self.bind(later)
         if node.name in ("CAST", "TRY_CAST") and node.is_operator and node.type is not None:
             return self.cast(self.bind(node.arguments[0]), node.type, node.at)
         return self.scalar(node)
+
+    def _months_later(self, node: CallNode) -> CallNode | None:
+        """A time and an interval of months or years, which have no fixed length, as DATE_ADD."""
+        for time, interval in ((0, 1), (1, 0)) if node.name == "+" else ((0, 1),):
+            amount = node.arguments[interval]
+            sign = -1 if node.name == "-" else 1
+            if isinstance(amount, CallNode) and amount.name == "NEGATE" and isinstance(amount.arguments[0], CallNode):
+                amount, sign = amount.arguments[0], -sign
+            unit = amount.name.removeprefix("INTERVAL ") if isinstance(amount, CallNode) else ""
+            if not isinstance(amount, CallNode) or unit not in CALENDAR_UNITS or amount.name == unit:
+                continue
+            written = amount.arguments[0]
+            text = self.parameter(written).text if isinstance(written, ParameterNode) else self._word(written)
+            count = read((text or "").strip(), BIGINT)
+            if count is None or abs(count) > 1_000_000:
+                raise amount.at.reject(f"'{(text or '')[:40]}' is not a whole number of {unit}s")
+            moved = (LiteralNode(unit, STRING, amount.at), LiteralNode(sign * count, BIGINT, amount.at))
+            return CallNode("DATE_ADD", (*moved, node.arguments[time]), node.at)
+        return None
 
     def scalar(self, node: CallNode) -> Expression:
         """A call of the function table."""
@@ -301,8 +322,9 @@ class Binder:
         """Constant subtrees are computed once, here."""
         if not all(isinstance(argument, Constant) for argument in node.arguments):
             return node
-        found = RowValues(_no_column, 1).value(node)
-        return Constant(found.to_list()[0], node.type)
+        found = RowValues(_no_column, 1).value(node).to_list()[0]
+        # An array that is a constant must be one to Python too: expressions are compared and looked up.
+        return Constant(tuple(found) if isinstance(found, list) else found, node.type)
 
     def _in_zone(self, node: CallNode) -> Expression:
         name = self.zone_name(node.arguments[1])
@@ -429,7 +451,9 @@ class Binder:
         argument = node.arguments[0]
         text = self.parameter(argument).text if isinstance(argument, ParameterNode) else self._word(argument)
         if unit not in UNITS and " TO " not in unit:
-            raise node.at.reject(f"an interval of {unit} has no fixed length", "use days, hours or smaller units")
+            raise node.at.reject(
+                f"an interval of {unit} has no fixed length", "add it to a time, or use days, hours or smaller units"
+            )
         value = literal_interval(text or "", unit)
         if value is None:
             raise node.at.reject(f"'{(text or '')[:40]}' is not an amount of {unit}")

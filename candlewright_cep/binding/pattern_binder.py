@@ -15,6 +15,7 @@ from candlewright_cep.binding.expressions import (
     WindowFunction,
     walk,
 )
+from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
@@ -131,9 +132,13 @@ class PatternBinder(Binder):
             return super().call(node)
         aggregate = aggregate_name(node.name)
         if node.filter is not None:
-            raise node.filter.at.reject(
-                "FILTER is not possible over a row pattern", "use CASE WHEN inside the aggregate"
-            )
+            star = node.arguments[0] if node.arguments else None
+            if isinstance(star, StarNode) and star.qualifier is not None:
+                name = star.qualifier.text[:60]
+                raise star.at.reject(
+                    f"COUNT({name}.*) takes no FILTER", f"write COUNT(*) FILTER (WHERE {name}.price > 1)"
+                )
+            node = filtered(node)
         if node.mode == "DISTINCT":
             raise node.at.reject("DISTINCT in an aggregate is not possible over a row pattern")
         if node.mode == "IGNORE NULLS":

@@ -18,7 +18,7 @@ from candlewright_cep.functions import moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
-from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list
+from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list, ranges
 
 CONTINUOUS, DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quantile(is_continuous=False)
 _SHORT = 48
@@ -239,6 +239,34 @@ def _joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind
     return from_list(kind, found)
 
 
+def _ordered_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 4 or types[2].kind is Kind.OPAQUE or not all(fits(kind, STRING) for kind in types[:2]):
+        raise Mismatch
+    return [STRING, STRING, types[2], BOOLEAN], STRING
+
+
+def _ordered_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
+    """Each segment in the order of the third argument, descending where the fourth says so; NULLs last, ties as they
+    came."""
+    ranks = codes(arguments[2])
+    turned = np.where(arguments[3].expand().true(), -ranks, ranks)
+    turned = np.where(ranks < 0, np.iinfo(np.int64).max, turned)
+    order = np.lexsort((turned, np.repeat(np.arange(len(sizes)), sizes)))
+    return _joined_whole([argument.take(order) for argument in arguments[:2]], firsts, sizes, kind)
+
+
+def _ordered_running(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    length = arguments[0].length
+    low = np.zeros(length, np.int64)
+    low[firsts] = firsts
+    low = np.maximum.accumulate(low)
+    sizes = np.arange(1, length + 1) - low
+    if int(sizes.sum()) > _MAX_ARRAY_ITEMS:
+        raise TriggerRejected(f"ordered lists hold more than {_MAX_ARRAY_ITEMS} values in all")
+    expanded = [argument.take(ranges(low, sizes)) for argument in arguments]
+    return _ordered_whole(expanded, np.cumsum(sizes) - sizes, sizes, kind)
+
+
 def _number(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or not (types[0].is_numeric or types[0].kind in (Kind.INTERVAL, Kind.NULL)):
         raise Mismatch
@@ -386,6 +414,7 @@ def _table() -> dict[str, AggregateFunction]:
         ),
         AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array, _whole_arrays, grows=True),
         AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined, _joined_whole, grows=True),
+        AggregateFunction("ORDERED_STRING_AGG", _ordered_signature, _ordered_running, _ordered_whole, grows=True),
     ]
     return {entry.name: entry for entry in entries}
 
@@ -407,6 +436,7 @@ AGGREGATE_ALIASES = {
     "ARBITRARY": "ANY_VALUE",
     "MEAN": "AVG",
     "LISTAGG": "STRING_AGG",
+    "APPROX_PERCENTILE": "PERCENTILE_DISC",
     "APPROX_DISTINCT": "COUNT_DISTINCT",
     "APPROX_COUNT_DISTINCT": "COUNT_DISTINCT",
 }

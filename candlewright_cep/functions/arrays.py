@@ -6,11 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright_cep.functions.signatures import Mismatch, Signature, fits
+from candlewright_cep import work
+from candlewright_cep.functions.signatures import Mismatch, Signature, fits, result_of
 from candlewright_cep.functions.text import written
 from candlewright_cep.limits import MADE_TEXT, check_made
-from candlewright_cep.types import BIGINT, STRING, Kind, SqlType, from_arrow
-from candlewright_cep.vector import Index, Vector, from_column
+from candlewright_cep.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, common, from_arrow, to_arrow
+from candlewright_cep.vector import Bools, Index, Vector, codes, concatenate, from_column, ranges
+
+#: Values of ARRAY[...].
+_MOST_WRITTEN = 1_000
 
 
 def item_type(kind: SqlType) -> SqlType:
@@ -80,7 +84,86 @@ def _element(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return Vector(kind, found.values, found.valid)
 
 
+def _array_of(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if not 1 <= len(types) <= _MOST_WRITTEN:
+        raise Mismatch
+    wanted, item = result_of(types)
+    if item.kind is Kind.NULL:
+        raise Mismatch
+    return wanted, SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(item)))
+
+
+def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    count, length = len(arguments), arguments[0].length
+    if all(argument.constant for argument in arguments):
+        length = 1
+        arguments = [argument.slice(0, 1) for argument in arguments]
+    work.spend(count * length)
+    # Value by value of the first row, then of the second.
+    order = (np.arange(count * length) % count) * length + np.arange(count * length) // count
+    items = concatenate(list(arguments)).take(order).to_arrow()
+    offsets = pa.array(np.arange(0, count * length + 1, count), pa.int32())
+    whole = pa.ListArray.from_arrays(offsets, items).cast(kind.arrow)
+    return Vector(kind, whole, None, arguments[0].length, length == 1 and count * length == count)
+
+
+def are_equal(one: Vector, other: Vector) -> Bools:
+    """Whether the arrays have the same values in the same order; NULL in an array equals NULL. Also of arrays that are
+    NULL, which mean nothing."""
+    left, firsts, sizes = _opened(one)
+    right, others, lengths = _opened(other)
+    found: Bools = np.equal(sizes, lengths)
+    work.spend(left.length + right.length)
+    numbers = _numbered(left, right)
+    compared = np.where(found, sizes, 0)
+    differs = numbers[: left.length][ranges(firsts, compared)] != numbers[left.length :][ranges(others, compared)]
+    rows = np.repeat(np.arange(len(sizes)), compared)
+    found[rows[differs]] = False
+    return found
+
+
+def _numbered(one: Vector, other: Vector) -> Index:
+    """Numbers of the values of both, one after the other: equal ones have the same, NULL has -1."""
+    if one.type.is_text:
+        return codes(concatenate([one, other]))
+    values = np.concatenate([one.values, other.values])
+    return codes(Vector(one.type, values, np.concatenate([one.mask, other.mask])))
+
+
+def both_arrays(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | None:
+    """The signature of a comparison of two arrays whose values can be compared; None for other types."""
+    if len(types) != 2 or any(kind.kind is not Kind.OPAQUE for kind in types):
+        return None
+    items = [item_type(kind) for kind in types]
+    if common(*items) is None or {Kind.OPAQUE, Kind.NULL} & {item.kind for item in items}:
+        raise Mismatch
+    return list(types), BOOLEAN
+
+
+def _contains(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    """NULL for an array that is NULL, and for NULL as the value."""
+    items, _, sizes = _opened(arguments[0])
+    wanted = arguments[1].expand()
+    numbers = _numbered(items, wanted)
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    own = numbers[items.length :]
+    same = (numbers[: items.length] == own[rows]) & (own[rows] >= 0)
+    found = np.bincount(rows[same], minlength=len(sizes)) > 0
+    return Vector(kind, found, np.broadcast_to(arguments[0].mask, (len(sizes),)) & wanted.mask)
+
+
+def _holds(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2:
+        raise Mismatch
+    item = item_type(types[0])
+    if common(item, types[1]) is None or item.kind in (Kind.OPAQUE, Kind.NULL):
+        raise Mismatch
+    return [types[0], item if types[1].kind is Kind.NULL else types[1]], BOOLEAN
+
+
 ENTRIES = [
+    ("ARRAY", _array_of, _made),
+    ("CONTAINS", _holds, _contains),
     ("ARRAY_JOIN", _takes(STRING, STRING, STRING, optional=1), _joined),
     ("CARDINALITY", _takes(BIGINT), _cardinality),
     ("ELEMENT_AT", _takes(None, BIGINT), _element),

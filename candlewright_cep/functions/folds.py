@@ -126,6 +126,18 @@ def _joined(state: State, value: Any, separator: Any) -> State:
     return ((value if state[0] is None else state[0] + (separator or "") + value)[:MADE_TEXT],)
 
 
+def _ordered(state: State) -> Any:
+    """The state holds values with their separators, keys, and whether the order is descending."""
+    rows = state[0]
+    if not rows:
+        return None
+    known = sorted((row for row in rows if row[2] is not None), key=lambda row: row[2], reverse=bool(rows[0][3]))
+    text: State = (None,)
+    for value, separator, *_ in (*known, *(row for row in rows if row[2] is None)):
+        text = _joined(text, value, separator)
+    return text[0]
+
+
 def _logarithms(state: State, value: Any) -> State:
     if value is None:
         return state
@@ -178,5 +190,6 @@ FOLDS: dict[str, Fold] = {
     "STDDEV_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=True)),
     "STDDEV_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=True)),
     **{name: Fold(moments.EMPTY, moments.step, result) for name, result in moments.RESULTS.items()},
+    "ORDERED_STRING_AGG": Fold(((),), lambda state, *row: ((*state[0], row),), _ordered),
     "STRING_AGG": Fold((None,), _joined, _first),
 }

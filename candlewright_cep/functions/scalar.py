@@ -155,11 +155,19 @@ def _modulo(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return finish(arguments, kind, values, valid)
 
 
+def _equality(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    return functions_arrays.both_arrays(types) or one_type(2, BOOLEAN)(types)
+
+
 def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
     kernel = getattr(pc, texts)
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         left, right = arguments
+        if left.type.kind is Kind.OPAQUE:
+            same = functions_arrays.are_equal(left, right)
+            valid = np.broadcast_to(left.mask, same.shape) & np.broadcast_to(right.mask, same.shape)
+            return Vector(kind, same if texts == "equal" else ~same, valid)
         if not left.type.is_text:
             return _strict(numbers)(arguments, kind, "")
         return text_result(arguments, kernel(left.text(), right.text()), kind)
@@ -474,8 +482,8 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction("MOD", _arithmetic_signature("%"), _modulo),
         ScalarFunction("NEGATE", _negation, _sign_changed(np.negative)),
         ScalarFunction("ABS", _negation, _sign_changed(np.abs)),
-        ScalarFunction("=", one_type(2, BOOLEAN), _comparison(np.equal, "equal")),
-        ScalarFunction("<>", one_type(2, BOOLEAN), _comparison(np.not_equal, "not_equal")),
+        ScalarFunction("=", _equality, _comparison(np.equal, "equal")),
+        ScalarFunction("<>", _equality, _comparison(np.not_equal, "not_equal")),
         ScalarFunction("<", one_type(2, BOOLEAN), _comparison(np.less, "less")),
         ScalarFunction("<=", one_type(2, BOOLEAN), _comparison(np.less_equal, "less_equal")),
         ScalarFunction(">", one_type(2, BOOLEAN), _comparison(np.greater, "greater")),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
 from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Constant, Expression, WindowFunction, walk
+from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
@@ -29,7 +30,7 @@ from candlewright_cep.syntax.tree import (
     StarNode,
     WindowNode,
 )
-from candlewright_cep.types import BIGINT, BOOLEAN, NULL, Kind
+from candlewright_cep.types import BIGINT, BOOLEAN, Kind
 
 # Columns that window functions will have: their place is known only when the whole select list is bound.
 LATER = 1_000_000
@@ -321,24 +322,6 @@ def _call_of(node: Node, name: str) -> CallNode | None:
     if node.name == name:
         return node
     return next((found for part in node.arguments if (found := _call_of(part, name)) is not None), None)
-
-
-def filtered(node: CallNode) -> CallNode:
-    """An aggregate with FILTER as one without: values of other rows become NULL, which aggregates pass over."""
-    if node.filter is None:
-        return node
-    name = aggregate_name(node.name)
-    if name is None or name == "ARRAY_AGG":
-        raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
-    at = node.at
-    arguments = list(node.arguments)
-    if name == "COUNT" and (not arguments or isinstance(arguments[0], StarNode)):
-        arguments = [LiteralNode(1, BIGINT, at)]
-    place = 1 if name in ("MIN_BY", "MAX_BY") and len(arguments) > 1 else 0
-    if arguments:
-        chosen = (node.filter, arguments[place], LiteralNode(None, NULL, at))
-        arguments[place] = CallNode("CASE", chosen, at, is_operator=True)
-    return replace(node, arguments=tuple(arguments), filter=None)
 
 
 def with_mode(node: CallNode, name: str) -> str:

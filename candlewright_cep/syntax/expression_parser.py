@@ -32,6 +32,7 @@ _NO_SUBQUERY = (
 
 
 #: Functions with WITHIN GROUP, and how many arguments they have besides.
+_LISTS = ("LISTAGG", "STRING_AGG")
 _ORDERED = {"PERCENTILE_CONT": 1, "PERCENTILE_DISC": 1, "MODE": 0}
 
 
@@ -206,6 +207,16 @@ class ExpressionReader(TypeReader):
             return self._word(token)
         raise self.unexpected("an expression")
 
+    def _array(self) -> Node:
+        """ARRAY[1, 2, 3]"""
+        at = self.advance().at
+        self.expect("[")
+        items = [self.expression()]
+        while self.accept(","):
+            items.append(self.expression())
+        self.expect("]", after="the values of the array")
+        return CallNode("ARRAY", tuple(items), at)
+
     def _number(self) -> Node:
         token = self.advance()
         if token.text.isdigit():
@@ -227,6 +238,8 @@ class ExpressionReader(TypeReader):
             return LiteralNode(word == "TRUE", BOOLEAN, token.at)
         if word == "CASE":
             return self._case()
+        if word == "ARRAY" and self.is_symbol("[", ahead=1):
+            return self._array()
         if word in ("CAST", "TRY_CAST") and self.is_symbol("(", ahead=1):
             return self._cast()
         if word in ("TIMESTAMP", "DATE") and following.kind is TokenKind.STRING:
@@ -412,7 +425,10 @@ class ExpressionReader(TypeReader):
             raise self.token.reject("ORDER BY in an aggregate is not supported")
         mode = "DISTINCT" if distinct else self._null_treatment()
         self.expect(")", after=f"the arguments of {token.text}")
-        if self.is_word("WITHIN", "GROUP"):
+        name = token.text.upper()
+        if self.is_word("WITHIN", "GROUP") and name in _LISTS:
+            name, arguments = "ORDERED_STRING_AGG", self._ordered_list(arguments)
+        elif self.is_word("WITHIN", "GROUP"):
             arguments = self._within_group(token, arguments)
         condition = None
         if self.is_word("FILTER") and self.is_symbol("(", ahead=1):
@@ -421,7 +437,7 @@ class ExpressionReader(TypeReader):
             condition = self.expression()
             self.expect(")", after="the condition of FILTER")
         mode = mode or self._null_treatment()
-        call = CallNode(token.text.upper(), tuple(arguments), token.at, mode=mode, filter=condition)
+        call = CallNode(name, tuple(arguments), token.at, mode=mode, filter=condition)
         if self.accept_words("OVER"):
             window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")
             return OverNode(call, window, token.at)
@@ -451,6 +467,18 @@ class ExpressionReader(TypeReader):
             raise item.at.reject("PERCENTILE_DISC takes an ascending order", "PERCENTILE_CONT takes both")
         rest = CallNode("-", (LiteralNode(1.0, DOUBLE, item.at), arguments[0]), item.at, is_operator=True)
         return [item.expression, rest]
+
+    def _ordered_list(self, arguments: list[Node]) -> list[Node]:
+        """The value, the separator, the value that it is ordered by, and whether in descending order."""
+        self.index += 2
+        self.expect("(", after="WITHIN GROUP")
+        self.expect_words("ORDER", "BY", after="WITHIN GROUP (")
+        item = self.sort_item()
+        self.expect(")", after="the order of WITHIN GROUP")
+        if not 1 <= len(arguments) <= 2 or item.nulls_first:
+            raise item.at.reject("a list takes a value and a separator, in one order with NULLs last")
+        separator = arguments[1] if len(arguments) > 1 else LiteralNode("", STRING, item.at)
+        return [arguments[0], separator, item.expression, LiteralNode(item.descending, BOOLEAN, item.at)]
 
     def _argument(self) -> Node:
         at = self.at

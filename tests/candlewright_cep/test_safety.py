@@ -189,7 +189,7 @@ WRONG = {
     ),
     "PREV in PREV": (recognize(define="B AS PREV(PREV(price)) > 1"), "PREV is not possible inside PREV"),
     "DISTINCT": (recognize(define="B AS COUNT(DISTINCT price) > 1"), "DISTINCT"),
-    "FILTER": (recognize(define="B AS COUNT(price) FILTER (WHERE price > 1) > 1"), "FILTER"),
+    "FILTER": (recognize(define="B AS COUNT(A.*) FILTER (WHERE price > 1) > 1"), "takes no FILTER"),
     "ORDER BY in aggregate": (recognize(define="B AS MAX(price ORDER BY ts) > 1"), "ORDER BY in an aggregate"),
     "negative offset": (recognize(define="B AS PREV(price, -1) > 1"), "offset of PREV"),
     "computed offset": (recognize(define="B AS PREV(price, size) > 1"), "offset of PREV"),

@@ -1,0 +1,25 @@
+"""FILTER (WHERE ...) behind an aggregate."""
+
+from dataclasses import replace
+
+from candlewright_cep.functions.aggregates import aggregate_name
+from candlewright_cep.syntax.tree import CallNode, LiteralNode, StarNode
+from candlewright_cep.types import BIGINT, NULL
+
+
+def filtered(node: CallNode) -> CallNode:
+    """An aggregate with FILTER as one without: values of other rows become NULL, which aggregates pass over."""
+    if node.filter is None:
+        return node
+    name = aggregate_name(node.name)
+    if name is None or name == "ARRAY_AGG":
+        raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
+    at = node.at
+    arguments = list(node.arguments)
+    if name == "COUNT" and (not arguments or isinstance(arguments[0], StarNode)):
+        arguments = [LiteralNode(1, BIGINT, at)]
+    place = 1 if name in ("MIN_BY", "MAX_BY") and len(arguments) > 1 else 0
+    if arguments:
+        chosen = (node.filter, arguments[place], LiteralNode(None, NULL, at))
+        arguments[place] = CallNode("CASE", chosen, at, is_operator=True)
+    return replace(node, arguments=tuple(arguments), filter=None)

@@ -1,0 +1,118 @@
+# ruff: noqa: E501  (texts of SQL)
+"""Arrays that are compared, ordered lists, calendar months in intervals, FILTER over matches: DuckDB's answers or a
+loop's, and the same on a stream."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from candlewright_cep import TriggerRejected, evaluate
+from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def _trades(seed: int, rows: int = 120) -> pa.Table:
+    chance = random.Random(seed)
+    times = sorted(chance.sample(range(0, 4 * 365 * 86_400, 3_600), rows))
+    return pa.table(
+        {
+            "ticker": [chance.choice("AB") for _ in times],
+            "ts": pa.array([(1_700_000_000 + time) * 10**9 for time in times]).cast(pa.timestamp("ns", "UTC")),
+            "n": list(range(rows)),
+            "price": [None if chance.random() < 0.2 else chance.randrange(4) for _ in times],
+            "side": pa.array([chance.choice(["buy", "sell", None]) for _ in times], pa.string()),
+        }
+    )
+
+
+SAME = [
+    "SELECT n, ts + INTERVAL '1' MONTH AS a, ts - INTERVAL '3' YEAR AS b, INTERVAL '2' MONTH + ts AS c, ts + INTERVAL '-5' MONTH AS d FROM ticks",
+    "SELECT n FROM ticks WHERE ts BETWEEN TIMESTAMP '2025-01-31 00:00:00' - INTERVAL '2' MONTH AND TIMESTAMP '2025-01-31 00:00:00' + INTERVAL '1' MONTH",
+    "SELECT ticker, STRING_AGG(side, ',' ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
+    "SELECT n, [price, n] = [n, price] AS a, [price, 2] = [1, 2] AS b, [price, n] <> [price, n] AS c, list_contains([1, n], price) AS d FROM ticks",
+]  # fmt: skip
+OURS = [
+    *SAME[:2],
+    "SELECT ticker, LISTAGG(side, ',') WITHIN GROUP (ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
+    "SELECT n, ARRAY[price, n] = ARRAY[n, price] AS a, ARRAY[price, 2] = ARRAY[1, 2] AS b, ARRAY[price, n] <> ARRAY[price, n] AS c, "
+    "CONTAINS(ARRAY[1, n], price) AS d FROM ticks",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", range(len(OURS)))
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_are_those_of_duckdb(place: int, seed: int) -> None:
+    table = _trades(seed)
+    found = ordered(evaluate(OURS[place], table).to_pylist())
+    assert found == ordered(duckdb_rows(SAME[place], table))
+    assert found
+
+
+STREAMED = [
+    "SELECT ticker, window_start, LISTAGG(side, '>') WITHIN GROUP (ORDER BY price DESC) AS s, APPROX_PERCENTILE(price, 0.9) AS p, "
+    "APPROX_COUNT_DISTINCT(price) AS d, ARRAY_AGG(price) AS a FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '60' DAY)) "
+    "GROUP BY ticker, window_start, window_end",
+    "SELECT ticker, n, LISTAGG(side, ',') WITHIN GROUP (ORDER BY price) OVER (PARTITION BY ticker ORDER BY ts ROWS 5 PRECEDING) AS s FROM ticks",
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) FILTER (WHERE side = 'buy') AS buys, "
+    "SUM(A.price) FILTER (WHERE A.side = 'sell') AS s, LISTAGG(side) WITHIN GROUP (ORDER BY price DESC) AS l, "
+    "ARRAY_AGG(CLASSIFIER()) = ARRAY['A', 'A', 'B'] AS two "
+    "PATTERN (A+ B) DEFINE A AS COUNT(*) FILTER (WHERE side = 'sell') < 3, B AS SUM(A.price) FILTER (WHERE A.price > 1) > 2 OR B.price = 3) AS m",
+    "SELECT n, ts FROM ticks WHERE ts + INTERVAL '1' YEAR > TIMESTAMP '2026-02-01 00:00:00' AND CONTAINS(ARRAY['buy', 'hold'], side)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", STREAMED)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
+    assert assert_streams(sql, _trades(seed), seed)
+
+
+def test_filter_counts_rows_of_a_match_as_a_loop_does() -> None:
+    table = _trades(5)
+    sql = (
+        "SELECT * FROM (SELECT * FROM ticks WHERE ticker = 'A') MATCH_RECOGNIZE (ORDER BY ts MEASURES COUNT(*) FILTER (WHERE side = 'buy') AS b, "
+        "FIRST(n) AS f, LAST(n) AS l PATTERN (X+) DEFINE X AS COUNT(*) FILTER (WHERE side = 'buy') < 4) AS m"
+    )
+    rows = [row for row in table.to_pylist() if row["ticker"] == "A"]
+    expected = []
+    at = 0
+    while at < len(rows):
+        taken = [rows[at]]
+        while at + len(taken) < len(rows) and sum(r["side"] == "buy" for r in [*taken, rows[at + len(taken)]]) < 4:
+            taken.append(rows[at + len(taken)])
+        expected.append({"b": sum(row["side"] == "buy" for row in taken), "f": taken[0]["n"], "l": taken[-1]["n"]})
+        at += len(taken)
+    assert evaluate(sql, table).to_pylist() == expected
+
+
+def test_months_end_with_the_month() -> None:
+    table = pa.table({"d": pa.array([19_754], pa.int32()).cast(pa.date32())})
+    sql = "SELECT CAST(d + INTERVAL '1' MONTH AS VARCHAR) AS a, CAST(d - INTERVAL '1' YEAR AS VARCHAR) AS b FROM ticks"
+    assert evaluate("SELECT CAST(d AS VARCHAR) AS d FROM ticks", table).to_pylist() == [{"d": "2024-02-01"}]
+    assert evaluate(sql, table).to_pylist() == [{"a": "2024-03-01", "b": "2023-02-01"}]
+    last = pa.table({"d": pa.array([19_782], pa.int32()).cast(pa.date32())})
+    assert evaluate(sql, last).to_pylist() == [{"a": "2024-03-29", "b": "2023-02-28"}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("ts > TIMESTAMP '2024-01-01 00:00:00' - INTERVAL '1.5' MONTH", "not a whole number of MONTHs"),
+        ("ts > INTERVAL '1' MONTH", "has no fixed length \\(add it to a time"),
+        ("price + INTERVAL '1' MONTH > 3", "has no form for"),
+        ("ARRAY[1, 'x'] = ARRAY[1]", "has no form for|cannot be applied"),
+        ("ARRAY[1] = ARRAY['x']", "cannot be applied"),
+        ("ARRAY[1] < ARRAY[2]", "cannot be applied"),
+        ("ARRAY[] = ARRAY[1]", "expected an expression"),
+        ("CONTAINS(price, 1)", "has no form for"),
+        ("SELECT LISTAGG(side) WITHIN GROUP (ORDER BY n NULLS FIRST) FROM ticks", "NULLs last"),
+        ("SELECT APPROX_PERCENTILE(price, 2) FROM ticks", "takes a number from 0 to 1"),
+        ("SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES COUNT(A.*) FILTER (WHERE price > 1) AS n PATTERN (A))", "takes no FILTER"),
+        ("price > " + "ARRAY[" * 500 + "1" + "]" * 500, "nested"),
+    ],
+)  # fmt: skip
+def test_what_has_no_such_shape_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(TriggerRejected, match=message):
+        evaluate(sql, _trades(1, 5))
