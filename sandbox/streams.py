@@ -82,7 +82,7 @@ class _TradeChannel:
 class _CandleChannel:
     """Candles of one interval: an update every two seconds (every second for 1s), and each candle once at its close."""
 
-    def __init__(self, stream: str, market: Market, now: int, interval: Interval) -> None:
+    def __init__(self, stream: str, market: Market, now: int, *, interval: Interval) -> None:
         self._stream = stream
         self._market = market
         self._interval = interval
@@ -132,7 +132,9 @@ class _CandleChannel:
 class _StatisticsChannel:
     """Tickers, sent in each period with a trade."""
 
-    def __init__(self, stream: str, market: Market, now: int, period: int, text: Callable[[int], str | None]) -> None:
+    def __init__(
+        self, stream: str, market: Market, now: int, *, period: int, text: Callable[[int], str | None]
+    ) -> None:
         self._stream = stream
         self._market = market
         self._period = period
@@ -230,9 +232,9 @@ class StreamSession:
         if kind in ("trade", "aggTrade"):
             return _TradeChannel(name, market, now, aggregated=kind == "aggTrade")
         if kind.startswith("kline_") and kind[6:] in INTERVALS:
-            return _CandleChannel(name, market, now, INTERVALS[kind[6:]])
+            return _CandleChannel(name, market, now, interval=INTERVALS[kind[6:]])
         if kind in _DAY_STREAMS:
-            return _StatisticsChannel(name, market, now, _DAY_STREAMS[kind], _statistics_text(market, kind))
+            return _StatisticsChannel(name, market, now, period=_DAY_STREAMS[kind], text=_statistics_text(market, kind))
         return None
 
 
