@@ -211,7 +211,7 @@ def _beside_trades(settings: Settings, found: Quality, candles: pa.Table, start:
         times = trades["ts_ns"].to_numpy()
         received = trades["received_at"].cast(pa.int64()).to_numpy(zero_copy_only=False) * 1_000.0
         delays.append((received - times)[(times >= first) & (times < first + length)] / 1e6)
-        made = _bars(trades, found.period_seconds)
+        made = bars_of(trades, found.period_seconds)
         inside = own.slice(*_slice(opens, first, first + length))
         _compare(found.trades, inside, made, step)
     kept = np.concatenate([each[np.isfinite(each)] for each in delays]) if delays else np.empty(0)
@@ -225,7 +225,8 @@ def _slice(opens: NDArray[np.int64], start: int, end: int) -> tuple[int, int]:
     return int(first), int(last - first)
 
 
-def _bars(trades: pa.Table, period_seconds: int) -> Bars:
+def bars_of(trades: pa.Table, period_seconds: int) -> Bars:
+    """The bars of one ticker's trades."""
     ids = trades["trade_id"]
     are_numbers = pc.all(pc.match_substring_regex(ids, r"^[0-9]{1,18}$")).as_py()
     order = ids.cast(pa.int64()).to_numpy() if are_numbers else np.arange(trades.num_rows)
@@ -235,6 +236,29 @@ def _bars(trades: pa.Table, period_seconds: int) -> Bars:
 
 
 def _compare(total: Trades, candles: pa.Table, made: Bars, step: int) -> None:
+    rows, places = _shared(candles, made, step)
+    if not rows.num_rows:
+        return
+    prices, volumes = _equal(rows, made, places)
+    total.compared += len(places)
+    total.equal += int((prices & volumes).sum())
+    total.price_differs += int((~prices).sum())
+    total.volume_differs += int((~volumes).sum())
+    theirs, ours = rows["volume"].to_numpy(), exact.to_doubles(made.volume)[places]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.abs(ours - theirs) / np.where(theirs == 0, 1.0, theirs)
+    total.volume_off = max(total.volume_off, float(off.max(initial=0.0)))
+
+
+def agreement(candles: pa.Table, made: Bars, step: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The open times (ns) of the candles that can be compared with bars of trades, and which of them are equal."""
+    rows, places = _shared(candles, made, step)
+    prices, volumes = _equal(rows, made, places)
+    return open_times(rows), prices & volumes
+
+
+def _shared(candles: pa.Table, made: Bars, step: int) -> tuple[pa.Table, NDArray[np.int64]]:
+    """The candles that have trades on both sides of them, and the place of each one's bar."""
     bars = made.open_time
     inner = np.zeros(len(bars), np.bool_)
     inner[1:-1] = (np.diff(bars)[:-1] == step) & (np.diff(bars)[1:] == step)
@@ -242,17 +266,12 @@ def _compare(total: Trades, candles: pa.Table, made: Bars, step: int) -> None:
     places = np.searchsorted(bars, opens)
     places[places == len(bars)] = 0
     shared = (bars[places] == opens) & inner[places] if len(bars) else np.zeros(len(opens), np.bool_)
-    rows, places = candles.filter(pa.array(shared)), places[shared]
-    if not rows.num_rows:
-        return
+    return candles.filter(pa.array(shared)), places[shared]
+
+
+def _equal(rows: pa.Table, made: Bars, places: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the prices, and the volume, are the same."""
     pairs = [(rows[name].to_numpy(), getattr(made, name)[places]) for name in ("open", "high", "low", "close")]
     prices = np.logical_and.reduce([theirs == ours for theirs, ours in pairs])
-    theirs, ours = rows["volume"].to_numpy(), exact.to_doubles(made.volume)[places]
-    volumes = theirs == ours
-    total.compared += len(places)
-    total.equal += int((prices & volumes).sum())
-    total.price_differs += int((~prices).sum())
-    total.volume_differs += int((~volumes).sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        off = np.abs(ours - theirs) / np.where(theirs == 0, 1.0, theirs)
-    total.volume_off = max(total.volume_off, float(off.max(initial=0.0)))
+    volumes: NDArray[np.bool_] = rows["volume"].to_numpy() == exact.to_doubles(made.volume)[places]
+    return prices, volumes

@@ -1,5 +1,6 @@
 """The commands. Bodies live in the modules beside this one and are loaded when a command runs: `--help` is quick."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -96,24 +97,39 @@ def load(
 @app.command()
 def verify(
     tickers: Annotated[
-        list[str], typer.Argument(metavar="TICKER…", help="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")
-    ],
-    start: Annotated[str, typer.Option("--start", help="First open time, ISO 8601 (UTC).")],
-    end: Annotated[str, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")],
+        list[str] | None, typer.Argument(metavar="TICKER…", help="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--start", help="First open time, ISO 8601 (UTC).")] = None,
+    end: Annotated[str | None, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")] = None,
     period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", metavar="FILE", help="Check exported files instead; asks no exchange.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The exported files (default: the manifest's folder).")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="PUBLIC", help="Who must have signed: a key, or a file with it.")
+    ] = None,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Compare stored candles with the exchange again.
+    """Compare stored candles with the exchange again. Or exported files with their signed manifest.
 
-    Exit code 1 if there is one. The tables then hold what the exchange says now;
+    Exit code 1 if there is a difference. After a comparison with the exchange the tables hold what it says now;
     lake.market.ohlc_revisions keeps what they held.
+
+    Example: candlewright verify --manifest data/manifest.json --key 3b6a27bc…
     """
     from candlewright.cli import verify
 
-    if not verify.verify(tickers, period, start, end, output, data_dir, config, timeout):
+    if manifest is not None:
+        is_same = verify.verify_manifest(tickers or [], manifest, data, key, output)
+    else:
+        is_same = verify.verify(tickers or [], period, start, end, output, data_dir, config, timeout)
+    if not is_same:
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`candlewright verify`: stored candles beside what the exchange says of them now."""
+"""`candlewright verify`: stored candles beside what the exchange says now, exported files beside their manifest."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, print_rows, say
 from candlewright.cli.progress import RequestProgress
 from candlewright.client import Client, connect
+from candlewright.extensions import PlatformMissing, extension
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ranges import Ranges
@@ -28,14 +29,16 @@ _OPTIONAL = frozenset({"quote_volume", "trade_count"})
 def verify(
     tickers: Sequence[str],
     period: str,
-    start: str,
-    end: str,
+    start: str | None,
+    end: str | None,
     output: Output,
     data_dir: Path | None,
     config: Path | None,
     timeout: float,
 ) -> bool:
     """Whether the exchange says what is stored; the differences on stdout, how many were compared on stderr."""
+    if not tickers or start is None or end is None:
+        raise typer.BadParameter("name tickers with --start and --end, or give --manifest FILE")
     try:
         for ticker in tickers:
             Ticker.parse(ticker)
@@ -51,6 +54,17 @@ def verify(
             rows += found
     print_rows(rows, output, COLUMNS, "")
     return not rows
+
+
+def verify_manifest(tickers: Sequence[str], manifest: Path, data: Path | None, key: str | None, output: Output) -> bool:
+    """Whether the files are as signed. Needs the platform's packages, and nothing that runs."""
+    if tickers:
+        raise typer.BadParameter("--manifest checks every file that it names: leave the tickers out")
+    check = extension("manifest")
+    if check is None:
+        raise PlatformMissing("`candlewright verify --manifest`")
+    is_same: bool = check(manifest, data, key, output)
+    return is_same
 
 
 def verified(

@@ -104,11 +104,15 @@ def export(
     tickers: StoredTickers,
     to: Annotated[
         str, typer.Option("--to", metavar="LAYOUT", help="parquet, csv, freqtrade, nautilus, backtrader or lean.")
-    ],
+    ] = "parquet",
     period: StoredPeriods = None,
     start: Annotated[str | None, typer.Option("--start", help="First open time, ISO 8601 (default: all).")] = None,
     end: Annotated[str | None, typer.Option("--end", help="End of the range, excluded (default: all).")] = None,
     directory: Annotated[Path, typer.Option("--dir", help="The folder to write to.")] = Path("export"),
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", metavar="FILE", help="Sign what was written, for verify --manifest.")
+    ] = None,
+    trades: Annotated[bool, typer.Option("--trades", help="With --manifest: the stored trades as well.")] = False,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
@@ -119,7 +123,7 @@ def export(
     """
     from candlewright_platform.cli import exporting
 
-    exporting.export(tickers, to, period or [], start, end, directory, output, data_dir, config)
+    exporting.export(tickers, to, period or [], start, end, directory, manifest, trades, output, data_dir, config)
 
 
 @app.command()

@@ -28,18 +28,32 @@ def export(
     start: str | None,
     end: str | None,
     folder: Path,
+    manifest: Path | None,
+    with_trades: bool,
     output: Output,
     data_dir: Path | None,
     config: Path | None,
 ) -> None:
     if to not in LAYOUTS:
         raise typer.BadParameter(f"{to!r} is not a layout: choose {', '.join(LAYOUTS)}", param_hint="--to")
+    if manifest is not None and to != "parquet":
+        raise typer.BadParameter("a manifest is made of Parquet files: leave --to out", param_hint="--manifest")
+    if with_trades and manifest is None:
+        raise typer.BadParameter("trades are exported with a manifest: give --manifest FILE", param_hint="--trades")
     try:
         wanted = [parse_period(period) for period in periods]
         first, last = start and to_nanoseconds(start), end and to_nanoseconds(end)
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     settings = settings_for(config, data_dir)
+    if manifest is not None:
+        from candlewright_platform.cli import manifests
+
+        series = chosen(settings, tickers, wanted)
+        manifests.export(
+            settings, series, first or None, last or None, folder, manifest, output, with_trades=with_trades
+        )
+        return
     rows = [
         _written(settings, series, to, first or None, last or None, folder)
         for series in chosen(settings, tickers, wanted)

@@ -36,14 +36,20 @@ def settle(data_dir: Path, origin: Origin) -> None:
 
 def check(data_dir: Path, origin: Origin) -> None:
     """Raises ConfigurationError where the directory has the other origin."""
+    known = known_origin(data_dir)
+    if known is not None:
+        check_same(f"data directory {data_dir}", known, origin, way_out=_WAY_OUT)
+
+
+def known_origin(data_dir: Path) -> str | None:
+    """What the directory says; None where it says nothing. Raises ConfigurationError where it cannot be read."""
     file = data_dir / FILE
     try:
-        known = str(json.loads(file.read_bytes())["origin"])
+        return str(json.loads(file.read_bytes())["origin"])
     except FileNotFoundError:
-        return
+        return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{file} cannot be read ({error}): {_WAY_OUT}") from error
-    check_same(f"data directory {data_dir}", known, origin, way_out=_WAY_OUT)
 
 
 def _write(file: Path, origin: Origin) -> None:

@@ -1,0 +1,7 @@
+"""Signed manifests: what a data set holds, and the proof that its files are what was signed."""
+
+from datasets.manifest.checking import Verdict, check
+from datasets.manifest.making import DataSet, write
+from datasets.manifest.signing import public_key
+
+__all__ = ["DataSet", "Verdict", "check", "public_key", "write"]
