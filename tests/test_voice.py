@@ -21,13 +21,10 @@ CLEAN = (
     "candlewright_cep",
     "candlewright_platform",
     "console",
+    "clients",
     "core",
-    "docs/architecture.md",
-    "docs/decisions",
-    "docs/guarantees.md",
-    "docs/how-to",
-    "docs/operations.md",
-    "docs/tutorial.md",
+    "datasets",
+    "docs",
     "documentation",
     "examples",
     "flink_replacement_spark",
@@ -40,7 +37,7 @@ CLEAN = (
     "triggers",
     "venues",
 )
-SUFFIXES = (".py", ".md", ".proto")
+SUFFIXES = (".lua", ".md", ".proto", ".py", ".ts", ".tsx")
 #: Pattern of a phrase, and the better wording.
 PHRASES = {
     r"(?<!there )(?:is|are|was|were) no (?!longer\b|other\b)\w": "is not a …, has no …",
@@ -71,7 +68,7 @@ def files() -> Iterator[Path]:
 
 def faults(text: str) -> list[str]:
     # Phrases may span lines, and the lines of a comment.
-    joined = re.sub(r"\s+(?:(?:#:?|//) )?\s*", " ", text)
+    joined = re.sub(r"\s+(?:(?:#:?|//|--|\*) )?\s*", " ", text)
     return [
         f"…{joined[max(0, found.start() - 40) : found.end() + 20]}… → write: {better}"
         for check, better in CHECKS

@@ -2,9 +2,9 @@
 -- ARGV: topic, partition, group, consumer, milliseconds to hide, milliseconds to hide those that were given out without
 --       such a time, '1' = in order within each message group, records at most, bytes after which no more are taken,
 --       in order: records that may be given out and unsettled, reader, call number of that reader, seconds to remember the
---       call: one that is repeated after a lost connection gets what its first run gave, which nobody saw.
+--       call: one that is repeated after a lost connection gets what its first run gave, which no caller saw.
 -- Reply: {'N'} no such group; or {'D', milliseconds until the next hidden one is due ('' = none, '0' = there may be more
---        now), records that were pending and are no more, {attempt, ...}, {entry, ...}, lives of the partition}.
+--        now), records that are pending no longer, {attempt, ...}, {entry, ...}, lives of the partition}.
 --@ oom
 local topic, partition, group, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local hide, most, most_bytes, most_held = tonumber(ARGV[5]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -135,7 +135,7 @@ local function last_read()
 end
 
 -- Message groups one of whose records is hidden. What is read of them meanwhile is parked: it is not pending, and all
--- that is kept is where in the log the first one is, so that any number of records may stand behind a hidden one.
+-- that is kept is where in the log the first one is, so that any number of records may follow a hidden one.
 local blocked = {}
 local parked = redis.call('ZRANGE', parked_key, 0, -1, 'WITHSCORES')
 local was_parked = #parked > 0

@@ -16,7 +16,7 @@ local first = tonumber(redis.call('HGET', 'cw:topic:' .. topic, partition .. ':f
 if offset >= first then
   return { tonumber(partition), offset }
 end
--- The mark was trimmed. The record may still stand behind it, less than one distance of marks away.
+-- The mark was trimmed. The record may still follow it, less than one distance of marks away.
 local stream = 'cw:log:' .. topic .. ':' .. partition
 local suffix = '%.' .. known[2] .. '$'
 local past = offset + 2048

@@ -1,8 +1,9 @@
 -- Append records to partitions of one topic, all or nothing.
 --
 -- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
---       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, which stand behind each
---       other as the content, and, after '=' and their lengths, their contents behind them), once content, once milliseconds, seconds to remember the call, '1' = at maxmemory too,
+--       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, which follow each
+--       other as the content, and, after '=' and their lengths, their contents after them), once content, once milliseconds,
+--       seconds to remember the call, '1' = at maxmemory too,
 --       topics at most, seconds to keep an unused sequence, names of a registry at most, '1' = further names are refused,
 --       '1' = only as the call after the writer's last one,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:

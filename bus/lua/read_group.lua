@@ -1,8 +1,8 @@
 -- Give new records of a topic to a consumer of a group.
 -- ARGV: topic, group, consumer, records at most, reader, call number of that reader, seconds to remember the call,
 --       then partitions, in the order in which they share.
--- Reply: {partition, {entry, ...}, its lives, ...}; of a call that is repeated after a lost connection what its first run gave: nobody
---        saw that, and it would come again only when its time is over.
+-- Reply: {partition, {entry, ...}, its lives, ...}; of a call that is repeated after a lost connection what its first run gave: no
+--        caller saw that, and it would come again only when its time is over.
 --@ oom
 local topic, group, consumer, left = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local reader_key, number = 'cw:reader:' .. ARGV[5], ARGV[6]

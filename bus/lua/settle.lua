@@ -1,4 +1,4 @@
--- End or change what consumers were given, each of it unless it was given to somebody since.
+-- End or change what consumers were given, each of it unless it was given to another consumer since.
 -- ARGV: 'done', '', '', '' | 'later', milliseconds, '', '' | 'unseen', '', '', ''
 --       | 'bury', queue, id, payload (due now on that queue),
 --       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known),
@@ -51,7 +51,7 @@ local function settle(topic, group, partition, offset, attempt, consumer, life)
   redis.call('ZREM', due_key, id)
   redis.call('HDEL', order_key, id)
   if pending[1][4] > 1 and not is_ordered then
-    -- Whom it was given before may still answer; in order it must not wait for a yes for ever.
+    -- Whom it was given before may still answer; in order it must not wait for a yes without limit.
     redis.call('SET', settled_key, attempt, 'PX', 3600000)
   end
   return 'D'

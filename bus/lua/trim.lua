@@ -1,4 +1,4 @@
--- Drop old records behind every hold and every group, and groups that nobody used for long.
+-- Drop old records behind every hold and every group, and groups that were not used for long.
 -- ARGV: topic, milliseconds to keep ('inf' = by age nothing goes), bytes to keep ('inf'), group expiry in
 --       milliseconds, records to drop at most in this call.
 -- Reply: {dropped, 1 when there may be more, expired group, ...}.

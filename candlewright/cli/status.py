@@ -164,7 +164,7 @@ def _print_briefly(page: Row) -> None:
     memory = _size(sum(row["memory_bytes"] or 0 for row in rows))
     print(f"parts: {len(ready)} of {len(rows)} ready{others and f' ({others})'}, {restarts} restarts, {memory}")
     standbys = ", ".join(f"{row['role']} {len(row['standbys'])}" for row in role_rows(page) if row["standbys"])
-    vacant = "".join(f"; nobody has the role {row['role']}" for row in role_rows(page) if not row["holder"])
+    vacant = "".join(f"; no process has the role {row['role']}" for row in role_rows(page) if not row["holder"])
     print(f"standbys: {standbys or 'none'}{vacant}")
 
 

@@ -161,7 +161,7 @@ class Screen:
         self._bars: dict[int, Bar] = {}
         self._ticks: deque[Tick] = deque(maxlen=KEPT_TICKS)
         self._count = 0
-        #: Of the terminal itself: while the screen is drawn, something else stands in front of it.
+        #: Of the terminal itself: while the screen is drawn, standard output is a wrapper around it.
         self._style = style_of_stdout()
 
     def show(self, item: Item) -> None:

@@ -235,7 +235,7 @@ def serve(owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callab
 def _serve_from(
     step: Step, owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]
 ) -> None:
-    """Until another task goes on with the owner, too."""
+    """Also ends when another task has taken over the owner."""
     together, written = steps.begin(), step
     while not stopping.is_set():
         planned = owner.next(step)

@@ -22,7 +22,7 @@ function gap(first: number): string {
   return `event: gap\nid: c${first}\ndata: ${JSON.stringify({ topic: "T", first, last: first, reason: "" })}\n\n`;
 }
 
-test("a stream that is cut at any byte goes on after the last whole event", async (context) => {
+test("a stream that is cut at any byte continues after the last whole event", async (context) => {
   const cursors: (string | undefined)[] = [];
   const client = await serving(context, (request, response) => {
     const cursor = request.headers["last-event-id"] as string | undefined;

@@ -2,7 +2,7 @@
  * Live topics over one stream of server-sent events for the whole page.
  *
  * It is read with fetch, not EventSource: a token can be sent, and a silent connection is noticed. A lost connection is
- * resumed from its cursor, which belongs to one set of topics; after each new connection followers are told, and read
+ * resumed from its cursor, which belongs to one set of topics; after each new connection followers are notified, and read
  * from the tables what they may have missed.
  */
 import { EventParser } from "candlewright/events";
@@ -90,7 +90,7 @@ async function keepOpen(topics: string[], signal: AbortSignal): Promise<void> {
     try {
       await readOnce(topics, attempt, () => (failures = 0));
     } catch {
-      // The reason does not matter: the next connection goes on from the cursor.
+      // The reason does not matter: the next connection continues from the cursor.
     } finally {
       signal.removeEventListener("abort", stop);
     }

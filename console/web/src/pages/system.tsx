@@ -128,7 +128,7 @@ export default function System() {
                   <td>
                     <b>{name}</b>
                   </td>
-                  <td>{role.holder ?? <span class="bad">nobody</span>}</td>
+                  <td>{role.holder ?? <span class="bad">none</span>}</td>
                   <td class="number">{role.epoch ?? ""}</td>
                   <td class="muted">{role.standbys?.join(", ") || "none"}</td>
                 </tr>
