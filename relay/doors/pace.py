@@ -1,7 +1,7 @@
 """How long the relay rests after a round, so that one client's flood of requests leaves time for others. Pure.
 
 Every accepted request costs the broker and the bus work as well. On a machine with few cores a flood that is accepted
-at full speed slows down the parts that finish other clients' requests. A flood is not slowed while no other client waits.
+at full speed slows down the parts that finish other clients' requests. Where no other client waits, it runs freely.
 """
 
 from collections import OrderedDict
