@@ -38,7 +38,7 @@ def _takes(result: SqlType | None, *further: SqlType, optional: int = 0) -> Sign
     return resolve
 
 
-def _opened(array: Vector) -> tuple[Vector, Index, Index]:
+def opened(array: Vector) -> tuple[Vector, Index, Index]:
     """The values of all arrays, and where those of each begin and how many there are."""
     whole = array.text() if not array.constant else array.expand().text()
     lists = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -47,7 +47,7 @@ def _opened(array: Vector) -> tuple[Vector, Index, Index]:
 
 
 def _joined(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    items, firsts, sizes = _opened(arguments[0])
+    items, firsts, sizes = opened(arguments[0])
     try:
         texts: list[str | None] = written(items).to_list() if items.type.kind is not Kind.STRING else items.to_list()
     except Mismatch:
@@ -71,12 +71,12 @@ def _joined(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
 
 
 def _cardinality(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    return Vector(kind, _opened(arguments[0])[2], np.broadcast_to(arguments[0].mask, (arguments[0].length,)))
+    return Vector(kind, opened(arguments[0])[2], np.broadcast_to(arguments[0].mask, (arguments[0].length,)))
 
 
 def _element(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     """Counted from 1, from the end where negative; NULL where there is none."""
-    items, firsts, sizes = _opened(arguments[0])
+    items, firsts, sizes = opened(arguments[0])
     place = arguments[1].expand()
     wanted = np.where(place.values > 0, place.values - 1, place.values + sizes)
     inside = place.mask & (place.values != 0) & (wanted >= 0) & (wanted < sizes)
@@ -110,8 +110,8 @@ def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
 def are_equal(one: Vector, other: Vector) -> Bools:
     """Whether the arrays have the same values in the same order; NULL in an array equals NULL. Also of arrays that are
     NULL, which mean nothing."""
-    left, firsts, sizes = _opened(one)
-    right, others, lengths = _opened(other)
+    left, firsts, sizes = opened(one)
+    right, others, lengths = opened(other)
     found: Bools = np.equal(sizes, lengths)
     work.spend(left.length + right.length)
     numbers = _numbered(left, right)
@@ -142,7 +142,7 @@ def both_arrays(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | Non
 
 def _contains(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     """NULL for an array that is NULL, and for NULL as the value."""
-    items, _, sizes = _opened(arguments[0])
+    items, _, sizes = opened(arguments[0])
     wanted = arguments[1].expand()
     numbers = _numbered(items, wanted)
     rows = np.repeat(np.arange(len(sizes)), sizes)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
 from candlewright_cep.binding.recovery import is_noted
+from candlewright_cep.functions.arrays import item_type
+from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize
 from candlewright_cep.planning.bars import bars
@@ -29,6 +31,7 @@ from candlewright_cep.planning.plans import (
     Union,
 )
 from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
+from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.planning.views import Views
 from candlewright_cep.planning.windows import NOWHERE, WindowTable, check_intervals, window_fields
 from candlewright_cep.syntax.tree import (
@@ -50,13 +53,14 @@ from candlewright_cep.syntax.tree import (
     SubqueryNode,
     TableNode,
     UnionNode,
+    UnnestNode,
     ValuesNode,
     ViewNode,
     WindowNode,
     WindowTableNode,
     has_join,
 )
-from candlewright_cep.types import Kind, common
+from candlewright_cep.types import BIGINT, Kind, common
 
 _BEFORE = (
     "make it a column of a sub-query, as in SELECT * FROM "
@@ -416,6 +420,8 @@ class Planner:
                 return self._match(node)
             case WindowTableNode():
                 return self._window_table(node)
+            case UnnestNode():
+                return self._unnest(node)
             case BarsNode():
                 return self._bars(node)
             case ValuesNode():
@@ -484,6 +490,20 @@ class Planner:
         fields = window_fields(inner.fields, time.type, alias, hidden=False)
         plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at, place)
         return _renamed(plan, alias, node.columns) if alias else plan
+
+    def _unnest(self, node: UnnestNode) -> Plan:
+        inner = self._source(node.source)
+        array = Binder(inner.fields, self.parameters, self.limits).bind(node.array)
+        try:
+            kinds = [item_type(array.type), *([BIGINT] if node.is_numbered else [])]
+        except Mismatch:
+            raise node.array.at.reject(f"UNNEST takes an array, this is {array.type}") from None
+        alias = node.alias.text if node.alias is not None else ""
+        names = [name.text for name in node.columns] or ["value", "ordinality"][: len(kinds)]
+        if len(names) != len(kinds):
+            raise node.at.reject(f"{len(names)} names for {len(kinds)} columns of UNNEST")
+        fields = tuple(Field(name, kind, alias) for name, kind in zip(names, kinds, strict=True))
+        return Unnest(inner, array, node.is_outer, node.is_numbered, (*inner.fields, *fields), self.limits, node.at)
 
     def _bars(self, node: BarsNode) -> Plan:
         inner = self._source(node.source)

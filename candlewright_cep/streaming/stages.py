@@ -28,6 +28,7 @@ from candlewright_cep.planning.plans import (
     side_by_side,
 )
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
+from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.indicator_states import IndicatorStates
 from candlewright_cep.streaming.release import Clock, Rows, compact, joined
@@ -35,7 +36,7 @@ from candlewright_cep.streaming.running_over import RunningTotals, running_funct
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.vector import Index, is_every
 
-STATELESS = (Filter, Project, Renamed, Narrowed)
+STATELESS = (Filter, Project, Renamed, Narrowed, Unnest)
 
 
 class Stage(Protocol):
@@ -75,6 +76,9 @@ def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
         elif isinstance(node, Project):
             values = _values(rows, slots)
             rows = rows.replaced(Relation([values.value(part) for part in node.expressions], rows.length))
+        elif isinstance(node, Unnest):
+            made, found = node.expanded(rows.relation)
+            rows, kept = rows.take(found).replaced(made), kept[found]
         elif isinstance(node, Narrowed):
             rows = rows.replaced(rows.relation.select(range(node.width)))
     return rows, kept

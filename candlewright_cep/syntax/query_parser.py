@@ -23,6 +23,7 @@ from candlewright_cep.syntax.tree import (
     SubqueryNode,
     TableNode,
     UnionNode,
+    UnnestNode,
     ValuesNode,
     ViewNode,
     WindowNode,
@@ -347,7 +348,10 @@ class QueryReader(PatternReader):
         left = self._joined()
         while self.is_symbol(","):
             at = self.advance().at
-            left = JoinNode("CROSS", left, self._joined(), None, (), at)
+            if self.is_word("UNNEST") and self.is_symbol("(", ahead=1):
+                left = self._unnest(left, at, is_outer=False)
+            else:
+                left = JoinNode("CROSS", left, self._joined(), None, (), at)
         return left
 
     def _joined(self) -> SourceNode:
@@ -371,6 +375,11 @@ class QueryReader(PatternReader):
             kind = kind or "INNER"
             if self.is_word("LATERAL"):
                 raise self.token.reject("LATERAL is not supported")
+            if self.is_word("UNNEST") and self.is_symbol("(", ahead=1):
+                if is_asof or kind not in ("CROSS", "LEFT"):
+                    raise at.reject("UNNEST takes CROSS JOIN, or LEFT JOIN ... ON TRUE")
+                left = self._unnest(left, at, is_outer=kind == "LEFT")
+                continue
             right = self._source()
             condition: Node | None = None
             using: tuple[Identifier, ...] = ()
@@ -383,6 +392,16 @@ class QueryReader(PatternReader):
                     self.expect_words("ON", after="the joined table")
                     condition = self.expression()
             left = JoinNode(kind, left, right, condition, using, at, is_asof)
+
+    def _unnest(self, left: SourceNode, at: Position, *, is_outer: bool) -> UnnestNode:
+        self.index += 2
+        array = self.expression()
+        self.expect(")", after="the array of UNNEST")
+        is_numbered = self.accept_words("WITH", "ORDINALITY")
+        alias, columns = self._alias()
+        if is_outer:
+            self.expect_words("ON", "TRUE", after="LEFT JOIN UNNEST(...)")
+        return UnnestNode(left, array, is_outer, is_numbered, alias, columns, at)
 
     def _is_asof(self) -> bool:
         return any(self.is_word("ASOF", word) for word in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"))
@@ -425,9 +444,10 @@ class QueryReader(PatternReader):
             return inner
         if self.is_word("VALUES") and self.is_symbol("(", ahead=1):
             raise self.token.reject("VALUES as a table is in parentheses", "(VALUES (...), (...)) AS v(a, b)")
-        for word in ("LATERAL", "UNNEST"):
-            if self.is_word(word):
-                raise self.token.reject(f"{word} is not supported")
+        if self.is_word("LATERAL"):
+            raise self.token.reject("LATERAL is not supported")
+        if self.is_word("UNNEST") and self.is_symbol("(", ahead=1):
+            raise self.token.reject("UNNEST comes after a table", "FROM ticks CROSS JOIN UNNEST(...) AS u(x)")
         if self.is_word("TABLE") and self.is_symbol("(", ahead=1):
             self.index += 2
             found = self._window_table()

@@ -270,6 +270,19 @@ class BarsNode:
 
 
 @dataclass(frozen=True, slots=True)
+class UnnestNode:
+    """source CROSS JOIN UNNEST(array) WITH ORDINALITY AS u(x, n); `is_outer`: LEFT JOIN."""
+
+    source: "SourceNode"
+    array: Node
+    is_outer: bool
+    is_numbered: bool
+    alias: Identifier | None
+    columns: tuple[Identifier, ...]
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
 class ValuesNode:
     """(VALUES (...), (...)): a table written out."""
 
@@ -292,7 +305,7 @@ class JoinNode:
     is_asof: bool = False
 
 
-SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | BarsNode | ValuesNode | JoinNode
+SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | BarsNode | UnnestNode | ValuesNode | JoinNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +359,7 @@ class ViewNode:
     at: Position
 
 
-_WITH_SOURCES = (QueryNode, UnionNode, SelectNode, SubqueryNode, MatchNode, WindowTableNode, BarsNode)
+_WITH_SOURCES = (QueryNode, UnionNode, SelectNode, SubqueryNode, MatchNode, WindowTableNode, BarsNode, UnnestNode)
 
 
 def has_join(node: QueryNode) -> bool:
