@@ -18,15 +18,17 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def streamed(sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None) -> list[dict[str, Any]]:
-    """The rows of `ticks`. With an order of arrival rows are held until none can be late."""
-    query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
+def streamed(
+    sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None, *, name: str = "ticks", time: str = "ts"
+) -> list[dict[str, Any]]:
+    """The rows of a text over the table `name`. With an order of arrival rows are held until none can be late."""
+    query = compile_stream(sql, {name: StreamInput(table.schema, (time,))}, default_table=name)
     stream = TriggerStream(query)
     delay = 0
     if order is not None:
-        times = table.column("ts").cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()[order]
+        times = table.column(time).cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()[order]
         delay = int((np.maximum.accumulate(times) - times).max(initial=0)) + 1
-    buffer = ReleaseBuffer("ts", "ticker", delay)
+    buffer = ReleaseBuffer(time, "ticker", delay)
     tickers = {name for name in table.column("ticker").to_pylist() if name is not None}
     buffer.advance(dict.fromkeys(tickers, -1))
     arriving = table if order is None else table.take(pa.array(order))

@@ -17,6 +17,7 @@ from candlewright_cep.functions import series
 from candlewright_cep.functions.indicator import Indicator
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.streaming import indicator_states
+from tests.candlewright_cep.streams import streamed
 
 Array = npt.NDArray[Any]
 Bars = dict[str, Array]
@@ -226,19 +227,7 @@ def _market(seed: int, rows: int) -> pa.Table:
 
 
 def _streamed(sql: str, table: pa.Table, cuts: list[int], *, order: list[int] | None = None) -> list[dict[str, Any]]:
-    """Restarted after every batch; with an order of arrival, rows are held until they cannot be late."""
-    query = compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}, default_table="ohlc")
-    stream = TriggerStream(query)
-    buffer = ReleaseBuffer("open_time", "ticker", 0 if order is None else 20 * 60 * 10**9)
-    arriving = table if order is None else table.take(pa.array(order))
-    found: list[dict[str, Any]] = []
-    for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
-        found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
-        state = stream.snapshot()
-        stream = TriggerStream(query)
-        stream.restore(state)
-    assert buffer.late_rows == 0
-    return found + stream.feed(buffer.close(set(TICKERS)), buffer.clock).table.to_pylist()
+    return streamed(sql, table, cuts, order, name="ohlc", time="open_time")
 
 
 def _every_indicator(chance: random.Random, longest: int) -> str:
