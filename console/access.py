@@ -21,12 +21,18 @@ _BURST_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a call shows of itself. Empty where a header is absent; `token`: of its header or its cookie."""
+    """What a call shows of itself. Empty where a header is absent. A browser sends the token of its session by itself,
+    whichever page made it call.
+    """
 
     host: str
     origin: str
     token: str
     peer: str
+    #: The token is of the cookie.
+    is_session: bool = False
+    #: It may change something, or stays open.
+    is_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Who:
 
     name: str
     role: Role
+    has_token: bool = False
 
     def may(self, needed: Role) -> bool:
         """A viewer reads and tries things out; an operator also changes what the platform does."""
@@ -65,14 +72,20 @@ class Gate:
             raise Problem(
                 403, "foreign_origin", f"pages of {asked.origin} may not call this server; see console.origins"
             )
+        if asked.is_session and asked.is_change and not asked.origin:
+            raise Problem(
+                403, "foreign_origin", "a call with a session's cookie that changes something needs an Origin"
+            )
 
     def identify(self, asked: Asked) -> Who:
         """Raises Problem unless the call has a token, or needs none."""
         if asked.token:
             holder = self._find(asked.token)
-            if holder is None:
+            if holder is not None:
+                return Who(holder.name, holder.role, has_token=True)
+            # A browser sends cookies to every port of a host: this one may be another platform's.
+            if not (asked.is_session and self._settings.is_open):
                 raise _unauthorised("this token is not known, or was removed")
-            return Who(holder.name, holder.role)
         if not self._settings.is_open:
             raise _unauthorised("a token is needed here: candlewright keys new NAME --role viewer")
         return Who(asked.peer, Role.operator)

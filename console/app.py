@@ -21,20 +21,18 @@ from candlewright.wire.errors import CandlewrightError
 from console import metrics
 from console.access import Asked, Gate, Rates, Who
 from console.live.sending import serve_socket
-from console.openapi import PREFIX, document
+from console.openapi import COOKIE, PREFIX, document
 from console.operation import Answer, Call, Operation, checked_body, checked_query
 from console.problems import Problem, problem_of, response_of
-from console.routes import history, language, live, market, sql, status, triggers
+from console.routes import alerts, history, language, live, market, session, sql, status, triggers
 from console.services import Services
 from console.web import SECURITY_HEADERS, Web
-from core.doors import KeyFolder, KnownTokens
 from core.log import get_logger
 
 __all__ = ["OPERATIONS", "application"]
 
 log = get_logger()
 
-SESSION_COOKIE = "candlewright_session"
 _WHO = "candlewright.who"
 #: Shorter answers are not compressed.
 _WORTH_BYTES = 1_000
@@ -46,9 +44,11 @@ async def get_openapi(call: Call) -> Response:
 
 OPERATIONS: Sequence[Operation] = (
     *status.OPERATIONS,
+    *session.OPERATIONS,
     *history.OPERATIONS,
     *market.OPERATIONS,
     *triggers.OPERATIONS,
+    *alerts.OPERATIONS,
     *live.OPERATIONS,
     *language.OPERATIONS,
     *sql.OPERATIONS,
@@ -83,7 +83,7 @@ def application(services: Services) -> ASGIApp:
     )
     api.router.default = _no_such_call
     api.router.redirect_slashes = False
-    gate = Gate(settings, KnownTokens(KeyFolder(services.settings.data_dir)).holder_of)
+    gate = Gate(settings, services.tokens.holder_of)
     public = frozenset(PREFIX + each.path for each in OPERATIONS if each.is_public)
     # What is live is small, and waits for no compressor.
     remove_compress_type("text/event-stream")
@@ -230,15 +230,23 @@ async def _refuse(problem: Problem, is_live: bool, scope: Scope, receive: Receiv
 def _asked(scope: Scope) -> Asked:
     headers = Headers(scope=scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
+    is_session = scheme.lower() != "bearer"
+    if is_session:
         token = _cookie(headers)
     peer = scope.get("client")
-    return Asked(headers.get("host", ""), headers.get("origin", ""), token.strip(), peer[0] if peer else "unix socket")
+    return Asked(
+        headers.get("host", ""),
+        headers.get("origin", ""),
+        token.strip(),
+        peer[0] if peer else "unix socket",
+        is_session=is_session and bool(token),
+        is_change=scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD"),
+    )
 
 
 def _cookie(headers: Mapping[str, str]) -> str:
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")
-        if name == SESSION_COOKIE:
+        if name == COOKIE:
             return value
     return ""

@@ -12,9 +12,11 @@ from candlewright.version import VERSION
 from console.operation import Operation
 from console.problems import MEDIA_TYPE
 
-__all__ = ["PREFIX", "document"]
+__all__ = ["COOKIE", "PREFIX", "document"]
 
 PREFIX = "/api/v1"
+#: Of a browser's session: its token.
+COOKIE = "candlewright_session"
 _REF = "#/components/schemas/{model}"
 _PARAMETER = re.compile(r"{(\w+)}")
 
@@ -62,7 +64,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "`candlewright keys new NAME --role …`"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "candlewright_session"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
             },
         },
     }

@@ -12,7 +12,7 @@ from candlewright.client import AsyncClient, Market, aconnect
 from console.live.hub import Hub
 from console.sql.pool import QueryPool
 from console.stored import Tables
-from core.doors import KeyFolder, Role
+from core.doors import KeyFolder, KnownTokens, Role
 from core.http import SUPERVISOR_PORT_FILE
 from core.settings import Settings
 
@@ -28,6 +28,7 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.tokens = KnownTokens(KeyFolder(settings.data_dir))
         self.tables = Tables(settings)
         self.queries = QueryPool(settings)
         self.hub = Hub(self.client, settings.console.max_streams)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -68,18 +67,6 @@ def rows_of(table: Table, definition: TableDefinition, ticker: str = "") -> pa.T
     wanted: BooleanExpression = equal("ticker", ticker) if ticker else AlwaysTrue()
     found = table.scan(row_filter=wanted).to_arrow()
     return found.select(definition.arrow_schema.names).cast(definition.arrow_schema)
-
-
-def series_of(table: Table) -> pa.Table:
-    """`ticker`, `period_seconds`, `first`, `last` (open times) and `rows` of everything in the table of candles."""
-    found = table.scan(selected_fields=("ticker", "period_seconds", "open_time")).to_arrow()
-    grouped = found.group_by(["ticker", "period_seconds"]).aggregate(
-        [("open_time", "min"), ("open_time", "max"), ("open_time", "count")]
-    )
-    named = grouped.select(
-        ["ticker", "period_seconds", "open_time_min", "open_time_max", "open_time_count"]
-    ).rename_columns(["ticker", "period_seconds", "first", "last", "rows"])
-    return named.take(pc.sort_indices(named, [("ticker", "ascending"), ("period_seconds", "ascending")]))
 
 
 def definition_of(name: str) -> TableDefinition | None:

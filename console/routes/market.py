@@ -281,13 +281,10 @@ def _iso_of(value: Any) -> str:
 
 
 async def list_stored(call: Call) -> Response:
-    def read(tables: Tables) -> list[dict[str, Any]]:
-        from iceberg.views import series_of
+    from datasets.stored import stored_series
 
-        table = tables.open("ohlc")
-        return [] if table is None else plain(series_of(table))
-
-    return _json({"series": await call.services.tables.read(read)})
+    found = await call.services.tables.read(lambda _: stored_series(call.services.settings))
+    return _json({"series": [{**each._asdict(), "first": iso(each.first), "last": iso(each.last)} for each in found]})
 
 
 # ---- venues and markets

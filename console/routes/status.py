@@ -19,6 +19,7 @@ class Status(BaseModel):
 
     version: str
     role: str = Field(description="What the caller may do: `viewer` reads and tries, `operator` also changes.")
+    signed_in_as: str | None = Field(description="The name of the caller's token.")
     ready: bool
     healthy: bool
     parts: dict[str, Any] = Field(description="Each process of the platform; empty where each runs on its own.")
@@ -27,9 +28,8 @@ class Status(BaseModel):
 async def get_status(call: Call) -> Response:
     page = await call.services.supervisor()
     own: dict[str, Any] = {"version": VERSION, "ready": True, "healthy": True, "parts": {}}
-    return Response(
-        orjson.dumps({**own, **(page or {}), "role": call.who.role}, default=str), media_type="application/json"
-    )
+    caller = {"role": call.who.role, "signed_in_as": call.who.name if call.who.has_token else None}
+    return Response(orjson.dumps({**own, **(page or {}), **caller}, default=str), media_type="application/json")
 
 
 OPERATIONS = (

@@ -7,6 +7,7 @@ import pytest
 
 from console.access import Rates
 from core.doors import KeyFolder, Role
+from core.settings import Settings
 from tests.console.calls import calling, settings_in
 
 
@@ -86,6 +87,51 @@ async def test_elsewhere_a_token_is_needed_and_has_a_role(tmp_path: Path) -> Non
         found = await http.get("/api/v1/status", headers={"Authorization": f"Bearer {viewer}"})
         assert found.json()["role"] == "viewer"
         assert (await http.get("/api/v1/openapi.json")).status_code == 200
+
+
+async def test_a_browsers_session_is_a_cookie_that_no_script_reads_and_no_other_site_sends(tmp_path: Path) -> None:
+    settings, folder = settings_in(tmp_path, bind="0.0.0.0:8090"), KeyFolder(tmp_path)
+    viewer = folder.new_token("ann", Role.viewer)
+    home = "http://10.0.0.5:8090"
+    async with calling(settings, home) as http:
+        assert is_problem(await http.post("/api/v1/session", json={"token": "cw_wrong"}), 401, "unauthorised")
+        assert not http.cookies
+        signed = await http.post("/api/v1/session", json={"token": viewer}, headers={"Origin": home})
+        (name, _, rest) = signed.headers["set-cookie"].partition("=")
+        assert signed.status_code == 204 and name == "candlewright_session"
+        assert {each.strip() for each in rest.split(";")[1:]} == {"HttpOnly", "Path=/api/v1", "SameSite=strict"}
+        found = (await http.get("/api/v1/status")).json()
+        assert (found["role"], found["signed_in_as"]) == ("viewer", "ann")
+        check = {"sql": "close >", "tickers": ["BTC/USDT.BINANCE"]}
+        assert is_problem(await http.post("/api/v1/triggers/check", json=check), 403, "foreign_origin")
+        checked = await http.post("/api/v1/triggers/check", json=check, headers={"Origin": home})
+        assert checked.status_code == 400
+        add = await http.post("/api/v1/triggers", json=check, headers={"Origin": home})
+        assert is_problem(add, 403, "not_allowed")
+        left = await http.delete("/api/v1/session", headers={"Origin": home})
+        assert left.status_code == 204 and not http.cookies
+        assert is_problem(await http.get("/api/v1/status"), 401, "unauthorised")
+
+
+async def test_a_session_behind_a_tls_proxy_is_sent_over_tls_alone(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, hosts=["desk.example"], origins=["https://desk.example"])
+    token = KeyFolder(tmp_path).new_token("ann", Role.operator)
+    async with calling(settings, Host="desk.example", Origin="https://desk.example") as http:
+        answer = await http.post("/api/v1/session", json={"token": token})
+        assert answer.headers["set-cookie"].endswith("; Secure")
+
+
+async def test_destinations_of_alerts_are_listed_without_their_secrets(tmp_path: Path) -> None:
+    destinations = {"phone": {"url": "ntfy://secret-topic"}, "bot": {"url": "https://bot.example.com/secret"}}
+    async with calling(Settings.model_validate({"data_dir": tmp_path, "alerts": destinations})) as http:
+        found = (await http.get("/api/v1/alerts")).json()["destinations"]
+    assert found == [{"name": "bot", "service": "https"}, {"name": "phone", "service": "ntfy"}]
+
+
+async def test_a_cookie_of_another_platform_locks_nobody_out_of_loopback(tmp_path: Path) -> None:
+    async with calling(settings_in(tmp_path), Cookie="candlewright_session=cw_other") as http:
+        found = (await http.get("/api/v1/status")).json()
+        assert (found["role"], found["signed_in_as"]) == ("operator", None)
 
 
 def test_a_client_above_its_rate_waits_and_others_do_not() -> None:

@@ -139,6 +139,18 @@ export interface CoverageRow {
   closed_until: string | null;
 }
 
+export interface DestinationRow {
+  /** As a trigger's parameter `alert_to` names it. */
+  name: string;
+  /** The scheme of its address, such as `https` or `ntfy`; the rest is secret. */
+  service: string;
+}
+
+/** The settings `[alerts.NAME]`. */
+export interface Destinations {
+  destinations: DestinationRow[];
+}
+
 /** Why nothing will come of this topic. */
 export interface ErrorMessage {
   topic: string;
@@ -382,6 +394,11 @@ export interface Series {
   rows: number;
 }
 
+export interface SignIn {
+  /** Of `candlewright keys new`. */
+  token: string;
+}
+
 /** The newest prices. */
 export interface SnapshotMessage {
   topic: string;
@@ -435,6 +452,8 @@ export interface Status {
   version: string;
   /** What the caller may do: `viewer` reads and tries, `operator` also changes. */
   role: string;
+  /** The name of the caller's token. */
+  signed_in_as: string | null;
   ready: boolean;
   healthy: boolean;
   /** Each process of the platform; empty where each runs on its own. */
@@ -579,6 +598,10 @@ export interface LiveEvents {
 export interface Calls {
   /** The state of every part of the platform. */
   get_status: { given: Record<never, never>; answer: Status };
+  /** Keep a token in a cookie, for a browser. */
+  sign_in: { given: SignIn; answer: void };
+  /** Forget the cookie. */
+  sign_out: { given: Record<never, never>; answer: void };
   /** Fetch candles into the table. */
   add_history: { given: NewRequest; answer: RequestBody };
   /** Requests, unfinished ones first. */
@@ -619,6 +642,8 @@ export interface Calls {
   explain_trigger: { given: { trigger_id: string; at?: string | null; ticker?: string | null; attempts?: number }; answer: Explained };
   /** Events of a trigger, as far as they are kept on the bus. */
   list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };
+  /** Destinations of alerts. */
+  list_alerts: { given: Record<never, never>; answer: Destinations };
   /** Words of the trigger language and columns of the tables. */
   get_language: { given: Record<never, never>; answer: Language };
   /** Query the tables. */
@@ -630,6 +655,8 @@ export type Tabular = "get_history_rows" | "list_bars" | "list_ticks" | "query_s
 
 export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   get_status: { method: "GET", path: "/status" },
+  sign_in: { method: "POST", path: "/session" },
+  sign_out: { method: "DELETE", path: "/session" },
   add_history: { method: "POST", path: "/history" },
   list_history: { method: "GET", path: "/history" },
   get_history: { method: "GET", path: "/history/{request_id}" },
@@ -650,6 +677,7 @@ export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   remove_trigger: { method: "DELETE", path: "/triggers/{trigger_id}" },
   explain_trigger: { method: "GET", path: "/triggers/{trigger_id}/explain" },
   list_trigger_events: { method: "GET", path: "/triggers/{trigger_id}/events" },
+  list_alerts: { method: "GET", path: "/alerts" },
   get_language: { method: "GET", path: "/language" },
   query_sql: { method: "POST", path: "/sql" },
 };

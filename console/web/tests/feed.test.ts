@@ -62,7 +62,7 @@ async function until(holds: () => boolean): Promise<void> {
 test("neither the start nor a lost connection leaves a hole", async () => {
   const platform = new Platform();
   platform.stored = [60, 120, 180];
-  const feed = new ChartFeed("A/B.C", 60, { reset: () => undefined, newest: () => undefined });
+  const feed = new ChartFeed("A/B.C", 60, { reset: () => undefined, older: () => undefined, newest: () => undefined });
   const times = (): string => feed.candles.bars.map((each) => each.time).join(" ");
   await feed.start();
   await until(() => connection.get() === "live");
@@ -88,7 +88,7 @@ test("neither the start nor a lost connection leaves a hole", async () => {
 test("history is read back to its beginning, page by page", async () => {
   const platform = new Platform();
   platform.stored = Array.from({ length: 13_000 }, (_, at) => at * 60);
-  const feed = new ChartFeed("A/B.C", 60, { reset: () => undefined, newest: () => undefined });
+  const feed = new ChartFeed("A/B.C", 60, { reset: () => undefined, older: () => undefined, newest: () => undefined });
   await feed.start();
   assert.equal(feed.candles.bars.length, 600);
   await feed.reach(0);

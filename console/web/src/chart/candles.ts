@@ -1,5 +1,6 @@
 /** The bars of one chart in order of time, and the one that is still forming. Pure. */
 import { openTime } from "../data/times";
+import { indexFrom } from "./stretch";
 
 export interface Bar {
   /** Open time, seconds of the epoch. */
@@ -70,14 +71,7 @@ export class Candles {
 
   /** The place of the first bar at or after a time. */
   indexFrom(time: number): number {
-    let low = 0;
-    let high = this.bars.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.bars[middle]!.time < time) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return indexFrom(this.bars, time);
   }
 
   at(time: number): Bar | undefined {

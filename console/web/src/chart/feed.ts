@@ -4,6 +4,7 @@ import { follow, type Message } from "../data/live";
 import { openTime, periodName } from "../data/times";
 import { Value } from "../data/value";
 import { type Bar, Candles, Forming, combine, type Trade } from "./candles";
+import { cancelFrame, inNextFrame } from "./frames";
 
 export interface FeedState {
   phase: "loading" | "shown" | "empty" | "failed";
@@ -18,6 +19,8 @@ export interface FeedState {
 export interface FeedEvents {
   /** Everything is drawn anew. */
   reset: (bars: Bar[]) => void;
+  /** Older bars have come before the others. */
+  older: (bars: Bar[]) => void;
   /** The newest bar, closed or forming. */
   newest: (bar: Bar) => void;
   trades?: (trades: Trade[]) => void;
@@ -25,7 +28,9 @@ export interface FeedEvents {
 
 /** More than a wide screen shows, and little enough for the first view. */
 const FIRST_BARS = 600;
-const OLDER_BARS = 10_000;
+/** A page of older bars: read while the chart is moved, so it must not take long to take in. */
+const PAGE_BARS = 2_000;
+const MOST_BARS = 10_000;
 /** Published bars and trades are in the tables after a second or two. */
 const STORED_AFTER_MS = 2500;
 const SEAM_TRIES = 6;
@@ -36,7 +41,6 @@ export class ChartFeed {
   readonly #forming: Forming;
   readonly #abort = new AbortController();
   readonly #ends: (() => void)[] = [];
-  #frame = 0;
   #firstTrade: Trade | undefined;
 
   constructor(
@@ -70,17 +74,19 @@ export class ChartFeed {
     }
   }
 
-  /** One more stretch before the first bar; the view calls this whenever it comes near. */
-  async older(): Promise<void> {
+  /** One more page before the first bar; the view calls this whenever it comes near. */
+  async older(wanted = PAGE_BARS): Promise<void> {
     const { isLoadingOlder, isAtBeginning } = this.state.get();
     const first = this.candles.first;
     if (isLoadingOlder || isAtBeginning || first === undefined) return;
     this.#change({ isLoadingOlder: true });
     const { signal } = this.#abort;
+    const limit = Math.round(Math.min(MOST_BARS, Math.max(PAGE_BARS, wanted)));
     try {
-      const bars = await newestBars(this.ticker, this.#periodName, OLDER_BARS, first.time, signal);
-      if (this.candles.merge(bars)) this.#draw();
-      this.#change({ isLoadingOlder: false, isAtBeginning: bars.length < OLDER_BARS });
+      const bars = await newestBars(this.ticker, this.#periodName, limit, first.time, signal);
+      this.candles.merge(bars);
+      this.#change({ isLoadingOlder: false, isAtBeginning: bars.length < limit });
+      if (bars.length > 0) this.on.older(this.candles.bars);
     } catch {
       // Asked for again when the view moves.
       if (!signal.aborted) this.#change({ isLoadingOlder: false });
@@ -92,7 +98,7 @@ export class ChartFeed {
     while (!this.#abort.signal.aborted && !this.state.get().isAtBeginning) {
       const before = this.candles.first?.time;
       if (before === undefined || before <= time) return;
-      await this.older();
+      await this.older((before - time) / this.period + PAGE_BARS);
       if (this.candles.first?.time === before) return;
     }
   }
@@ -107,7 +113,7 @@ export class ChartFeed {
 
   close(): void {
     this.#abort.abort();
-    cancelAnimationFrame(this.#frame);
+    cancelFrame(this.#showForming);
     for (const end of this.#ends) end();
   }
 
@@ -169,19 +175,15 @@ export class ChartFeed {
       this.#firstTrade = trades[0]!;
       setTimeout(() => void this.#readBeginning(trades[0]!), STORED_AFTER_MS);
     }
-    // Many trades a second, one drawing a frame.
-    this.#frame ||= requestAnimationFrame(() => {
-      this.#frame = 0;
-      this.#showForming();
-    });
+    inNextFrame(this.#showForming);
   }
 
-  #showForming(): void {
+  readonly #showForming = (): void => {
     const bar = this.#forming.bar;
     if (bar === undefined || this.state.get().phase === "loading") return;
     if (this.state.get().phase === "empty") this.#change({ phase: "shown" });
     if (bar.time > (this.candles.last?.time ?? -Infinity)) this.on.newest(bar);
-  }
+  };
 
   /** The part of the forming bar from before this page was opened: minutes that have closed, and stored trades. */
   async #readBeginning(first: Trade): Promise<void> {

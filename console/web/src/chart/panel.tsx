@@ -4,6 +4,7 @@ import { fetchHistory } from "../data/bars";
 import { eventsOf, followEvents, type TriggerEvent } from "../data/events";
 import { periodsToChoose, storedBars, type Stored } from "../data/markets";
 import { compact, percent, price } from "../data/numbers";
+import { useMayChange } from "../data/platform";
 import { moment, now, openTime, periodName, periodSeconds, span } from "../data/times";
 import { useValue, Value } from "../data/value";
 import { revisedBars, tradeGaps, type Gap } from "../data/truth";
@@ -161,6 +162,7 @@ class Parts {
   ) {
     this.feed = new ChartFeed(ticker, period, {
       reset: (bars) => this.#reset(bars),
+      older: (bars) => this.#older(bars),
       newest: (bar) => this.#newest(bar),
       trades: (trades) => this.trades?.(trades),
     });
@@ -170,7 +172,7 @@ class Parts {
     this.#at = at;
     this.view = new ChartView(element, this.period, {
       crosshair: (time) => this.#point(time),
-      older: () => void this.feed.older(),
+      older: (inView) => void this.feed.older(inView),
     });
     this.view.setLogarithmic(logarithmic.get());
     void this.feed.start();
@@ -223,13 +225,19 @@ class Parts {
     this.#point(undefined);
   }
 
+  #older(bars: Bar[]): void {
+    this.view?.extend(bars);
+    this.#shade();
+    this.#mark();
+  }
+
   async #goTo(time: number): Promise<void> {
     await this.feed.reach(time - 200 * this.period);
     this.view?.show(time - 40 * this.period, time + 40 * this.period);
   }
 
   #newest(bar: Bar): void {
-    if (this.view?.update(bar) === false) this.view.set([...this.feed.candles.bars, ...(bar.isForming ? [bar] : [])]);
+    this.view?.update(bar);
     this.newest.set({ ...bar });
     if (bar.revision > 0) this.#mark();
     this.#point(undefined);
@@ -239,11 +247,9 @@ class Parts {
 
   #point(time: number | undefined): void {
     if (time !== undefined || this.#pointed !== undefined) this.#pointed = time;
-    const bar = this.#pointed === undefined ? this.newest.get() : this.feed.candles.at(this.#pointed);
+    const bar = this.#pointed === undefined ? this.newest.get() : this.view?.barAt(this.#pointed);
     const band = this.#pointed === undefined ? undefined : this.view?.bandAt(this.#pointed);
-    const newest = this.newest.get();
-    const found = bar ?? (newest?.time === this.#pointed ? newest : undefined);
-    this.legend.set({ bar: found, note: band?.text ?? "" });
+    this.legend.set({ bar, note: band?.text ?? "" });
   }
 
   #shade(): void {
@@ -396,6 +402,7 @@ function FetchButton(props: {
 }) {
   const [text, setText] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const mayChange = useMayChange();
   const run = async (): Promise<void> => {
     const range = props.range();
     setBusy(true);
@@ -414,6 +421,7 @@ function FetchButton(props: {
       setBusy(false);
     }
   };
+  if (!mayChange) return null;
   return (
     <>
       <button type="button" disabled={isBusy} onClick={() => void run()}>

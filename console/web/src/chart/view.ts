@@ -21,6 +21,7 @@ import {
 import { precisionOf } from "../data/numbers";
 import { Bands, type Band } from "./bands";
 import type { Bar } from "./candles";
+import { type Place, Stretch } from "./stretch";
 
 export interface Mark {
   time: number;
@@ -30,14 +31,16 @@ export interface Mark {
   shape?: "arrowUp" | "arrowDown" | "circle" | "square";
 }
 
-/** Bars left of the view at which older ones are asked for. */
-const NEAR_BARS = 150;
-/** A longer hole takes the place of one bar: it would push everything else out of sight. */
-const LONGEST_DRAWN_HOLE = 240;
+/** Screens left of the view, and bars at least, at which older ones are asked for. */
+const NEAR_SCREENS = 1.5;
+const NEAR_BARS = 300;
+/** The chart coasts after a touch; until it rests, its places stay as they are. */
+const COASTING_MS = 150;
 
 export interface Events {
   crosshair?: (time: number | undefined) => void;
-  older?: () => void;
+  /** Bars in view, where those before them are wanted. */
+  older?: (inView: number) => void;
   click?: (time: number) => void;
 }
 
@@ -49,9 +52,16 @@ export class ChartView {
   readonly #bands = new Bands();
   #colors: ReturnType<typeof readColors>;
   #precision = -1;
-  #lastTime = 0;
-  #drawn: Bar[] = [];
-  #period: number;
+  readonly #period: number;
+  readonly #ends = new AbortController();
+  #bars: readonly Bar[] = [];
+  #forming: Bar | undefined;
+  #stretch: Stretch | undefined;
+  #allMarks: Mark[] = [];
+  #allBands: Band[] = [];
+  #isPressed = false;
+  #isTouched = false;
+  #check = 0;
 
   constructor(
     private readonly element: HTMLElement,
@@ -65,7 +75,7 @@ export class ChartView {
       layout: { attributionLogo: false, fontFamily: getComputedStyle(element).fontFamily, fontSize: 11 },
       crosshair: { mode: CrosshairMode.Normal },
       rightPriceScale: { scaleMargins: { top: 0.08, bottom: 0.24 }, minimumWidth: 64 },
-      timeScale: { timeVisible: period < 86400, secondsVisible: period < 60, rightOffset: 6, minBarSpacing: 0.02 },
+      timeScale: { timeVisible: period < 86400, secondsVisible: period < 60, rightOffset: 6, minBarSpacing: 0.05 },
       localization: { locale: "en" },
     });
     this.#candles = this.#chart.addSeries(CandlestickSeries, { priceLineStyle: LineStyle.Dotted });
@@ -81,9 +91,11 @@ export class ChartView {
     this.paint();
     this.#chart.subscribeCrosshairMove(({ time }) => this.on.crosshair?.(time as number | undefined));
     this.#chart.subscribeClick(({ time }) => time !== undefined && this.on.click?.(time as number));
-    this.#chart.timeScale().subscribeVisibleLogicalRangeChange((range) => {
-      if (range !== null && range.from < NEAR_BARS) this.on.older?.();
-    });
+    this.#chart.timeScale().subscribeVisibleLogicalRangeChange(() => this.#moved());
+    const { signal } = this.#ends;
+    element.addEventListener("pointerdown", (event) => this.#pressed(true, event), { signal, capture: true });
+    for (const name of ["pointerup", "pointercancel"] as const)
+      window.addEventListener(name, (event) => this.#pressed(false, event), { signal, capture: true });
   }
 
   /** Takes the colours of the theme in force. */
@@ -106,59 +118,71 @@ export class ChartView {
       wickDownColor: colors.down,
       borderVisible: false,
     });
-    this.#volumes.setData(this.#drawn.map((bar) => this.#volume(bar)));
+    if (this.#stretch !== undefined) this.#hand(this.#stretch.places);
   }
 
   /** All bars anew; what is in view stays in view. */
-  set(bars: Bar[]): void {
-    this.#drawn = bars;
+  set(bars: readonly Bar[]): void {
     if (this.#precision < 0 && bars.length > 0) {
       this.#precision = Math.max(2, precisionOf(bars.slice(-400).flatMap((bar) => [bar.high, bar.low])));
       this.#candles.applyOptions({
         priceFormat: { type: "price", precision: this.#precision, minMove: 10 ** -this.#precision },
       });
     }
-    const drawn: (CandlestickData | WhitespaceData)[] = [];
-    let expected = bars[0]?.time ?? 0;
-    for (const bar of bars) {
-      if (bar.time > expected) {
-        const missing = (bar.time - expected) / this.#period;
-        const step = missing > LONGEST_DRAWN_HOLE ? bar.time - expected : this.#period;
-        for (let time = expected; time < bar.time; time += step) drawn.push({ time: time as UTCTimestamp });
-      }
-      drawn.push(this.#candle(bar));
-      expected = bar.time + this.#period;
+    this.#bars = bars;
+    const inView = this.#inView();
+    if (inView === undefined) this.#drawNewest();
+    else this.#draw(inView.from, inView.to);
+  }
+
+  /** Older bars have come before the others. */
+  extend(bars: readonly Bar[]): void {
+    this.#bars = bars;
+    this.#moved();
+  }
+
+  /** The newest bar, again or for the first time. */
+  update(bar: Bar): void {
+    this.#forming = bar.isForming ? bar : undefined;
+    const stretch = this.#stretch;
+    if (stretch !== undefined && !stretch.hasLast) return;
+    const place = stretch?.extend(bar);
+    if (place?.bar === undefined) {
+      this.set(this.#bars);
+    } else {
+      this.#candles.update(this.#candle(place));
+      this.#volumes.update(this.#volume(place.bar, place.time));
     }
-    this.#candles.setData(drawn);
-    this.#volumes.setData(bars.map((bar) => this.#volume(bar)));
-    this.#lastTime = bars[bars.length - 1]?.time ?? 0;
   }
 
-  /** The newest bar, again or for the first time. False where it is older than what is drawn, or leaves a hole. */
-  update(bar: Bar): boolean {
-    if (bar.time < this.#lastTime || (this.#lastTime > 0 && bar.time > this.#lastTime + this.#period)) return false;
-    this.#candles.update(this.#candle(bar));
-    this.#volumes.update(this.#volume(bar));
-    this.#lastTime = bar.time;
-    return true;
+  /** What is drawn at a time: a bar, or a group of bars. */
+  barAt(time: number): Bar | undefined {
+    return this.#stretch?.placeAt(time)?.bar;
   }
 
+  /** In order of time. */
   setMarks(marks: Mark[]): void {
-    this.#marks.setMarkers(
-      marks.map(
-        (mark): SeriesMarker<Time> => ({
-          time: mark.time as UTCTimestamp,
+    this.#allMarks = marks;
+    const markers = marks.flatMap((mark): SeriesMarker<Time>[] => {
+      const place = this.#stretch?.placeAt(mark.time);
+      if (place === undefined) return [];
+      return [
+        {
+          time: place.time as UTCTimestamp,
           position: mark.isAbove ? "aboveBar" : "belowBar",
           shape: mark.shape ?? "arrowUp",
           color: mark.color,
           text: mark.text,
-        }),
-      ),
-    );
+        },
+      ];
+    });
+    this.#marks.setMarkers(markers);
   }
 
   setBands(bands: Band[]): void {
-    this.#bands.set(bands);
+    this.#allBands = bands;
+    const { first, last } = this.#stretch ?? { first: 0, last: 0 };
+    this.#bands.set(bands.filter(({ from, to }) => to > first && from <= last));
   }
 
   bandAt(time: number): Band | undefined {
@@ -175,30 +199,24 @@ export class ChartView {
 
   /** The newest bars at a readable width. */
   toNewest(): void {
+    this.#drawNewest();
     const scale = this.#chart.timeScale();
-    const wanted = Math.min(this.#drawn.length + 4, Math.max(40, Math.floor(scale.width() / 7)));
-    const end = this.#drawn.length + 4;
+    const end = (this.#stretch?.places.length ?? 0) + 4;
     scale.resetTimeScale();
-    if (this.#drawn.length > 0) scale.setVisibleLogicalRange({ from: this.#last() - wanted + 5, to: this.#last() + 5 });
-    else scale.setVisibleLogicalRange({ from: end - wanted, to: end });
+    scale.setVisibleLogicalRange({ from: end - Math.min(end, this.#readable()), to: end });
   }
 
-  #last(): number {
-    return this.#chart.timeScale().timeToIndex(this.#lastTime as UTCTimestamp, true) ?? this.#drawn.length - 1;
-  }
-
+  /** Everything that is loaded. */
   fit(): void {
+    this.#draw(this.#bars[0]?.time ?? 0, Infinity);
     this.#chart.timeScale().fitContent();
   }
 
   /** Brings a stretch of time into the middle of the view. */
   show(from: number, to: number): void {
-    const scale = this.#chart.timeScale();
-    const left = scale.timeToIndex(from as UTCTimestamp, true);
-    const right = scale.timeToIndex(to as UTCTimestamp, true);
-    if (left === null || right === null) return;
-    const margin = Math.max(30, (right - left) * 0.8);
-    scale.setVisibleLogicalRange({ from: left - margin, to: right + margin });
+    const margin = Math.max(30 * this.#period, (to - from) * 0.8);
+    this.#draw(from - margin, to + margin);
+    this.#look(from - margin, to + margin);
   }
 
   /** By parts of what is in view: positive towards the newest. */
@@ -228,13 +246,80 @@ export class ChartView {
   }
 
   close(): void {
+    this.#ends.abort();
+    clearTimeout(this.#check);
     this.#chart.remove();
   }
 
-  #candle(bar: Bar): CandlestickData {
+  /** How many bars one can tell apart well. */
+  #readable(): number {
+    return Math.max(40, Math.floor(this.#chart.timeScale().width() / 7));
+  }
+
+  #drawNewest(): void {
+    this.#draw(this.#bars.at(-this.#readable())?.time ?? this.#bars[0]?.time ?? 0, Infinity);
+  }
+
+  /** Hands the chart what it needs for a view of these times. */
+  #draw(from: number, to: number): void {
+    const isLonger = this.#forming !== undefined && this.#forming.time > (this.#bars.at(-1)?.time ?? -Infinity);
+    const bars = isLonger ? [...this.#bars, this.#forming!] : this.#bars;
+    this.#stretch = Stretch.around(bars, this.#period, from, to);
+    this.#hand(this.#stretch.places);
+    this.setMarks(this.#allMarks);
+    this.setBands(this.#allBands);
+  }
+
+  #hand(places: Place[]): void {
+    this.#candles.setData(places.map((place) => this.#candle(place)));
+    this.#volumes.setData(places.flatMap(({ time, bar }) => (bar === undefined ? [] : [this.#volume(bar, time)])));
+  }
+
+  /** The times at the edges of the view, which may be outside of all bars. */
+  #inView(): { from: number; to: number } | undefined {
+    const range = this.#chart.timeScale().getVisibleLogicalRange();
+    const stretch = this.#stretch;
+    if (range === null || stretch === undefined || stretch.places.length === 0) return undefined;
+    return { from: stretch.timeAt(range.from), to: stretch.timeAt(range.to) };
+  }
+
+  #look(from: number, to: number): void {
+    const stretch = this.#stretch;
+    if (stretch === undefined || stretch.places.length === 0) return;
+    this.#chart.timeScale().setVisibleLogicalRange({ from: stretch.positionOf(from), to: stretch.positionOf(to) });
+  }
+
+  #pressed(isPressed: boolean, event: PointerEvent): void {
+    this.#isPressed = isPressed;
+    this.#isTouched = event.pointerType === "touch";
+    if (!isPressed) this.#moved();
+  }
+
+  /** While a pointer moves the chart it counts in places, so these change only afterwards. */
+  #moved(): void {
+    clearTimeout(this.#check);
+    if (this.#isPressed) return;
+    this.#check = window.setTimeout(() => this.#settle(), this.#isTouched ? COASTING_MS : 0);
+  }
+
+  #settle(): void {
+    const view = this.#inView();
+    if (view === undefined) return;
+    const { from, to } = view;
+    if (!this.#stretch!.fits(this.#bars, from, to)) {
+      this.#draw(from, to);
+      this.#look(from, to);
+    }
+    const inView = (to - from) / this.#period;
+    const near = Math.max(NEAR_BARS, NEAR_SCREENS * inView) * this.#period;
+    if (from - near < (this.#bars[0]?.time ?? -Infinity)) this.on.older?.(inView);
+  }
+
+  #candle({ time, bar }: Place): CandlestickData | WhitespaceData {
+    if (bar === undefined) return { time: time as UTCTimestamp };
     const { up, down } = this.#colors;
     const data: CandlestickData = {
-      time: bar.time as UTCTimestamp,
+      time: time as UTCTimestamp,
       open: bar.open,
       high: bar.high,
       low: bar.low,
@@ -245,9 +330,9 @@ export class ChartView {
     return data;
   }
 
-  #volume(bar: Bar): HistogramData {
+  #volume(bar: Bar, time: number): HistogramData {
     const { up, down } = this.#colors;
-    return { time: bar.time as UTCTimestamp, value: bar.volume, color: `${bar.close >= bar.open ? up : down}5c` };
+    return { time: time as UTCTimestamp, value: bar.volume, color: `${bar.close >= bar.open ? up : down}5c` };
   }
 }
 

@@ -19,20 +19,8 @@ export class Problem extends Error {
   }
 }
 
-/** Set when the server asks for a token; the shell then asks the person. */
+/** Set when the server asks for a token; the shell then asks the person. The token is in a cookie that no script can read. */
 export const tokenWanted = new Value(false);
-
-const TOKEN = "token";
-
-export function setToken(token: string): void {
-  sessionStorage.setItem(TOKEN, token);
-  tokenWanted.set(false);
-}
-
-export function headers(more: Record<string, string> = {}): Record<string, string> {
-  const token = sessionStorage.getItem(TOKEN);
-  return token ? { ...more, Authorization: `Bearer ${token}` } : more;
-}
 
 type Query = Record<string, string | number | boolean | string[] | undefined>;
 
@@ -47,11 +35,11 @@ export function address(path: string, query: Query = {}): string {
 }
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return answer<T>(await ask(address(path, query), { headers: headers(), signal }));
+  return answer<T>(await ask(address(path, query), { signal }));
 }
 
 export async function send<T>(method: "POST" | "DELETE", path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method, headers: headers({ "Content-Type": "application/json" }), signal };
+  const init: RequestInit = { method, headers: { "Content-Type": "application/json" }, signal };
   if (body !== undefined) init.body = JSON.stringify(body);
   return answer<T>(await ask(address(path), init));
 }

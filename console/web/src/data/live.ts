@@ -1,12 +1,12 @@
 /**
  * Live topics over one stream of server-sent events for the whole page.
  *
- * It is read with fetch, not EventSource: a token can be sent, and a silent connection is noticed. A lost connection is
- * resumed from its cursor, which belongs to one set of topics; after each new connection followers are notified, and read
- * from the tables what they may have missed.
+ * It is read with fetch, not EventSource, so that a refusal has its reason and a silent connection is noticed. A lost
+ * connection is resumed from its cursor, which belongs to one set of topics; after each new connection followers are
+ * notified, and read from the tables what they may have missed.
  */
 import { EventParser } from "candlewright/events";
-import { address, headers, problemOf } from "./api";
+import { address, problemOf } from "./api";
 import { Value } from "./value";
 
 export interface Message {
@@ -106,7 +106,7 @@ async function readOnce(topics: string[], attempt: AbortController, opened: () =
   let silence = setTimeout(() => attempt.abort(), SILENCE_MS);
   try {
     const response = await fetch(address("stream", { topic: topics }), {
-      headers: headers({ Accept: "text/event-stream", ...(cursor && { "Last-Event-ID": cursor }) }),
+      headers: { Accept: "text/event-stream", ...(cursor && { "Last-Event-ID": cursor }) },
       cache: "no-store",
       signal: attempt.signal,
     });

@@ -1,6 +1,6 @@
 /** What the whole page shows of the platform, asked for every few seconds while the page is in view. */
 import { Problem, get } from "./api";
-import { Value } from "./value";
+import { useValue, Value } from "./value";
 
 export interface Status {
   ready?: boolean;
@@ -10,6 +10,9 @@ export interface Status {
   parts?: Record<string, PartStatus> | PartStatus[];
   roles?: Record<string, unknown>;
   origin?: string;
+  role?: string;
+  /** The name of the token, where one was needed. */
+  signed_in_as?: string | null;
   version?: string;
   [name: string]: unknown;
 }
@@ -26,6 +29,11 @@ export interface PartStatus {
 }
 
 const EVERY_MS = 5000;
+
+/** What only an operator may do is not shown to others. Until the platform has said who asks, nothing is hidden. */
+export function useMayChange(): boolean {
+  return useValue(status)?.role !== "viewer";
+}
 
 export const status = new Value<Status | undefined>(undefined);
 /** False once the platform did not answer. */

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { Problem, get, send } from "../data/api";
 import { type Covered, coveredDays } from "../data/coverage";
 import { whole } from "../data/numbers";
+import { useMayChange } from "../data/platform";
 import { day, iso, minute, periodSeconds, seconds } from "../data/times";
 import { useValue } from "../data/value";
 import { TickerField } from "../parts/ticker_field";
@@ -33,6 +34,7 @@ export default function Requests() {
   const period = query.get("period") ?? "1m";
   const [requests, setRequests] = useState<Request[]>();
   const [error, setError] = useState("");
+  const mayChange = useMayChange();
   const read = (): void => {
     get<{ requests: Request[] }>("history", { limit: SHOWN }).then(
       (answer) => {
@@ -58,7 +60,7 @@ export default function Requests() {
       <div class="page-head">
         <h1>Requests</h1>
       </div>
-      <NewRequest ticker={ticker} period={period} sent={read} />
+      {mayChange && <NewRequest ticker={ticker} period={period} sent={read} />}
       {error && (
         <p class="notice bad" role="alert">
           {error}
@@ -105,6 +107,7 @@ export default function Requests() {
 
 function State({ request, changed }: { request: Request; changed: () => void }) {
   const [error, setError] = useState("");
+  const mayChange = useMayChange();
   if (request.state === "done") {
     const kind = request.status === "OK" ? "good" : request.status === "NOT_FOUND" ? "" : "bad";
     return (
@@ -123,18 +126,20 @@ function State({ request, changed }: { request: Request; changed: () => void }) 
     <span class="row">
       {expected > 0 ? <progress max={expected} value={done} aria-label={`Progress of ${request.request_id}`} /> : null}
       <small>{expected > 0 ? `${whole(done)} of ${whole(expected)}` : request.state}</small>
-      <button
-        type="button"
-        class="quiet square danger"
-        onClick={() =>
-          send("DELETE", `history/${encodeURIComponent(request.request_id)}`).then(changed, (problem: Problem) =>
-            setError(problem.message),
-          )
-        }
-      >
-        <Icon name="close" />
-        <span class="unseen">Cancel {request.request_id}</span>
-      </button>
+      {mayChange && (
+        <button
+          type="button"
+          class="quiet square danger"
+          onClick={() =>
+            send("DELETE", `history/${encodeURIComponent(request.request_id)}`).then(changed, (problem: Problem) =>
+              setError(problem.message),
+            )
+          }
+        >
+          <Icon name="close" />
+          <span class="unseen">Cancel {request.request_id}</span>
+        </button>
+      )}
       <small class={error ? "bad" : ""}>{error || request.reason}</small>
     </span>
   );

@@ -3,12 +3,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ChartView, type Mark } from "../chart/view";
 import type { Band } from "../chart/bands";
 import type { Bar } from "../chart/candles";
-import { Problem, type Mistake, send } from "../data/api";
+import { get, Problem, type Mistake, send } from "../data/api";
 import { barsBetween } from "../data/bars";
 import { type Trigger, listTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
 import { percent, whole } from "../data/numbers";
 import { parameterNames } from "../data/parameters";
+import { useMayChange } from "../data/platform";
 import type { Column } from "../data/sql";
 import { day, iso, moment, now, openTime, periodSeconds, seconds, span, timesOf } from "../data/times";
 import { useValue } from "../data/value";
@@ -91,6 +92,7 @@ export default function Triggers() {
   const [isBusy, setBusy] = useState(false);
   const [triggers, setTriggers] = useState<Trigger[]>();
   const [armed, setArmed] = useState("");
+  const mayChange = useMayChange();
 
   const change = (changes: Partial<Draft>): void => {
     setArmed("");
@@ -237,43 +239,38 @@ export default function Triggers() {
               <Icon name="play" /> Try on history <kbd>Ctrl ↵</kbd>
             </button>
           </div>
-          <details class="card arm">
-            <summary>Arm it</summary>
-            <div class="card-body stack">
-              <div class="row end">
+          {mayChange && (
+            <details class="card arm">
+              <summary>Arm it</summary>
+              <div class="card-body stack">
+                <div class="row end">
+                  <label>
+                    Name
+                    <input value={draft.id} placeholder="chosen for you" onInput={(event) => change({ id: event.currentTarget.value })} />
+                  </label>
+                </div>
+                <Destinations chosen={draft.destination} choose={(destination) => change({ destination })} />
                 <label>
-                  Name
-                  <input value={draft.id} placeholder="chosen for you" onInput={(event) => change({ id: event.currentTarget.value })} />
-                </label>
-                <label>
-                  Alert to
+                  Text of the alert
                   <input
-                    value={draft.destination}
-                    placeholder="names of [alerts.NAME]"
-                    onInput={(event) => change({ destination: event.currentTarget.value })}
+                    value={draft.message}
+                    placeholder="{{ ticker }} closed at {{ close }}"
+                    onInput={(event) => change({ message: event.currentTarget.value })}
                   />
                 </label>
+                <div class="row">
+                  <button type="button" class="primary" disabled={isBusy || !checked} onClick={arm}>
+                    <Icon name="bell" /> Arm
+                  </button>
+                  {armed && (
+                    <span role="status" class="good">
+                      {armed} is armed.
+                    </span>
+                  )}
+                </div>
               </div>
-              <label>
-                Text of the alert
-                <input
-                  value={draft.message}
-                  placeholder="{{ ticker }} closed at {{ close }}"
-                  onInput={(event) => change({ message: event.currentTarget.value })}
-                />
-              </label>
-              <div class="row">
-                <button type="button" class="primary" disabled={isBusy || !checked} onClick={arm}>
-                  <Icon name="bell" /> Arm
-                </button>
-                {armed && (
-                  <span role="status" class="good">
-                    {armed} is armed.
-                  </span>
-                )}
-              </div>
-            </div>
-          </details>
+            </details>
+          )}
           <Running triggers={triggers} load={(trigger) => setDraft(draftOf(trigger, draft))} changed={readTriggers} />
         </div>
         <div class="bench-right">
@@ -286,6 +283,35 @@ export default function Triggers() {
         </div>
       </div>
     </div>
+  );
+}
+
+/** Which destinations get the events of the trigger: the chosen ones, or those of the routes. */
+function Destinations(props: { chosen: string; choose: (destination: string) => void }) {
+  const [known, setKnown] = useState<{ name: string; service: string }[]>([]);
+  useEffect(() => {
+    get<{ destinations: { name: string; service: string }[] }>("alerts").then(
+      ({ destinations }) => setKnown(destinations),
+      () => undefined,
+    );
+  }, []);
+  if (known.length === 0) {
+    return <p class="muted">To be alerted, give the platform a destination: a group [alerts.NAME] in its settings.</p>;
+  }
+  const chosen = props.chosen.split(",").map((name) => name.trim()).filter(Boolean);
+  const toggle = (name: string): void =>
+    props.choose((chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen, name]).join(","));
+  return (
+    <fieldset class="row">
+      <legend>Alert to</legend>
+      {known.map(({ name, service }) => (
+        <label key={name} class="check">
+          <input type="checkbox" checked={chosen.includes(name)} onChange={() => toggle(name)} />
+          {name} <small class="muted">{service}</small>
+        </label>
+      ))}
+      {chosen.length === 0 && <small class="muted">none chosen: as the routes in the settings say</small>}
+    </fieldset>
   );
 }
 
@@ -430,6 +456,7 @@ function variableColumn(tried: Tried): string | undefined {
 
 function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigger) => void; changed: () => void }) {
   const [error, setError] = useState("");
+  const mayChange = useMayChange();
   const remove = (trigger: Trigger): void => {
     if (!confirm(`Remove the trigger ${trigger.trigger_id}?`)) return;
     send("DELETE", `triggers/${encodeURIComponent(trigger.trigger_id)}`).then(props.changed, (problem: Problem) =>
@@ -451,10 +478,12 @@ function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigg
             <a class="tag" href={`/events?trigger=${encodeURIComponent(trigger.trigger_id)}`}>
               {whole(trigger.events)} events
             </a>
-            <button type="button" class="quiet square danger" onClick={() => remove(trigger)}>
-              <Icon name="close" />
-              <span class="unseen">Remove {trigger.trigger_id}</span>
-            </button>
+            {mayChange && (
+              <button type="button" class="quiet square danger" onClick={() => remove(trigger)}>
+                <Icon name="close" />
+                <span class="unseen">Remove {trigger.trigger_id}</span>
+              </button>
+            )}
             <code>{trigger.sql.replace(/\s+/g, " ")}</code>
             <small>
               {trigger.tickers.join(", ") || "all active markets"}

@@ -1,13 +1,14 @@
 /** The frame around every page: navigation, search, the state of the connection. */
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { setToken, tokenWanted } from "../data/api";
+import { tokenWanted } from "../data/api";
 import { connection, refusal } from "../data/live";
 import { problemsOf, reachable, status } from "../data/platform";
 import { useValue } from "../data/value";
 import { Icon, type IconName } from "./icons";
 import { shortcuts, useShortcuts } from "./keys";
 import { Palette } from "./palette";
+import { SignIn, SignOut } from "./session";
 import { go, place } from "./router";
 import { switchTheme, theme } from "./theme";
 
@@ -34,6 +35,7 @@ export function App() {
   const page = PAGES.find((each) => each.path === path);
   const [palette, setPalette] = useState(false);
   const [help, setHelp] = useState(false);
+  const isStranger = useValue(tokenWanted);
 
   useEffect(() => {
     if (path === "/") go(`/markets${location.search}`, true);
@@ -49,6 +51,7 @@ export function App() {
     ...PAGES.map((each) => ({ keys: `g ${each.key}`, text: each.name, run: () => go(each.path) })),
   ]);
 
+  if (isStranger) return <SignIn />;
   return (
     <div class="frame">
       <a class="skip" href="#main">
@@ -78,6 +81,7 @@ export function App() {
           <kbd>Ctrl K</kbd>
         </button>
         <Health />
+        <SignOut />
         <ThemeButton />
         <button class="quiet square" type="button" title="Keyboard (?)" onClick={() => setHelp(true)}>
           <span aria-hidden="true">?</span>
@@ -90,7 +94,6 @@ export function App() {
       </main>
       {palette && <Palette pages={PAGES} close={() => setPalette(false)} />}
       {help && <Help close={() => setHelp(false)} />}
-      <Token />
     </div>
   );
 }
@@ -192,34 +195,6 @@ function Help({ close }: { close: () => void }) {
       <p class="muted">
         Charts by <a href="https://www.tradingview.com/">TradingView</a>. <a href="/licences.txt">Licences</a>
       </p>
-    </Dialog>
-  );
-}
-
-function Token() {
-  const wanted = useValue(tokenWanted);
-  const [text, setText] = useState("");
-  if (!wanted) return null;
-  const enter = (event: Event): void => {
-    event.preventDefault();
-    setToken(text.trim());
-    location.reload();
-  };
-  return (
-    <Dialog title="Token" close={() => tokenWanted.set(false)}>
-      <form onSubmit={enter} class="stack">
-        <p>
-          This platform lets in only those with a token. An operator makes one with{" "}
-          <code>candlewright keys new NAME --role viewer</code>.
-        </p>
-        <label>
-          Token
-          <input type="password" autocomplete="off" value={text} onInput={(event) => setText(event.currentTarget.value)} />
-        </label>
-        <button class="primary" type="submit" disabled={text.trim() === ""}>
-          Continue
-        </button>
-      </form>
     </Dialog>
   );
 }

@@ -1,0 +1,32 @@
+/**
+ * Live charts are drawn together, in one frame for all of them: the browser puts the whole page together after each frame that
+ * changed something. The more charts there are, the longer the pause: one moves smoothly, twenty ten times a second.
+ */
+const PAUSE_OF_EACH_MS = 5;
+
+const waiting = new Set<() => void>();
+let isPlanned = false;
+let lastAt = 0;
+let lastCount = 0;
+
+/** Runs it in the next frame for charts, once however often it is asked for. */
+export function inNextFrame(draw: () => void): void {
+  waiting.add(draw);
+  if (isPlanned) return;
+  isPlanned = true;
+  const pause = lastAt + lastCount * PAUSE_OF_EACH_MS - performance.now();
+  setTimeout(() => requestAnimationFrame(run), Math.max(0, pause));
+}
+
+export function cancelFrame(draw: () => void): void {
+  waiting.delete(draw);
+}
+
+function run(): void {
+  isPlanned = false;
+  lastAt = performance.now();
+  lastCount = waiting.size;
+  const due = [...waiting];
+  waiting.clear();
+  for (const draw of due) draw();
+}
