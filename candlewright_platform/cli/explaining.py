@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from candlewright.client import TriggerInfo
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period
@@ -40,19 +41,19 @@ class Explained:
 
 def run(
     settings: Settings,
-    sql: str,
-    parameters: Mapping[str, str],
-    tickers: Sequence[str],
+    trigger: TriggerInfo,
+    views: Mapping[str, str],
+    *,
     ticker: str | None,
     at: int | None,
     attempts: int = ATTEMPTS,
 ) -> Explained:
-    """`tickers`: those of the trigger; `ticker`: the one that is asked about; `at` in ns (default: now).
+    """`views`: the texts of those that the trigger reads; `ticker`: the one asked about; `at` in ns (default: now).
 
     Raises TriggerRejected, and CandlewrightError where no ticker is named or nothing of it is stored.
     """
-    compiled = compile_trigger(sql, parameters, TriggerRules.of(settings.triggers))
-    wanted = _tickers(tickers, ticker, needs_all=compiled.query.needs_merge)
+    compiled = compile_trigger(trigger.sql, trigger.parameters, TriggerRules.of(settings.triggers), views=views)
+    wanted = _tickers(trigger.tickers, ticker, needs_all=compiled.query.needs_merge)
     check_tables(settings)
     periods = sorted({period or DEFAULT_PERIOD_SECONDS for period in compiled.periods}) if _reads_bars(compiled) else []
     tables = {name: source.schema.empty_table() for name, source in INPUTS.items()}
@@ -68,8 +69,9 @@ def run(
         span = f" shortly before {format_nanoseconds(at)}" if at is not None else " of the last hours"
         raise CandlewrightError(f"{kept}{span}{near_stored(settings, wanted[0])}; --at names another time")
     default = "ohlc" if compiled.is_on_bars else "ticks"
-    values = engine_parameters(parameters)
-    return Explained(explain(sql, tables, values, at=at, attempts=attempts, table_name=default), tuple(wanted), what)
+    values = engine_parameters(trigger.parameters)
+    found = explain(trigger.sql, {**tables, **views}, values, at=at, attempts=attempts, table_name=default)
+    return Explained(found, tuple(wanted), what)
 
 
 def _tickers(tickers: Sequence[str], ticker: str | None, *, needs_all: bool) -> list[str]:

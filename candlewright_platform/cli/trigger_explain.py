@@ -51,8 +51,9 @@ def explain(
     settings = settings_for(config, data_dir)
     with connect(settings=settings, timeout=timeout) as c:
         info = c.triggers.get(trigger_id)
+        views = {each: c.views.show(each).sql for each in info.views}
     try:
-        found = explaining.run(settings, info.sql, info.parameters, info.tickers, name, moment, attempts)
+        found = explaining.run(settings, info, views, ticker=name, at=moment, attempts=attempts)
     except TriggerRejected as error:
         say(" ".join(str(error).split()))
         raise typer.Exit(1) from error

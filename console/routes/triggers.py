@@ -282,11 +282,12 @@ async def explain_trigger(call: Call) -> Response:
     at = None if query.at is None else int(query.at)
     client = await call.services.client()
     info = await client.triggers.get(call.path["trigger_id"])
+    views = {name: (await client.views.show(name)).sql for name in info.views}
     run = extension("explain")
     settings = call.services.settings
 
     def work(_: object) -> Any:
-        return run(settings, info.sql, info.parameters, info.tickers, ticker, at, query.attempts)
+        return run(settings, info, views, ticker=ticker, at=at, attempts=query.attempts)
 
     async with _TRIES:
         found = await call.services.tables.read(_translated(work))

@@ -1,5 +1,6 @@
 """A signed data set: what is proven of it, and that nothing about it can change unseen."""
 
+import hashlib
 import json
 import shutil
 import stat
@@ -238,6 +239,22 @@ def test_candles_follow_from_their_trades_where_the_manifest_says_so(traded: Set
     assert faults(tmp_path) == [
         f"{candles.path}: its candles do not follow from its trades as the manifest says, first at 2024-01-02T00:02:00Z"
     ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 7, 13])
+def test_the_root_is_that_of_the_rfc(original: Path, count: int) -> None:
+    (file,) = manifest_of(original).body.files
+    files = [file.model_copy(update={"path": str(number), "partitions": []}) for number in range(count)]
+
+    def tree(leaves: list[File]) -> bytes:
+        """As RFC 6962, 2.1 defines it."""
+        if len(leaves) == 1:
+            entry = [leaves[0].path, leaves[0].bytes, leaves[0].sha256]
+            return hashlib.sha256(b"\0" + json.dumps(entry, separators=(",", ":")).encode()).digest()
+        half = 1 << (len(leaves) - 1).bit_length() - 1
+        return hashlib.sha256(b"\1" + tree(leaves[:half]) + tree(leaves[half:])).digest()
+
+    assert root_of(files) == tree(files).hex()
 
 
 def test_a_folder_with_other_files_is_not_signed(settings: Settings, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
+from candlewright.client import TriggerInfo
+from candlewright_platform.cli import explaining
+from core.settings import Settings
 from tests.candlewright.client.trigger_relay import TriggerRelay
 from tests.candlewright_platform.cli.test_backtest import TICKER, data_dir  # noqa: F401
 
@@ -90,8 +93,13 @@ def test_a_time_that_is_none_is_wrong_usage(run: Run) -> None:
 
 
 def test_the_newest_trades_are_read_from_as_far_back_as_it_takes(data_dir: Path) -> None:  # noqa: F811
-    from candlewright_platform.cli import explaining
-    from core.settings import Settings
-
-    found = explaining.run(Settings(data_dir=data_dir), "price > 1", {}, [TICKER], None, time.time_ns())
+    trigger = TriggerInfo("every", "price > 1", (TICKER,), "active", "", 0, 0)
+    found = explaining.run(Settings(data_dir=data_dir), trigger, {}, ticker=None, at=time.time_ns())
     assert found.explanation.rows == 2_000
+
+
+def test_conditions_of_a_registered_view_are_shown(data_dir: Path) -> None:  # noqa: F811
+    trigger = TriggerInfo("view", "SELECT * FROM dear WHERE size > 2", (TICKER,), "active", "", 0, 0)
+    view = {"dear": "CREATE VIEW dear AS SELECT * FROM ticks WHERE price > 15"}
+    found = explaining.run(Settings(data_dir=data_dir), trigger, view, ticker=TICKER, at=time.time_ns())
+    assert [stage.text for stage in found.explanation.stages] == ["price > 15", "size > 2"]
