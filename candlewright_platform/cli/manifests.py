@@ -17,7 +17,19 @@ from datasets.manifest import DataSet, check, write
 from datasets.manifest.document import File, Manifest, ManifestFault
 from datasets.stored import Series
 
-_COLUMNS = ("file", "rows", "first", "last", "holes", "unknown", "incomplete", "from_trades")
+_COLUMNS = (
+    "ticker",
+    "period",
+    "rows",
+    "holes",
+    "unknown",
+    "from_trades",
+    "first",
+    "last",
+    "incomplete",
+    "gaps",
+    "file",
+)
 
 
 def export(
@@ -38,7 +50,7 @@ def export(
         raise CandlewrightError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     print_rows([_row(each) for each in signed.body.files], output, _COLUMNS, "")
     say(f"{manifest}: {len(signed.body.files)} files, root {signed.body.root}")
-    say(f"signed by {signed.key}: give this key to those who check it, on another way than the files")
+    say(f"signed by {signed.key}: those who check the files need this key from you, not from the same place")
 
 
 def verify(manifest: Path, data: Path | None, key: str | None, output: Output) -> bool:
