@@ -13,7 +13,7 @@ from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import calendars, zones
+from candlewright_cep.functions import calendars, fields, zones
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.signatures import Mismatch, fits
@@ -282,6 +282,12 @@ class Binder:
             return self._in_zone(node)
         if name in calendars.NAMES:
             return self._in_calendar(node, name)
+        if name == "JSON_VALUE":
+            return self._json_value(node)
+        if name == fields.FIELD:
+            raise self.unknown_function(node)
+        if name == "ELEMENT_AT" and len(node.arguments) == 2 and (found := self._field(node)) is not None:
+            return found
         if name == "IS NULL" and len(node.arguments) != 1:
             raise node.at.reject("IS NULL takes one value")
         return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
@@ -329,6 +335,29 @@ class Binder:
     def _in_zone(self, node: CallNode) -> Expression:
         name = self.zone_name(node.arguments[1])
         return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, name)
+
+    def _json_value(self, node: CallNode) -> Expression:
+        path = self.bind(node.arguments[1]) if len(node.arguments) == 2 else None
+        if not isinstance(path, Constant) or path.text is None or fields.path_of(path.text) is None:
+            raise node.at.reject("JSON_VALUE takes a text and a path", "JSON_VALUE(body, '$.bids[0].price')")
+        return self.resolved("JSON_VALUE", [self.bind(node.arguments[0])], node, path.text)
+
+    def _field(self, node: CallNode) -> Expression | None:
+        """column['name'] of a MAP or STRUCT; None for an array and a place in it."""
+        key = node.arguments[1]
+        if not isinstance(key, LiteralNode | ParameterNode):
+            return None
+        name, source = self.bind(key), self.bind(node.arguments[0])
+        if not isinstance(name, Constant) or name.text is None:
+            return None
+        try:
+            kind = fields.field_type(source.type, name.text)
+        except Mismatch:
+            return None
+        if kind is None:
+            known = [source.type.arrow.field(place).name for place in range(source.type.arrow.num_fields)]
+            raise key.at.reject(f"the column has no field '{name.text[:60]}'", closest(name.text, known))
+        return Apply(fields.FIELD, (source,), kind, name.text)
 
     def _in_calendar(self, node: CallNode, name: str) -> Expression:
         if len(node.arguments) != 2:

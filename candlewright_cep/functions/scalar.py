@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright_cep.functions import arrays as functions_arrays
-from candlewright_cep.functions import calendars, zones
+from candlewright_cep.functions import calendars, fields, zones
 from candlewright_cep.functions import text as functions_text
 from candlewright_cep.functions import time as functions_time
 from candlewright_cep.functions.signatures import (
@@ -539,6 +539,7 @@ def _table() -> dict[str, ScalarFunction]:
         *(ScalarFunction(*entry) for entry in functions_arrays.ENTRIES),
         *(ScalarFunction(*entry) for entry in zones.ENTRIES),
         *(ScalarFunction(*entry) for entry in calendars.ENTRIES),
+        *(ScalarFunction(*entry) for entry in fields.ENTRIES),
     ]
     return {entry.name: entry for entry in entries}
 

@@ -423,6 +423,11 @@ class ExpressionReader(TypeReader):
                 arguments.append(self._argument())
         if self.is_word("ORDER", "BY"):
             raise self.token.reject("ORDER BY in an aggregate is not supported")
+        if token.text.upper() == "JSON_VALUE" and self.accept_words("RETURNING"):
+            value = CallNode("JSON_VALUE", tuple(arguments), token.at)
+            found = self.as_type(CallNode("CAST", (value,), token.at, is_operator=True))
+            self.expect(")", after="the type of JSON_VALUE")
+            return found
         mode = "DISTINCT" if distinct else self._null_treatment()
         self.expect(")", after=f"the arguments of {token.text}")
         name = token.text.upper()

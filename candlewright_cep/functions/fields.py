@@ -1,0 +1,96 @@
+"""What is inside of one value: JSON_VALUE of a text, and the fields of MAP and STRUCT columns."""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright_cep import work
+from candlewright_cep.functions.signatures import Mismatch, fixed
+from candlewright_cep.limits import MADE_TEXT
+from candlewright_cep.types import STRING, Kind, SqlType, from_arrow
+from candlewright_cep.vector import Vector, from_column
+
+FIELD = "FIELD"
+_STEP = re.compile(
+    r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<place>[0-9]{1,9})\]|(?:\.|\[)"(?P<quoted>[^"]+)"(?P<end>\]?)'
+)
+
+
+@lru_cache(maxsize=1_000)
+def path_of(text: str) -> tuple[str | int, ...] | None:
+    """The names and places of a path such as `$.bids[0].price`; None for what is not one."""
+    written = text.strip().removeprefix("lax").strip()
+    if not written.startswith("$"):
+        return None
+    found: list[str | int] = []
+    at = 1
+    while at < len(written):
+        step = _STEP.match(written, at)
+        if step is None or (step["quoted"] is not None and (step.group().startswith("[") != bool(step["end"]))):
+            return None
+        found.append(int(step["place"]) if step["place"] is not None else step["name"] or step["quoted"])
+        at = step.end()
+    return tuple(found)
+
+
+def _value(text: str | None, path: tuple[str | int, ...]) -> str | None:
+    """A number as it is written; NULL for an object, an array, null, and a text that is not JSON."""
+    if text is None:
+        return None
+    try:
+        found: Any = json.loads(text, parse_float=str, parse_int=str, parse_constant=lambda _word: None)
+    except (ValueError, RecursionError):
+        return None
+    for step in path:
+        if isinstance(step, int):
+            found = found[step] if isinstance(found, list) and step < len(found) else None
+        else:
+            found = found.get(step) if isinstance(found, dict) else None
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    return found if isinstance(found, str) and len(found) <= MADE_TEXT else None
+
+
+def _json_value(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    path = path_of(extra)
+    assert path is not None
+    encoded = arguments[0].expand().text().dictionary_encode()
+    work.spend(len(encoded.dictionary), work.FOLDED_A_STEP)
+    known = pa.array([_value(text, path) for text in encoded.dictionary.to_pylist()], pa.string())
+    made = from_column(known.take(encoded.indices))
+    return Vector(kind, made.values, made.valid)
+
+
+def field_type(kind: SqlType, name: str) -> SqlType | None:
+    """Of a value of a MAP, or of a field of a STRUCT; None for a STRUCT without it. Raises Mismatch for other types."""
+    if kind.kind is Kind.OPAQUE and pa.types.is_map(kind.arrow) and pa.types.is_string(kind.arrow.key_type):
+        return from_arrow(kind.arrow.item_type)
+    if kind.kind is Kind.OPAQUE and pa.types.is_struct(kind.arrow):
+        place = kind.arrow.get_field_index(name)
+        return None if place < 0 else from_arrow(kind.arrow.field(place).type)
+    raise Mismatch
+
+
+def _field(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+    source = arguments[0].expand()
+    array = source.text()
+    work.spend(source.length, work.FOLDED_A_STEP)
+    is_map = pa.types.is_map(source.type.arrow)
+    found = pc.map_lookup(array, pa.scalar(extra), "first") if is_map else pc.struct_field(array, extra)
+    made = from_column(found)
+    valid = made.mask if is_map else made.mask & np.broadcast_to(source.mask, (source.length,))
+    return Vector(kind, made.values, valid)
+
+
+def _nothing(_types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    """The type of a field goes by its name: see `field_type`."""
+    raise Mismatch
+
+
+ENTRIES = [("JSON_VALUE", fixed(STRING, STRING), _json_value), (FIELD, _nothing, _field)]
