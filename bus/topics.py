@@ -62,6 +62,7 @@ TABLE_SILENCES = "silences"  # id -> Silence, written by `candlewright alerts si
 TABLE_KEEP_RULES = "keep_rules"  # name -> Rule, written by `candlewright keep add`; relay.keep.rules
 TABLE_KEEP_SERIES = "keep_series"  # ticker and period -> Series, how far the relay keeps it; relay.keep.series
 TABLE_KEEP = "keep"  # `summary`: what is behind, for a minute
+TABLE_IMPORTS = "imports"  # id -> Import that `candlewright import` ordered; core.imports
 TABLE_LOST_RECORDS = "lost_records"  # topic -> what a reader had read of it that the store lost, for a day; bus.lost
 TABLE_PLATFORM = "platform"  # facts about everything on this bus: `origin` (core.origin)
 

@@ -36,6 +36,7 @@ from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.engine.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
 from flink_replacement_spark.engine.watched import WatchedQuery
+from flink_replacement_spark.history.importer import Importer
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.history.state import OutcomeRecord
@@ -280,6 +281,8 @@ class Driver:
         self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
         prover = self._prover = Prover(bus, catalog, self._stopping)
         self._start_thread("prover", prover.run)
+        importer = Importer(bus, catalog, self.locks, self._settings.data_dir, self._stopping)
+        self._start_thread("importer", importer.run)
 
     def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         if self._settings.spark.mode == "continuous":

@@ -34,6 +34,8 @@ MAX_HOLES = 20_000
 #: again, since a call brings about as many and a short part left out saves none.
 LONG_RUN = 2_000
 _MICRO = 1_000
+#: Sources of candles that requests bring.
+_FETCHED = ("exchange", "derived")
 _FINISHED = ("OK", "NOT_FOUND")
 #: Columns of `market.coverage` that `claims_of` reads.
 _CLAIMED = ("ticker", "period_seconds", "start", "end", "expected", "got", "holes", "status", "closed_until")
@@ -141,14 +143,14 @@ def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:
 
 
 def scan_stored(table: Table, ticker: str, period_seconds: int, *, start: int, end: int) -> Stored:
-    """The stored candles that a fetch can have brought: whole ones, and not bars that the platform made of live trades
-    where the exchange has none of its own.
+    """The stored candles that a fetch can have brought: whole ones, and neither bars that the platform made of live
+    trades where the exchange has none of its own, nor those of imported files, which prove nothing.
     """
     columns = ("open_time", "source", "complete")
     rows = table.scan(
         row_filter=range_filter(ticker, period_seconds, start_ns=start, end_ns=end), selected_fields=columns
     ).to_arrow()
-    fetched = rows.filter(pc.and_(rows["complete"], pc.not_equal(rows["source"], "ticks")))
+    fetched = rows.filter(pc.and_(rows["complete"], pc.is_in(rows["source"], pa.array(_FETCHED))))
     opens, first = np.unique(_nanoseconds(fetched["open_time"]), return_index=True)
     return Stored(opens, pc.equal(fetched["source"], "exchange").to_numpy(zero_copy_only=False)[first])
 

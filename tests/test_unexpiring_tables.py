@@ -57,8 +57,8 @@ FILLED_BY = {
     "joint_triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
     "triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
 }
-#: Facts of a configured thing: a row for each rule, and for each series of one.
-CONFIGURED = {"keep_rules", "keep_series"}
+#: Facts of a configured thing: a row for each rule, for each series of one, and for each view.
+CONFIGURED = {"keep_rules", "keep_series", "views"}
 
 
 def live_state(bus: FreshBus, rounds: int) -> str:

@@ -126,6 +126,44 @@ def export(
     exporting.export(tickers, to, period or [], start, end, directory, manifest, trades, output, data_dir, config)
 
 
+@app.command("import")
+def import_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files of one ticker.")],
+    of: Annotated[str, typer.Option("--format", metavar="FORMAT", help="binance-klines, kraken, freqtrade or csv.")],
+    ticker: Annotated[str, typer.Option("--ticker", help="BASE/QUOTE.VENUE, whose candles they are.")],
+    period: Annotated[
+        str | None, typer.Option("--period", help="Length of a candle, where the file does not say it.")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option("--mapping", metavar="NAME=COLUMN", help="For csv: the file's own names of columns."),
+    ] = None,
+    differences: Annotated[
+        Path, typer.Option("--differences", help="Where candles that differ from stored ones are listed.")
+    ] = Path("import-differences.csv"),
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Store candles from files. Stored candles are never replaced: those that differ are listed.
+
+    Example: candlewright import BTCUSDT-1m-2024-*.zip --format binance-klines --ticker BTC/USDT.BINANCE
+    """
+    from candlewright_platform.cli import importing
+
+    importing.import_files(
+        files,
+        of,
+        ticker,
+        period=period,
+        mapping=mapping or [],
+        differences=differences,
+        output=output,
+        data_dir=data_dir,
+        config=config,
+    )
+
+
 @app.command()
 def quality(
     tickers: StoredTickers,

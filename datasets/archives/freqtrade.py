@@ -1,0 +1,61 @@
+"""freqtrade's `BTC_USDT-1m.feather`: columns date, open, high, low, close, volume."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import feather
+
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.periods import parse_period
+from datasets.archives.candles import Candles, Wanted, checked
+from datasets.archives.files import MAX_BYTES, MAX_ROWS, BadFile, Lines
+from datasets.layouts.files import pair_of
+
+_NAMES = ("date", "open", "high", "low", "close", "volume")
+_NAME = re.compile(r"(?P<pair>.+)-(?P<period>[0-9]+[a-zA-Z]+)\.feather")
+
+
+def read(file: Path, wanted: Wanted) -> Candles:
+    """Raises BadFile."""
+    period_seconds = _checked_name(file, wanted)
+    table = _table(file)
+    if missing := [name for name in _NAMES if name not in table.column_names]:
+        raise BadFile(file, f"it has no column {missing[0]}; its columns are: {', '.join(table.column_names)[:200]}")
+    lines = Lines(file, table.select(_NAMES), unit="row")
+    date = table["date"]
+    if not pa.types.is_timestamp(date.type):
+        raise BadFile(file, f"the column date is {date.type}, not a time")
+    lines.refuse(date.is_null().to_numpy(), "the date is missing")
+    opens = date.cast(pa.timestamp("ns", date.type.tz)).cast(pa.int64()).to_numpy()
+    return checked(lines, wanted, period_seconds, opens=opens)
+
+
+def _table(file: Path) -> pa.Table:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise BadFile(file, f"it has more than {MAX_BYTES >> 20:,} MiB")
+        table = feather.read_table(str(file), memory_map=False)
+    except OSError as error:
+        raise BadFile(file, error.strerror or str(error)) from error
+    except pa.ArrowException as error:
+        raise BadFile(file, f"it is not a whole feather file: {error}") from error
+    if not table.num_rows:
+        raise BadFile(file, "it has no rows")
+    if table.num_rows > MAX_ROWS:
+        raise BadFile(file, f"it has {table.num_rows:,} candles, over {MAX_ROWS:,}")
+    return table
+
+
+def _checked_name(file: Path, wanted: Wanted) -> int:
+    found = _NAME.fullmatch(file.name)
+    if found is None and wanted.period_seconds is None:
+        raise BadFile(file, "its name does not say how long its candles are: add --period")
+    if found is None:
+        return int(wanted.period_seconds or 0)
+    if found["pair"].upper() != pair_of(str(wanted.ticker), "_").upper():
+        raise BadFile(file, f"it is of {found['pair']}, not of {wanted.ticker}")
+    try:
+        return parse_period(found["period"])
+    except InvalidRequest as error:
+        raise BadFile(file, str(error)) from error

@@ -1,0 +1,53 @@
+"""Any CSV with a header: its columns are named as those of `lake.market.ohlc`, or by a mapping."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.times import to_nanoseconds
+from datasets.archives.candles import Candles, Wanted, checked, times
+from datasets.archives.files import BadFile, Lines, content_of, read_lines
+
+REQUIRED = ("open_time", "open", "high", "low", "close", "volume")
+OPTIONAL = ("quote_volume", "trade_count")
+
+
+def read(file: Path, wanted: Wanted) -> Candles:
+    """Raises BadFile."""
+    if wanted.period_seconds is None:
+        raise BadFile(file, "a CSV does not say how long its candles are: add --period")
+    lines = read_lines(file, content_of(file))
+    mapping = wanted.mapping or {}
+    names = {name: mapping.get(name, name) for name in (*REQUIRED, *OPTIONAL)}
+    columns = lines.table.column_names
+    for name in (*REQUIRED, *mapping):
+        if names[name] not in columns:
+            hint = "" if name in mapping else f" (--mapping {name}=COLUMN names another one)"
+            raise BadFile(file, f"it has no column {names[name]}{hint}; its columns are: {', '.join(columns)[:200]}")
+    quote_volume, trade_count = (names[name] if names[name] in columns else "" for name in OPTIONAL)
+    return checked(
+        lines,
+        wanted,
+        wanted.period_seconds,
+        opens=_opens(lines, names["open_time"]),
+        names=[names[name] for name in REQUIRED[1:]],
+        quote_volume=quote_volume,
+        trade_count=trade_count,
+    )
+
+
+def _opens(lines: Lines, name: str) -> "NDArray[np.int64]":
+    """Whole numbers are times since the epoch; everything else is ISO 8601."""
+    column = lines.table[name]
+    if pc.match_substring_regex(column.slice(0, 1), "^ *[0-9]+ *$")[0].as_py():
+        return times(lines, name)[0]
+    found = np.zeros(len(column), np.int64)
+    for index, text in enumerate(column.to_pylist()):
+        try:
+            found[index] = to_nanoseconds(text)
+        except InvalidRequest as error:
+            raise BadFile(lines.file, f"{name}: {error}", lines.place(index)) from error
+    return found

@@ -1,0 +1,218 @@
+"""Files as venues and tools write them, and all that may be wrong with one."""
+
+import hashlib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import feather
+
+from candlewright.wire.ticker import Ticker
+from datasets.archives import FORMATS, BadFile, Candles, Wanted, files, together
+
+BTC = Wanted(Ticker.parse("BTC/USDT.BINANCE"))
+XBT = Wanted(Ticker.parse("BTC/USD.KRAKEN"))
+START = 1_704_067_200
+
+
+def klines(count: int = 3, *, unit: int = 1_000, start: int = START) -> list[list[str]]:
+    rows = []
+    for number in range(count):
+        opens = (start + 60 * number) * unit
+        values = ["100.5", "101.25", "99.75", "100.0", "12.5"]
+        rows.append([str(opens), *values, str(opens + 60 * unit - 1), "1250.5", "42", "6.0", "600.0", "0"])
+    return rows
+
+
+def text_of(rows: Sequence[Sequence[str]]) -> str:
+    return "".join(",".join(row) + "\n" for row in rows)
+
+
+def archived(folder: Path, rows: Sequence[Sequence[str]], name: str = "BTCUSDT-1m-2024-01") -> Path:
+    file = folder / f"{name}.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr(f"{name}.csv", text_of(rows))
+    return file
+
+
+def read(file: Path, wanted: Wanted = BTC, of: str = "binance-klines") -> Candles:
+    return FORMATS[of](file, wanted)
+
+
+def seconds(candles: Candles) -> list[int]:
+    return [time // 1_000_000 for time in candles.table["open_time"].cast(pa.int64()).to_pylist()]
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_000])
+def test_binance_klines_in_milliseconds_and_in_microseconds(tmp_path: Path, unit: int) -> None:
+    candles = read(archived(tmp_path, klines(unit=unit)))
+    assert seconds(candles) == [START, START + 60, START + 120]
+    row = candles.table.to_pylist()[0]
+    assert (row["ticker"], row["period_seconds"], row["source"], row["complete"]) == (
+        "BTC/USDT.BINANCE",
+        60,
+        "archive",
+        True,
+    )
+    assert (row["open"], row["high"], row["low"], row["close"]) == (100.5, 101.25, 99.75, 100.0)
+    assert (row["volume"], row["quote_volume"], row["trade_count"]) == (12.5, 1250.5, 42)
+
+
+def test_a_checksum_is_verified_where_there_is_one(tmp_path: Path) -> None:
+    file = archived(tmp_path, klines())
+    assert "was not verified" in read(file).remarks[0]
+    beside = file.with_name(f"{file.name}.CHECKSUM")
+    beside.write_text(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n")
+    assert read(file).remarks == ()
+    beside.write_text(f"{'0' * 64}  {file.name}\n")
+    with pytest.raises(BadFile, match="download it again"):
+        read(file)
+
+
+def test_a_header_is_passed_over_and_remarked(tmp_path: Path) -> None:
+    rows = [["open_time", *"abcdefghijk"], *klines()]
+    candles = read(archived(tmp_path, rows))
+    assert len(seconds(candles)) == 3
+    assert any("futures" in remark for remark in candles.remarks)
+
+
+def test_krakens_own_names_and_minutes(tmp_path: Path) -> None:
+    file = tmp_path / "XBTUSD_5.csv"
+    file.write_text(f"{START},1,2,0.5,1.5,10,3\n{START + 300},1,2,0.5,1.5,0,0\n")
+    candles = read(file, XBT, "kraken")
+    assert candles.table["period_seconds"].to_pylist() == [300, 300]
+    assert candles.table["trade_count"].to_pylist() == [3, 0]
+    with pytest.raises(BadFile, match=r"it is of XBTUSD, not of ETH/USD\.KRAKEN"):
+        read(file, Wanted(Ticker.parse("ETH/USD.KRAKEN")), "kraken")
+
+
+def test_what_freqtrade_writes(tmp_path: Path) -> None:
+    file = tmp_path / "BTC_USDT-1h.feather"
+    date = pa.array([START * 1_000, (START + 3_600) * 1_000]).cast(pa.timestamp("ms", "UTC"))
+    values = [pa.array([value, value]) for value in (1.0, 2.0, 0.5, 1.5, 10.0)]
+    feather.write_feather(
+        pa.table([date, *values], names=["date", "open", "high", "low", "close", "volume"]), str(file)
+    )
+    candles = read(file, BTC, "freqtrade")
+    assert seconds(candles) == [START, START + 3_600]
+    assert candles.table["quote_volume"].null_count == 2
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(BadFile, match="not a whole feather file"):
+        read(file, BTC, "freqtrade")
+
+
+def test_own_columns_by_a_mapping_and_iso_times(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("when,o,h,l,c,vol\n2024-01-01T00:00:00Z,1,2,0.5,1.5,10\n2024-01-01 00:01:00,1,2,0.5,1.5,0\n")
+    names = dict(
+        zip(("open_time", "open", "high", "low", "close", "volume"), ["when", "o", "h", "l", "c", "vol"], strict=True)
+    )
+    wanted = replace(BTC, period_seconds=60, mapping=names)
+    assert seconds(read(file, wanted, "csv")) == [START, START + 60]
+    with pytest.raises(BadFile, match="it has no column nope; its columns are: when, o, h"):
+        read(file, replace(wanted, mapping=names | {"close": "nope"}), "csv")
+    with pytest.raises(BadFile, match="add --period"):
+        read(file, replace(wanted, period_seconds=None), "csv")
+
+
+def changed(row: int, column: int, value: str) -> list[list[str]]:
+    rows = klines()
+    rows[row][column] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (changed(1, 4, "NaN"), r"line 2: close is not a number: 'NaN'"),
+        (changed(1, 4, "1e999"), r"line 2: close is not a finite number"),
+        (changed(2, 5, "-1"), r"line 3: volume is negative: '-1'"),
+        (changed(0, 1, "0"), r"line 1: open is not above zero"),
+        (changed(1, 2, "1"), r"line 2: low and high do not fit"),
+        (changed(1, 0, "x"), r"line 2: open_time is not a whole number"),
+        (changed(1, 0, str(START)), r"line 2: open_time is not a time in milliseconds"),
+        (changed(0, 0, "12"), r"line 1: open_time is not a plausible time"),
+        (changed(1, 6, str(START * 1_000)), r"line 2: close_time does not end a candle of 1m"),
+        (changed(1, 8, "-3"), r"line 2: count is not a whole number"),
+        ([*klines(), klines()[1]], r"line 4: it has the time of line 2 again"),
+        ([row[:5] for row in klines()], r"line 1: it has 5 columns instead of 12"),
+        ([*klines(), ["1", "2"]], r"line 4: it has 2 columns instead of 12"),
+        (klines(start=START + 1), r"line 1: its time is not the start of a candle"),
+        (klines(start=4_102_444_800), r"line 1: the candle has not closed yet"),
+        ([], r"it is empty"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, rows: list[list[str]], said: str) -> None:
+    with pytest.raises(BadFile, match=said):
+        read(archived(tmp_path, rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ETHUSDT-1m-2024-01", "it is of ETHUSDT, not of BTC/USDT.BINANCE"),
+        ("BTCUSDT-5m-2024-01", "close_time does not end a candle of 5m"),
+        ("BTCUSDT-1mo-2024-01", "no fixed length"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(BadFile, match=said):
+        read(archived(tmp_path, klines(), name))
+
+
+def test_zip_files_that_are_cut_short_or_hold_several_files(tmp_path: Path) -> None:
+    whole = archived(tmp_path, klines(2_000))
+    content = whole.read_bytes()
+    for size in (0, 3, 50, len(content) // 2, len(content) - 1):
+        whole.write_bytes(content[:size])
+        with pytest.raises(BadFile):
+            read(whole)
+    damaged = bytearray(content)
+    damaged[len(damaged) // 2] ^= 0xFF
+    whole.write_bytes(damaged)
+    with pytest.raises(BadFile):
+        read(whole)
+    with zipfile.ZipFile(whole, "w") as packed:
+        packed.writestr("a.csv", "1")
+        packed.writestr("b.csv", "1")
+    with pytest.raises(BadFile, match=r"it holds 2 files \(a.csv, b.csv"):
+        read(whole)
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_BYTES", 1 << 20)
+    file = tmp_path / "BTCUSDT-1m-2024-01.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.csv", b"0" * (8 << 20))
+    with pytest.raises(BadFile, match="it unpacks to 8 MiB"):
+        read(file)
+
+
+def test_files_together_must_agree(tmp_path: Path) -> None:
+    one = read(archived(tmp_path, klines(3)))
+    two = read(archived(tmp_path, klines(5), "BTCUSDT-1m-2024-02"))
+    assert together([one, two]).num_rows == 5
+    other = klines(2)
+    other[1][4] = "99.9"
+    with pytest.raises(BadFile, match=r"two of the files differ in the candle of 2024-01-01T00:01:00"):
+        together([one, read(archived(tmp_path, other, "BTCUSDT-1m-2024-03"))])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(st.binary(max_size=300) | st.text(alphabet='0123456789,.\n-eN"', max_size=300).map(str.encode), st.data())
+def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, content: bytes, data: Any) -> None:
+    of = data.draw(st.sampled_from([*FORMATS]))
+    name = {"binance-klines": "BTCUSDT-1m-2024-01.csv", "kraken": "XBTUSD_1.csv", "freqtrade": "BTC_USDT-1m.feather"}
+    file = tmp_path / name.get(of, "mine.csv")
+    file.write_bytes(content)
+    wanted = XBT if of == "kraken" else replace(BTC, period_seconds=60)
+    try:
+        assert read(file, wanted, of).table.num_rows
+    except BadFile as error:
+        assert str(file) in str(error)
