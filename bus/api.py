@@ -247,10 +247,16 @@ class Log(Protocol):
         ...
 
     def states_after(
-        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+        self,
+        after: Mapping[TopicPartition, int],
+        timeout_seconds: float,
+        *,
+        lives: Lives | None = None,
+        also: Sequence[str] = (),
     ) -> dict[str, list[PartitionState]]:
-        """`states` of the topics that `after` names, in its order, once any of its partitions has a record at or past
-        its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as `read` does.
+        """`states` of the topics that `after` names, in its order, and then of those of `also`, once any partition of
+        `after` has a record at or past its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as
+        `read` does.
         """
         ...
 

@@ -247,9 +247,15 @@ class RedisBus:
         return ready
 
     def states_after(
-        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+        self,
+        after: Mapping[TopicPartition, int],
+        timeout_seconds: float,
+        *,
+        lives: Lives | None = None,
+        also: Sequence[str] = (),
     ) -> dict[str, list[PartitionState]]:
-        topics, deadline = list(dict.fromkeys(topic for topic, _ in after)), time.monotonic() + timeout_seconds
+        topics = list(dict.fromkeys([*(topic for topic, _ in after), *also]))
+        deadline = time.monotonic() + timeout_seconds
 
         def look() -> dict[str, list[PartitionState]]:
             found = self.states(topics)

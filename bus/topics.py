@@ -3,7 +3,7 @@
 #: Gateway-visible, fixed by the contract.
 TICKS = "ticks"  # TickBatch (or Tick), key = ticker
 OHLC = "ohlc"  # OHLCV, key = ticker
-TRIGGER_EVENTS = "trigger_events"  # CEPTriggerEvent, key = trigger id
+TRIGGER_EVENTS = "trigger_events"  # CEPTriggerEvent, key = trigger id, partition of the ticker
 NOTIFICATIONS = "notifications"  # HistoryReadyNotification, key = request id
 
 #: Inner topics (protobuf/records.proto).

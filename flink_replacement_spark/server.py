@@ -494,7 +494,7 @@ def prepare_topics(bus: Log) -> None:
             for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS, bus_topics.DELIVERIES):
                 bus.create_topic(topic, 1)
             bus.create_topic(bus_topics.TICK_ROWS, bus.partitions(bus_topics.TICKS))
-    counts = {topic: bus.partitions(topic) for topic in _BY_TICKER}
+    counts = {topic: bus.partitions(topic) for topic in (*_BY_TICKER, bus_topics.TRIGGER_EVENTS)}
     if len(set(counts.values())) > 1:
         raise ConfigurationError(f"topics that are read side by side differ in their partitions: {counts}")
 

@@ -345,7 +345,7 @@ class TriggerSuspended(_message.Message):
     def __init__(self, trigger_id: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TriggerEntry(_message.Message):
-    __slots__ = ("registration", "is_leaving", "control_offset", "suspended_reason", "warnings", "bar_seconds", "joined_seconds")
+    __slots__ = ("registration", "is_leaving", "control_offset", "suspended_reason", "warnings", "bar_seconds", "joined_seconds", "sources")
     REGISTRATION_FIELD_NUMBER: _ClassVar[int]
     IS_LEAVING_FIELD_NUMBER: _ClassVar[int]
     CONTROL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -353,6 +353,7 @@ class TriggerEntry(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     BAR_SECONDS_FIELD_NUMBER: _ClassVar[int]
     JOINED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     registration: TriggerRegistration
     is_leaving: bool
     control_offset: int
@@ -360,7 +361,8 @@ class TriggerEntry(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     bar_seconds: int
     joined_seconds: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., bar_seconds: _Optional[int] = ..., joined_seconds: _Optional[_Iterable[int]] = ...) -> None: ...
+    sources: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, registration: _Optional[_Union[TriggerRegistration, _Mapping]] = ..., is_leaving: bool = ..., control_offset: _Optional[int] = ..., suspended_reason: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., bar_seconds: _Optional[int] = ..., joined_seconds: _Optional[_Iterable[int]] = ..., sources: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TriggerCosts(_message.Message):
     __slots__ = ("costs",)

@@ -16,10 +16,12 @@ from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
 from triggers.alerts import ALERT_PARAMETERS, AlertAsked, engine_parameters
+from triggers.chained import EVENTS, TRIGGER_EVENTS, named_triggers
 from triggers.udf.asked import FunctionAsked
 
 __all__ = [
     "INPUTS",
+    "LIVE_INPUTS",
     "CheckedTrigger",
     "CompiledTrigger",
     "TriggerOptions",
@@ -70,6 +72,8 @@ INPUTS = {
         period_column="period_seconds",
     ),
 }
+#: What a running trigger reads: stored rows of the last one are read as any table is.
+LIVE_INPUTS = INPUTS | {TRIGGER_EVENTS: EVENTS}
 _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
@@ -160,6 +164,16 @@ class CompiledTrigger:
         return self.query.input_name == "ohlc"
 
     @property
+    def is_on_events(self) -> bool:
+        """Whether it reads the events of triggers."""
+        return self.query.input_name == TRIGGER_EVENTS
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Triggers whose events alone it reads; without any, those of every trigger over trades and bars."""
+        return named_triggers(self.query.nodes) if self.is_on_events else ()
+
+    @property
     def labels(self) -> tuple[int, ...]:
         """Of a text that joins: the inputs that it reads, 0 for trades and else the period of the bars, those that its
         results belong to first. Nothing for others."""
@@ -169,7 +183,7 @@ class CompiledTrigger:
 
     @property
     def reads_trades(self) -> bool:
-        return 0 in self.labels if self.labels else not self.is_on_bars
+        return 0 in self.labels if self.labels else not (self.is_on_bars or self.is_on_events)
 
     @property
     def periods(self) -> tuple[int, ...]:
@@ -185,7 +199,8 @@ class CompiledTrigger:
     def runs_alone(self) -> bool:
         """Whether its stream is shared with no other trigger."""
         is_joined = self.query.joined is not None
-        return self.query.needs_merge or self.looks_back or is_joined or self.options.function is not None
+        is_special = is_joined or self.is_on_events or self.options.function is not None
+        return self.query.needs_merge or self.looks_back or is_special
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +242,8 @@ def check_trigger(
             "lookback_seconds needs named tickers: the past of all of them is not read",
             hint="name the tickers, or leave lookback_seconds out",
         )
+    if request.trigger_id in compiled.sources:
+        raise TriggerRejected("the trigger reads its own events", hint="name other triggers in trigger_id = '...'")
     function = compiled.options.function
     # What a function gives is known by its results alone.
     columns = None if function is not None else [name for name, _ in compiled.query.columns]
@@ -294,7 +311,7 @@ def _compiled(
     options = TriggerOptions.of(values)
     query = compile_stream(
         sql,
-        INPUTS,
+        LIVE_INPUTS,
         values,
         default_table=default_table or ("ohlc" if options.period_seconds else "ticks"),
         limits=limits,
@@ -304,7 +321,9 @@ def _compiled(
         views=dict(views),
     )
     if query.joined is not None:
-        _check_joined(options)
+        _check_joined(query, options)
+    elif query.input_name == TRIGGER_EVENTS:
+        _check_chained(options)
     stateless = all(isinstance(node, Scan | Union | Filter | Project | Renamed | Narrowed) for node in query.nodes)
     joins = [node for node in query.nodes if isinstance(node, Join) and not is_lookup(node)]
     holds = not any(isinstance(node, Group) for node in query.nodes) and (query.joined is not None or not joins)
@@ -314,8 +333,26 @@ def _compiled(
     return CompiledTrigger(query, options, is_stateless, holds, columns)
 
 
-def _check_joined(options: TriggerOptions) -> None:
-    """Raises TriggerRejected for options that are about one input."""
+def _check_chained(options: TriggerOptions) -> None:
+    """Raises TriggerRejected for options that are about trades and bars."""
+    asked = {
+        "revisions": options.revisions,
+        "deadman_seconds": options.deadman_ns > 0,
+        "lookback_seconds": options.lookback_ns > 0,
+        "udf": options.function is not None,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise TriggerRejected(f"{name} is not possible for a text over {TRIGGER_EVENTS}")
+
+
+def _check_joined(query: StreamQuery, options: TriggerOptions) -> None:
+    """Raises TriggerRejected for options that are about one input, and for events, whose time no other input knows."""
+    if query.joined is not None and any(leaf.name == TRIGGER_EVENTS for leaf in query.joined.leaves()):
+        raise TriggerRejected(
+            f"a join of {TRIGGER_EVENTS} by time is not possible in a running trigger",
+            hint="give the columns that are needed to the trigger whose events these are",
+        )
     asked = {
         "revisions": options.revisions,
         "deadman_seconds": options.deadman_ns > 0,

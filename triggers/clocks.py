@@ -72,6 +72,11 @@ class Clocks:
                 last = own[ticker] = Arrival(now_ns, number, time)
             last.at_ns, last.row, last.time_ns = max(now_ns, last.at_ns), number, max(time, last.time_ns)
 
+    @property
+    def newest_ns(self) -> int:
+        """The latest event time of any row that came."""
+        return max((last.time_ns for own in self.arrivals.values() for last in own.values()), default=0)
+
     def idle(self, label: int, clock: Clock, idle_ns: int, now_ns: int) -> set[str]:
         """Tickers that have been quiet for `idle_ns` (0 = never); a bar is not missed before its period has passed."""
         if not idle_ns or not now_ns:

@@ -15,8 +15,19 @@ from candlewright.wire.ingestor_pb2 import ResultSchema
 from candlewright_cep import Events
 from candlewright_cep.types import Kind, SqlType, flink_name
 from protobuf import value_columns
+from triggers.chained import CHAINED
 
-__all__ = ["MAX_EVENT_BYTES", "Fired", "Firing", "Matches", "firings", "point_event", "schema_of", "silence"]
+__all__ = [
+    "CHAINED_ENTRY",
+    "MAX_EVENT_BYTES",
+    "Fired",
+    "Firing",
+    "Matches",
+    "firings",
+    "point_event",
+    "schema_of",
+    "silence",
+]
 
 #: Of the rows of one event; an event with more says `truncated` and has the first ones.
 MAX_EVENT_BYTES = 1 << 20
@@ -101,6 +112,8 @@ def _open_entries(key: str, longest: int = 24) -> list[bytes]:
 
 _EVENT_ID = _open_entries("event_id", 32)[32]
 _NUMBER, _FIRST_TIME, _LAST_TIME = (_open_entries(key) for key in ("match_number", "first_time", "last_time"))
+#: Of an event that other triggers' events brought about.
+CHAINED_ENTRY = _entry(CHAINED, b"true")
 _TRUNCATED, _TIMED_OUT, _PARTIAL = (_entry(key, b"true") for key in ("truncated", "timed_out", "partial"))
 
 

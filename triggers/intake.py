@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from candlewright.wire.grid import SECOND
 from candlewright_cep import Clock, ReleaseBuffer
 from protobuf import records_pb2 as records
+from triggers.chained import EventIntake
 from triggers.check import INPUTS, TriggerRules
 from triggers.clocks import NO_ROW, TICKS, Arrival, Clocks
 from triggers.moved import Moved
@@ -45,6 +46,7 @@ class Intake:
         self.rules = rules
         self.ticks = TickIntake()
         self.candles = BarIntake()
+        self.events = EventIntake()
         self.clocks = Clocks()
         self.buffer = ReleaseBuffer("ts_ns", "ticker", rules.watermark_delay_ns)
 
@@ -155,13 +157,16 @@ class Intake:
     def save(self) -> tuple[dict[str, Any], pa.Table | None]:
         """The state as JSON, and the trades that wait for their turn."""
         buffer, held = self.buffer.snapshot()
-        meta = {"ticks": self.ticks.save(), "bars": self.candles.save(), "buffer": buffer}
+        meta: dict[str, Any] = {"ticks": self.ticks.save(), "bars": self.candles.save(), "buffer": buffer}
+        meta["events"] = self.events.next_row
         return meta | self.clocks.save(), held
 
     def restore(self, meta: Mapping[str, Any], held: pa.Table | None) -> None:
         """`meta` may have further entries."""
         self.ticks = TickIntake.load(meta["ticks"])
         self.candles = BarIntake.load(meta["bars"])
+        # States of older versions do not have it.
+        self.events = EventIntake(meta.get("events", 0))
         self.buffer.restore(meta["buffer"], held)
         self.clocks = Clocks.load(meta)
 

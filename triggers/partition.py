@@ -4,7 +4,8 @@ All triggers over the partition's tickers share its rows: trades are put in orde
 A trigger that fails is suspended and said so; what the others give is as if it had never been there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +14,10 @@ from google.protobuf.message import DecodeError
 from candlewright_cep import Events
 from protobuf import records_pb2 as records
 from triggers.asked_for import Ages
+from triggers.chained import EVENTS_LABEL
 from triggers.check import CompiledTrigger, TriggerRules
 from triggers.clocks import TICKS
-from triggers.events import Firing, firings, schema_of
+from triggers.events import CHAINED_ENTRY, Firing, firings, schema_of
 from triggers.intake import Due, Intake
 from triggers.lookback import LookbackRequest
 from triggers.moved import Moved
@@ -29,6 +31,10 @@ from triggers.udf.rows import FunctionInput, frames_of
 from venues import sound
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
+
+
+#: What a stream makes of its rows, and whether it gave up partial matches; None where nothing came.
+Feed = Callable[[Shard], tuple[Events, bool] | None]
 
 
 class TriggerPartition:
@@ -56,6 +62,11 @@ class TriggerPartition:
         return bool(self._registry.shards)
 
     @property
+    def reads_events(self) -> bool:
+        """Whether a trigger here reads the events of triggers."""
+        return bool(self._registry.over_events())
+
+    @property
     def duplicates(self) -> int:
         return self._intake.ticks.duplicates
 
@@ -79,14 +90,16 @@ class TriggerPartition:
         marks: Sequence[bytes] = (),
         controls: Sequence[bytes] = (),
         now_ns: int = 0,
+        *,
+        events: Sequence[bytes] = (),
     ) -> TriggerOutput:
-        """`ticks`: TickBatch or Tick; `bars`: OHLCV; `marks`: TickMark; `controls`: TriggerControl; all serialised, in
-        the order of the bus.
+        """`ticks`: TickBatch or Tick; `bars`: OHLCV; `marks`: TickMark; `controls`: TriggerControl; `events`:
+        CEPTriggerEvent, which count while `reads_events`; all serialised, in the order of the bus.
 
         Controls count from the rows of the next call on. `now_ns`: the wall clock, for idle tickers and dead-man
         triggers; the same whenever a micro-batch runs again; 0 = unknown.
         """
-        is_changed = bool(ticks or bars or marks or controls or self._unreported)
+        is_changed = bool(ticks or bars or marks or controls or events or self._unreported)
         output = TriggerOutput(reports=self._unreported, is_changed=is_changed)
         self._unreported = []
         intake = self._intake
@@ -101,6 +114,12 @@ class TriggerPartition:
         revised = {one.query.needs_merge for one in compiled if one.options.revisions}
         for due in intake.bars(bars, times, now_ns, sorted(revised)):
             self._feed(due, output)
+        chained = self._registry.over_events()
+        if chained:
+            known_ns = max(now_ns, intake.clocks.newest_ns) if now_ns else 0
+            rows = intake.events.rows(events, known_ns, intake.ticks.refused.add)
+            for number, shard in chained:
+                self._feed_shard(number, shard, EVENTS_LABEL, partial(_with_events, rows, now_ns), output)
         if now_ns:
             silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns))
             output.fired += silent
@@ -151,8 +170,9 @@ class TriggerPartition:
         if problem := sound.problem_with_control(control):
             self._intake.ticks.refused.add(value, problem)
             return
-        rows = self._intake.ticks.next_row, self._intake.candles.next_row
-        self._registry.control(control, *rows, now_ns, output)
+        intake = self._intake
+        firsts = intake.ticks.next_row, intake.candles.next_row, intake.events.next_row
+        self._registry.control(control, firsts, now_ns, output)
 
     def _wanted(self, ticks: Sequence[bytes], now_ns: int) -> Sequence[bytes]:
         """Without the trades of tickers that no trigger is on."""
@@ -182,14 +202,20 @@ class TriggerPartition:
             else:
                 takes = shard.compiled.is_stateless != due.is_ordered
             if takes:
-                self._feed_shard(number, shard, due.label, moved, output, is_reached=is_reached)
+                feed = partial(self._with_rows, due.label, moved, is_reached=is_reached)
+                self._feed_shard(number, shard, due.label, feed, output)
 
-    def _feed_shard(
-        self, number: int, shard: Shard, label: int, moved: Moved, output: TriggerOutput, *, is_reached: bool
-    ) -> None:
+    def _with_rows(self, label: int, moved: Moved, shard: Shard, *, is_reached: bool) -> tuple[Events, bool]:
         """`is_reached`: there may be rows that were asked for."""
+        return shard.feed(label, moved, self._ages(shard, label) if is_reached else None)
+
+    def _feed_shard(self, number: int, shard: Shard, label: int, feed: Feed, output: TriggerOutput) -> None:
         try:
-            events, is_truncated = shard.feed(label, moved, self._ages(shard, label) if is_reached else None)
+            result = feed(shard)
+            if result is None:
+                return
+            output.is_changed = True
+            events, is_truncated = result
             for ticker, count in shard.late_rows(label).items():
                 output.late_rows[ticker] = output.late_rows.get(ticker, 0) + count
             if shard.compiled.options.function is not None:
@@ -205,10 +231,12 @@ class TriggerPartition:
             parts = shard.split(label)
             self._registry.forget(number)
             for part in parts:
-                self._feed_shard(self._registry.keep(part), part, label, moved, output, is_reached=is_reached)
+                self._feed_shard(self._registry.keep(part), part, label, feed, output)
             return
         schema = schema_of(shard.compiled.query.columns)
         for firing in found:
+            if shard.compiled.is_on_events:
+                firing.context += CHAINED_ENTRY
             owner = shard.owner_of(firing.ticker)
             if owner is not None:
                 _fire(self.triggers[owner], told, firing, schema, shard.compiled, output)
@@ -275,6 +303,10 @@ class TriggerPartition:
         self._intake.restore(meta, unpacked_rows(held) if held else None)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]
+
+
+def _with_events(rows: pa.Table, now_ns: int, shard: Shard) -> tuple[Events, bool] | None:
+    return shard.feed_events(rows, now_ns)
 
 
 def _fire(

@@ -31,6 +31,7 @@ class Registry:
         self.version = 0
         self._by_ticker: dict[str, set[int]] = {}
         self._every: set[int] = set()
+        self._events: set[int] = set()
         self._by_key: dict[str, set[int]] = {}
         self._shard_of: dict[str, int] = {}
         self._columns: tuple[int, frozenset[str]] | None = None
@@ -51,6 +52,10 @@ class Registry:
     def takes(self, ticker: str) -> bool:
         """Whether a trigger names this ticker."""
         return bool(self._by_ticker.get(ticker))
+
+    def over_events(self) -> list[tuple[int, Shard]]:
+        """Streams of texts over the events of triggers, in the order of their numbers."""
+        return [(number, self.shards[number]) for number in sorted(self._events)]
 
     def shard_of(self, trigger_id: str) -> Shard | None:
         """None for a trigger that does not run here."""
@@ -84,12 +89,16 @@ class Registry:
 
     # ---- registrations
     def control(
-        self, control: records.TriggerControl, ticks_from: int, bars_from: int, now_ns: int, output: TriggerOutput
+        self,
+        control: records.TriggerControl,
+        firsts: tuple[int, int, int],
+        now_ns: int,
+        output: TriggerOutput,
     ) -> None:
-        """`ticks_from`, `bars_from`: the numbers of the next rows, the first ones that a new trigger sees."""
+        """`firsts`: the numbers of the next trade, bar and event, the first ones that a new trigger sees."""
         match control.WhichOneof("body"):
             case "register":
-                self._register(control.register, ticks_from, bars_from, now_ns, output)
+                self._register(control.register, firsts, now_ns, output)
             case "remove" if control.remove.trigger_id in self.triggers:
                 trigger = self.triggers[control.remove.trigger_id]
                 self._remove(trigger, output)
@@ -99,8 +108,7 @@ class Registry:
     def _register(
         self,
         registration: records.TriggerRegistration,
-        ticks_from: int,
-        bars_from: int,
+        firsts: tuple[int, int, int],
         now_ns: int,
         output: TriggerOutput,
     ) -> None:
@@ -113,7 +121,8 @@ class Registry:
         tickers = self._tickers_here(registration.tickers)
         if tickers is None:
             return
-        trigger = Trigger.of(registration, tickers, ticks_from, bars_from, now_ns)
+        ticks_from, bars_from, events_from = firsts
+        trigger = Trigger.of(registration, tickers, ticks_from, bars_from, now_ns, events_from)
         try:
             compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules, views=trigger.views)
         except TriggerRejected as error:
@@ -199,6 +208,9 @@ class Registry:
         self._by_key.setdefault(shard.key, set()).add(number)
         for trigger_id in shard.trigger_ids:
             self._shard_of[trigger_id] = number
+        if shard.compiled.is_on_events:
+            self._events.add(number)
+            return number
         if shard.takes_every_ticker:
             self._every.add(number)
         self._index(number, shard.owners)
@@ -211,6 +223,7 @@ class Registry:
     def forget(self, number: int) -> None:
         shard = self.shards.pop(number)
         self._every.discard(number)
+        self._events.discard(number)
         numbers = self._by_key[shard.key]
         numbers.discard(number)
         if not numbers:

@@ -93,6 +93,7 @@ def _written(trigger: Trigger) -> list[Any]:
     return [
         trigger.trigger_id, trigger.version, trigger.sql, trigger.parameters, trigger.tickers, trigger.ticks_from,
         trigger.bars_from, trigger.registered_ns, trigger.asked_ns, trigger.views,
+        trigger.events_from,
     ]  # fmt: skip
 
 
@@ -100,10 +101,10 @@ def _read(written: list[list[Any]]) -> Iterator[Trigger]:
     for trigger_id, version, sql, parameters, tickers, ticks_from, bars_from, registered_ns, *later in written:
         # States of older versions end here.
         asked_ns = later[0] if later else registered_ns
-        views = later[1] if len(later) > 1 else {}
+        views, events_from = later[1:3] if len(later) > 1 else ({}, 0)
         yield Trigger(
             trigger_id, version, sql, parameters, tuple(tickers), ticks_from, bars_from, registered_ns=registered_ns,
-            asked_ns=asked_ns, views=views,
+            asked_ns=asked_ns, views=views, events_from=events_from,
         )  # fmt: skip
 
 

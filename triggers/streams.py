@@ -15,6 +15,7 @@ from candlewright_cep.streaming.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.alerts import engine_parameters
 from triggers.asked_for import Ages
+from triggers.chained import EVENTS_LABEL, EventOrder
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
 from triggers.moved import Moved
@@ -31,7 +32,8 @@ Text = tuple[str, Pairs, Pairs]
 
 @dataclass(slots=True)
 class Trigger:
-    """One registration. Rows numbered below `ticks_from` and `bars_from` came before it and do not exist for it.
+    """One registration. Rows numbered below `ticks_from`, `bars_from` and `events_from` came before it and do not exist
+    for it.
 
     `fired`: per input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
     reported. `registered_ns`: when it began here, by the wall clock; `asked_ns`: when its owner asked for it.
@@ -52,6 +54,7 @@ class Trigger:
     registered_ns: int = 0
     asked_ns: int = 0
     views: dict[str, str] = field(default_factory=dict)
+    events_from: int = 0
 
     @classmethod
     def of(
@@ -61,12 +64,14 @@ class Trigger:
         ticks_from: int,
         bars_from: int,
         now_ns: int,
+        events_from: int = 0,
     ) -> "Trigger":
         """`tickers`: those of the registration that lie here."""
         return cls(
             registration.trigger_id, registration.version, registration.sql, engine_parameters(registration.parameters),
             tuple(dict.fromkeys(tickers)), ticks_from, bars_from, registered_ns=now_ns or registration.registered_at,
             asked_ns=registration.registered_at, views=dict(registration.views),
+            events_from=events_from,
         )  # fmt: skip
 
     @property
@@ -128,6 +133,9 @@ class Shard:
         self._pending = b""
         # Of a text that joins: the first row of each input.
         self._froms: dict[str, int] = {}
+        # Of a text over events: which it has taken.
+        is_merged, is_free = compiled.query.needs_merge, compiled.is_stateless
+        self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -143,6 +151,8 @@ class Shard:
     def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
         self._meta = None
         first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
+        if self.compiled.is_on_events:
+            first = trigger.events_from
         if self.compiled.labels:
             self._froms = {"ticks": trigger.ticks_from, "ohlc": trigger.bars_from}
         if not trigger.tickers:
@@ -179,6 +189,8 @@ class Shard:
         period = self.compiled.options.period_seconds
         if self.compiled.labels:
             return label in self.compiled.labels
+        if self.compiled.is_on_events:
+            return label == EVENTS_LABEL
         if not self.compiled.is_on_bars:
             return label == 0
         return label != 0 and period in (0, label)
@@ -226,6 +238,20 @@ class Shard:
             rows = self._lookback.live(label, rows, clock, takes_revisions=options.revisions)
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
+        return events, stream.reports.dropped_starts > dropped
+
+    def feed_events(self, rows: pa.Table, now_ns: int) -> tuple[Events, bool] | None:
+        """`feed` with events of triggers, of a text over them; None where that changes nothing."""
+        assert self._order is not None
+        tickers = None if self._every is not None else self.owners
+        taken = self._order.take(rows, now_ns, self.sole, self.compiled.sources, tickers)
+        if taken is None:
+            return None
+        self._meta = None
+        self._saved.pop(EVENTS_LABEL, None)
+        stream = self._stream(EVENTS_LABEL)
+        dropped = stream.reports.dropped_starts
+        events = stream.feed(*taken, is_own=self._every is None)
         return events, stream.reports.dropped_starts > dropped
 
     def late_rows(self, label: int) -> Mapping[str, int]:
@@ -313,6 +339,7 @@ class Shard:
                 "every": self._every,
                 "froms": self._froms,
                 "lookback": None if self._lookback is None else self._lookback.save(),
+                "events": None if self._order is None else self._order.save(),
             }
             self._meta = squeezed(json.dumps(meta).encode())
             self._pending = b"" if self._lookback is None else self._lookback.packed()
@@ -368,6 +395,9 @@ class Shard:
         # States of older versions do not have it.
         if lookback := saved.meta.get("lookback"):
             shard._lookback = Lookback.load(lookback, saved.pending)
+        if events := saved.meta.get("events"):
+            is_merged, is_free = shard.compiled.query.needs_merge, shard.compiled.is_stateless
+            shard._order = EventOrder.load(events, is_merged=is_merged, is_free=is_free)
         for label, state in saved.states.items():
             shard.restore(label, state)
         return shard

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from candlewright_cep import TriggerRejected, compile_stream, compile_view
 from candlewright_cep.types import flink_name
-from triggers.check import INPUTS
+from triggers.check import LIVE_INPUTS
 
 __all__ = ["CheckedView", "check_view"]
 
@@ -22,14 +22,14 @@ class CheckedView:
 
 def check_view(name: str, views: Mapping[str, str]) -> CheckedView:
     """`views`: the texts of all that there are, this one included. Raises TriggerRejected."""
-    compiled = compile_view(name, {table: source.schema for table, source in INPUTS.items()}, views)
+    compiled = compile_view(name, {table: source.schema for table, source in LIVE_INPUTS.items()}, views)
     columns = tuple((column, flink_name(kind)) for column, kind in compiled.columns)
     return CheckedView(columns, compiled.views, (*compiled.warnings, *_on_streams(name, views)))
 
 
 def _on_streams(name: str, views: Mapping[str, str]) -> tuple[str, ...]:
     try:
-        compile_stream(f'SELECT * FROM "{name}"', INPUTS, views=views, partitions_close=True)
+        compile_stream(f'SELECT * FROM "{name}"', LIVE_INPUTS, views=views, partitions_close=True)
     except TriggerRejected as error:
         return (f"a trigger that selects from it as it is would be refused: {error.message}",)
     return ()

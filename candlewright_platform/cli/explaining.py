@@ -53,6 +53,8 @@ def run(
     Raises TriggerRejected, and CandlewrightError where no ticker is named or nothing of it is stored.
     """
     compiled = compile_trigger(trigger.sql, trigger.parameters, TriggerRules.of(settings.triggers), views=views)
+    if compiled.is_on_events:
+        raise CandlewrightError("only triggers over ticks and ohlc can be explained, and this one reads trigger_events")
     wanted = _tickers(trigger.tickers, ticker, needs_all=compiled.query.needs_merge)
     check_tables(settings)
     periods = sorted({period or DEFAULT_PERIOD_SECONDS for period in compiled.periods}) if _reads_bars(compiled) else []

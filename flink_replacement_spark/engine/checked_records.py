@@ -25,7 +25,7 @@ Place = tuple[str, int, int]
 PART = "live"
 #: Of topics that triggers alone read.
 _TRIGGERS_PART = "triggers"
-_TRIGGER_TOPICS = frozenset({bus_topics.OHLC, bus_topics.TRIGGER_CONTROLS})
+_TRIGGER_TOPICS = frozenset({bus_topics.OHLC, bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_EVENTS})
 _NS_PER_MS = 1_000_000
 #: OHLCV.from_client = true, on the wire.
 _FROM_CLIENT = b"\x78\x01"

@@ -12,15 +12,15 @@ from core import metrics
 from flink_replacement_spark.tables.appended import AppendedTable
 from flink_replacement_spark.tables.follower import Followed
 from flink_replacement_spark.tables.locks import TableLocks
-from flink_replacement_spark.tables.trigger_event_rows import event_rows
 from iceberg import TRIGGER_EVENTS
+from triggers.event_rows import event_rows
 
 __all__ = ["FOLLOWED_EVENTS", "event_table"]
 
 
 def _rows(records: Sequence[StoredRecord]) -> pa.Table:
     """Raises BadFrame for a record that is not an event, or has values that cannot be read."""
-    rows = event_rows([record.value for record in records])
+    rows = event_rows([record.value for record in records], TRIGGER_EVENTS.arrow_schema)
     if rows.num_rows < len(records):
         raise BadFrame("BAD_RECORD", "not a CEPTriggerEvent whose values can be read")
     return rows

@@ -34,6 +34,7 @@ __all__ = [
     "process",
     "publish_events",
     "publish_progress",
+    "reads_events",
     "run_step",
 ]
 
@@ -80,6 +81,12 @@ def is_active(query_id: str, owner: int) -> bool:
     return cached is None or cached[1].is_active
 
 
+def reads_events(query_id: str, owner: int) -> bool:
+    """Whether a trigger of the owner is over the events of triggers, as far as this process knows."""
+    cached = _CACHE.get((query_id, owner))
+    return cached is None or cached[1].reads_events
+
+
 def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[str, str]]:
     """What tasks counted, by name; and the triggers that they suspended, with the reason."""
     counts, suspended = Counter[str](), dict[str, str]()
@@ -120,7 +127,8 @@ def run_step(
     is_new = stored.base < 0
     before = live.duplicates, live.bad_records
     was_active = live.is_active
-    read = _records(bus, plan.spans if was_active else [plan.controls])
+    spans = [span for span in plan.spans if live.reads_events or span.topic != bus_topics.TRIGGER_EVENTS]
+    read = _records(bus, spans if was_active else [plan.controls])
     try:
         output = _process(live, read, checked, plan.now_ns)
     except Exception as error:  # Whatever a record brings about must not stop the others.
@@ -142,7 +150,7 @@ def run_step(
     writer = f"{query_id}:{plan.owner}"
     publish_events(writes, writer, batch_id, output.fired)
     _publish_progress(writes, writer, batch_id, plan, reports, is_new=is_new)
-    rows_read = sum(span.end - span.first for span in plan.spans if span.topic in ROWS) if was_active else 0
+    rows_read = sum(span.end - span.first for span in spans if span.topic in ROWS) if was_active else 0
     result = _result(output, reports, live, before, rows_read)
     if output.is_changed or is_new:
         if not live.triggers:
@@ -174,11 +182,10 @@ def _process(
     by_topic: dict[str, list[StoredRecord]] = {}
     for record in read:
         by_topic.setdefault(record.topic, []).append(record)
-    ticks, bars, marks, controls = (
-        checked.values(by_topic.get(topic, []))
-        for topic in (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
+    ticks, bars, events, marks, controls = (
+        checked.values(by_topic.get(topic, [])) for topic in (*ROWS, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
     )
-    return live.process(ticks, bars, marks, controls, now_ns)
+    return live.process(ticks, bars, marks, controls, now_ns, events=events)
 
 
 def _first(

@@ -14,7 +14,7 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.triggers.rows import counted, is_active, run_step
+from flink_replacement_spark.triggers.rows import counted, is_active, reads_events, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
     ROWS,
@@ -63,7 +63,7 @@ class TriggerOwner:
         return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
 
     def next(self, before: Step) -> Step | None:
-        at = before.end or self.first()
+        at = self._with_events(before.end) or self.first()
         self._held.move(at)
         is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
         if is_waiting:
@@ -72,7 +72,10 @@ class TriggerOwner:
             # Another task has gone on.
             self._planner = TriggerPlanner(_ROOM)
         waiting = self._held.seconds_left(WAIT_SECONDS)
-        end = self._at = self._planner.next(self._bus, at, before.now_ns, self._lives, waiting)
+        wants_events = reads_events(self.query_id, self.owner)
+        end = self._at = self._planner.next(
+            self._bus, at, before.now_ns, self._lives, waiting, reads_events=wants_events
+        )
         now_ns = next_time(before.now_ns, is_moved=end != at)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
 
@@ -93,6 +96,11 @@ class TriggerOwner:
         start = end | {_CONTROLS: at[_CONTROLS]}
         return Step(before.number + 1, start, end, next_time(before.now_ns, is_moved=True))
 
+    def _with_events(self, at: Mapping[str, Positions]) -> Mapping[str, Positions]:
+        """Steps of versions that read no events left their place out."""
+        topic = bus_topics.TRIGGER_EVENTS
+        return at if not at or topic in at else {**at, **self._ends((topic,))}
+
     def _ends(self, topics: Sequence[str]) -> dict[str, Positions]:
         states = self._bus.states(topics)
         return {topic: {str(p): own[p].end for p in self._partitions(topic)} for topic, own in states.items()}
@@ -104,17 +112,21 @@ class TriggerOwner:
     def of_batch(self, number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Step:
         """The step that is this owner's part of a micro-batch."""
         mine = {topic: [str(p) for p in self._partitions(topic)] for topic in ROWS + BEHIND}
-        first = self.first() if start is None else {t: {p: start[t][p] for p in own} for t, own in mine.items()}
-        return Step(number, first, {t: {p: end[t][p] for p in own} for t, own in mine.items()}, end["now_ns"])
+        stop = {t: {p: end[t][p] for p in own} for t, own in mine.items() if t in end}
+        stop = dict(self._with_events(stop))
+        if start is None:
+            return Step(number, self.first(), stop, end["now_ns"])
+        first = {t: {p: start[t][p] for p in own} if t in start else stop[t] for t, own in mine.items()}
+        return Step(number, first, stop, end["now_ns"])
 
     def towards(self, before: Step, barrier: Barrier, now_ns: int) -> Step | None:
         """The step after `before` towards an end that is the same for all owners; None where it is reached."""
-        at = before.end or self.first()
+        at = self._with_events(before.end) or self.first()
         mine = {
             topic: {p: own[p] for p in at[topic]} for topic, own in (*barrier.rows.items(), *barrier.behind.items())
         }
         own = Barrier({topic: mine[topic] for topic in BEHIND}, {topic: mine[topic] for topic in ROWS})
-        end = towards(at, own.rows, own, _CAUGHT_UP, _CAUGHT_UP)
+        end = towards(at, own.rows, own, dict.fromkeys(ROWS, _CAUGHT_UP))
         return None if end == at and before.now_ns == now_ns else Step(before.number + 1, at, end, now_ns)
 
     def _partitions(self, topic: str) -> Sequence[int]:

@@ -7,7 +7,8 @@ triggers run. Options: `url`, `reader` (holds what is not committed), `tasks` (i
 
 Registrations come behind the rows that were there before them: their end is read first, and they are held back until
 the rows that were there then are planned. So are marks, so that the trades which a clock speaks of have come; and bars
-wait for the trades of their partition that were there, those that they are made of among them.
+wait for the trades of their partition that were there, those that they are made of among them. Events of triggers are
+read where a trigger is over them, and passed over elsewhere.
 """
 
 import json
@@ -53,11 +54,12 @@ __all__ = [
 ]
 
 SOURCE = "triggers"
-ROWS = (bus_topics.TICKS, bus_topics.OHLC)
+ROWS = (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS)
 BEHIND = (bus_topics.TRIGGER_CONTROLS, bus_topics.TICK_MARKS)
 SCHEMA = "owner int, plan string"
 _ARROW_SCHEMA = pa.schema([("owner", pa.int32()), ("plan", pa.string())])
 _POLL_SECONDS = 0.5
+_ALL = 2**62
 _CLOCK_NS = 1_000_000_000
 #: How often holds move while nothing is registered, and nothing is read.
 _HOLD_SECONDS = 5.0
@@ -127,42 +129,57 @@ class TriggerPlanner:
         self._barrier: Barrier | None = None
 
     def next(
-        self, bus: Bus, planned: Ends, now_ns: int, lives: Lives, longest_seconds: float = _POLL_SECONDS
+        self,
+        bus: Bus,
+        planned: Ends,
+        now_ns: int,
+        lives: Lives,
+        longest_seconds: float = _POLL_SECONDS,
+        *,
+        reads_events: bool = True,
     ) -> dict[str, Positions]:
         """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
-        names the partitions. `now_ns`: the time that was planned last. Raises RecordsLost.
+        names the partitions. `now_ns`: the time that was planned last. `reads_events`: without it events are passed
+        over with the next other records. Raises RecordsLost.
         """
         waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
         # Those behind are looked at first.
-        places = {(t, int(p)): offset for t in BEHIND + ROWS for p, offset in planned[t].items()}
-        found_at = bus.states_after(places, waiting, lives=lives)
+        awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
+        places = {(t, int(p)): offset for t in awaited for p, offset in planned[t].items()}
+        found_at = bus.states_after(places, waiting, lives=lives, also=[bus_topics.TRIGGER_EVENTS])
 
         def ends(topic: str, states: Sequence[PartitionState]) -> Positions:
             return {p: states[int(p)].end for p in planned[topic]}
 
         behind = {topic: ends(topic, found_at[topic]) for topic in BEHIND}
-        bars, trades = found_at[bus_topics.OHLC], found_at[bus_topics.TICKS]
-        rows = {bus_topics.OHLC: ends(bus_topics.OHLC, bars), bus_topics.TICKS: ends(bus_topics.TICKS, trades)}
+        rows = {topic: ends(topic, found_at[topic]) for topic in ROWS}
         if self._barrier is None:
             self._barrier = Barrier(behind, rows)
-        found = towards(planned, rows, self._barrier, self._room.records_of(trades), self._room.records_of(bars))
+        most = {topic: self._room.records_of(found_at[topic]) for topic in ROWS}
+        if not reads_events:
+            most[bus_topics.TRIGGER_EVENTS] = _ALL
+        found = towards(planned, rows, self._barrier, most)
         if self._barrier.is_done(found):
             self._barrier = None
-        return found
+        is_moved = any(found[topic] != planned[topic] for topic in awaited)
+        return found if is_moved else dict(planned)
 
 
 def towards(
-    planned: Ends, rows: Ends, barrier: Barrier, most_trades: int, most_bars: int, most_behind: int = 100_000
+    planned: Ends, rows: Ends, barrier: Barrier, most: Mapping[str, int], most_behind: int = 100_000
 ) -> dict[str, Positions]:
-    """From `planned` towards `rows`, by so many records at most, and then to what is behind the barrier."""
-    ticks = capped(planned[bus_topics.TICKS], rows[bus_topics.TICKS], most_trades)
+    """From `planned` towards `rows`, by `most` records of each topic, and then to what is behind the barrier."""
+    ticks, events = (
+        capped(planned[topic], rows[topic], most[topic]) for topic in (bus_topics.TICKS, bus_topics.TRIGGER_EVENTS)
+    )
     made = {
         p: end if ticks[p] >= barrier.rows[bus_topics.TICKS][p] else planned[bus_topics.OHLC].get(p, 0)
         for p, end in barrier.rows[bus_topics.OHLC].items()
     }
     found = {topic: planned[topic] for topic in BEHIND} | {
         bus_topics.TICKS: ticks,
-        bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, most_bars),
+        bus_topics.OHLC: capped(planned[bus_topics.OHLC], made, most[bus_topics.OHLC]),
+        bus_topics.TRIGGER_EVENTS: events,
     }
     if barrier.is_passed(found):
         for topic, own in barrier.behind.items():
@@ -215,6 +232,8 @@ class TriggerStreamReader(HoldingReader):
         Before there ever was a registration `end` stays where the first batch was planned, and Spark asks anew for its
         start, which has moved on with the holds meanwhile: nothing is read of such a batch.
         """
+        end = _whole(end, start)
+        start = _whole(start, end)
         for topic in ROWS + BEHIND if end[bus_topics.TRIGGER_CONTROLS]["0"] else ():
             check_start(topic, start[topic], end[topic], start, end)
         self._planned = dict(end)
@@ -233,7 +252,7 @@ class TriggerStreamReader(HoldingReader):
     def commit(self, end: Offsets) -> None:
         for topic in ROWS + BEHIND:
             # Most micro-batches move the clock alone, or one topic.
-            if end[topic] != self._committed.get(topic):
+            if topic in end and end[topic] != self._committed.get(topic):
                 self._connected().hold(topic, self._reader, {int(p): offset for p, offset in end[topic].items()})
                 self._committed[topic] = end[topic]
 
@@ -242,6 +261,8 @@ class TriggerStreamReader(HoldingReader):
         if not planned[bus_topics.TRIGGER_CONTROLS]["0"]:
             return self._first(bus, planned)
         lives = lives_of(planned)
+        if bus_topics.TRIGGER_EVENTS not in planned:
+            planned = _whole(planned, {bus_topics.TRIGGER_EVENTS: ends_of(bus.state(bus_topics.TRIGGER_EVENTS))})
         found = self._planner.next(bus, {topic: planned[topic] for topic in ROWS + BEHIND}, planned["now_ns"], lives)
         is_moved = any(found[topic] != planned[topic] for topic in ROWS + BEHIND)
         known = written_lives(lives) if is_moved else {LIVES: planned.get(LIVES, {})}
@@ -278,6 +299,12 @@ class TriggerStreamReader(HoldingReader):
             for topic in ROWS + BEHIND
         }
         return TriggerPlan(owner, end["now_ns"], spans_of(start, mine))
+
+
+def _whole(offsets: Offsets, other: Offsets) -> Offsets:
+    """With the place in the events, which versions that read none left out."""
+    topic = bus_topics.TRIGGER_EVENTS
+    return {topic: other.get(topic, {}), **offsets}
 
 
 def spans_of(start: Mapping[str, Any], end: Mapping[str, Positions]) -> tuple[Span, ...]:

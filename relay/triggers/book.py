@@ -115,6 +115,19 @@ class TriggerBook:
         self._by_name, self._by_change, self.size_bytes, self._by_view = {}, {}, 0, {}
         self.suspensions.clear()
 
+    def circle(self, trigger_id: str, sources: Iterable[str]) -> list[str]:
+        """How the events of this trigger come back to it where it reads those of `sources`; empty where they do not."""
+        ways = [[trigger_id, name] for name in sources]
+        seen: set[str] = set()
+        while ways:
+            way = ways.pop()
+            if way[-1] == trigger_id:
+                return way
+            if way[-1] not in seen and (known := self._by_name.get(way[-1])) is not None and not known.is_leaving:
+                ways += [[*way, name] for name in known.entry.sources]
+            seen.add(way[-1])
+        return []
+
     def readers_of(self, view: str) -> list[Registered]:
         """Triggers that read this view, by id."""
         return [self._by_name[name] for name in sorted(self._by_view.get(view.lower(), ()))]

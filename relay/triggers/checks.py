@@ -144,7 +144,7 @@ def check(
         metrics.FAILURES.labels("trigger_check").inc()
         return Refused(Ack.ERROR, _FAILED)
     read = {name: views[name] for name in compiled.query.compiled.views}
-    return Sound(checked.warnings, checked.is_joint, periods[0], periods[1:], read)
+    return Sound(checked.warnings, checked.is_joint, periods[0], periods[1:], read, compiled.sources)
 
 
 def check_change(wanted: CheckView, rules: TriggerRules, functions: KnownFunctions) -> SoundView | RefusedView:

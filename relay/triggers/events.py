@@ -67,13 +67,15 @@ class ViewsAsked:
 @dataclass(frozen=True, slots=True)
 class Sound:
     """The text may run. `bar_seconds`: period of the bars that it reads, 0 = it reads ticks. `joined_seconds`: of the
-    further inputs of a text that joins. `views`: texts of the views that it reads, by name."""
+    further inputs of a text that joins. `views`: texts of the views that it reads, by name. `sources`: triggers that it
+    names, whose events it reads."""
 
     warnings: tuple[str, ...]
     is_joint: bool
     bar_seconds: int
     joined_seconds: tuple[int, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

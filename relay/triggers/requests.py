@@ -7,7 +7,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ticker import Ticker
 from relay.requests.validation import check_id
-from triggers.check import INPUTS
+from triggers.check import LIVE_INPUTS
 
 _MAX_TICKERS = 10_000
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
@@ -45,7 +45,7 @@ def check_view(message: cw.ViewRequest | cw.ViewRemove) -> None:
         raise InvalidRequest(
             "The name of a view has 1 to 100 letters, digits, _, - and dots, and begins with a letter or _."
         )
-    if message.name.lower() in INPUTS:
+    if message.name.lower() in LIVE_INPUTS:
         raise InvalidRequest(f"{message.name!r} is the name of an input of triggers.")
 
 

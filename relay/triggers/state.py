@@ -74,7 +74,7 @@ class TriggerState:
         self._book = TriggerBook()
         self._changes = Changes(timeout_seconds)
         self._followed = FollowedTopics()
-        self._views = ViewState(limits, self._book, self._restart)
+        self._views = ViewState(limits, self._book, self._restart, self._circle)
         #: Ids whose text is being checked, with what was asked about them meanwhile.
         self._in_check: dict[str, deque[RegisterAsked | RemoveAsked]] = {}
         #: Requests that wait for a check, and their bytes.
@@ -186,7 +186,7 @@ class TriggerState:
             commands: list[Command] = [Answer(asked.peer, ack)]
         elif not self.is_loaded:
             commands = [_error(asked.peer, asked.trigger_id, UNAVAILABLE)]
-        elif refusal := self._refusal(asked):
+        elif refusal := self._refusal(asked) or self._circle(asked.trigger_id, outcome):
             commands = [_error(asked.peer, asked.trigger_id, refusal)]
         else:
             commands = self._store(asked, outcome)
@@ -223,6 +223,7 @@ class TriggerState:
             warnings=sound.warnings,
             bar_seconds=sound.bar_seconds,
             joined_seconds=sound.joined_seconds,
+            sources=sound.sources,
         )
         return self._change(entry, sound.is_joint)
 
@@ -231,6 +232,11 @@ class TriggerState:
         registration = rec.TriggerRegistration()
         registration.CopyFrom(trigger.entry.registration)
         return [self._begin(registration, sound, at_ns)]
+
+    def _circle(self, trigger_id: str, sound: Sound) -> str:
+        """Why it may not read the events that it reads; empty where it may."""
+        way = self._book.circle(trigger_id, sound.sources)
+        return f"The trigger would read its own events: {' reads '.join(way)}." if way else ""
 
     def _refusal(self, event: RegisterAsked) -> str:
         """Why there is no room for this trigger; empty when there is."""

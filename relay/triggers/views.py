@@ -6,6 +6,7 @@ registers those that read it again: they start afresh.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import starmap
 
 from candlewright.wire import candlewright_pb2 as cw
 from protobuf import records_pb2 as rec
@@ -38,10 +39,18 @@ Restart = Callable[[Registered, Sound, int], list[Command]]
 
 
 class ViewState:
-    def __init__(self, limits: RelayLimits, triggers: TriggerBook, restart: Restart) -> None:
+    def __init__(
+        self,
+        limits: RelayLimits,
+        triggers: TriggerBook,
+        restart: Restart,
+        circle: Callable[[str, Sound], str],
+    ) -> None:
+        """`circle`: why a trigger may not read what its check found; empty where it may."""
         self._limits = limits
         self._triggers = triggers
         self._restart = restart
+        self._circle = circle
         self._entries: dict[str, rec.ViewEntry] = {}
         self._bytes = 0
         self._last_version = 0
@@ -172,6 +181,8 @@ class ViewState:
         elif (again := self._check(asked)) != event.check:
             # Something that it reads, or that reads it, has changed meanwhile.
             return [again]
+        elif circle := next(filter(None, starmap(self._circle, outcome.triggers.items())), ""):
+            commands = [_refused(asked, ViewAck.ERROR, circle)]
         else:
             commands = self._store(asked, outcome)
         self._checking = None

@@ -201,3 +201,23 @@ def test_the_command_line(start_relay: Start, monkeypatch: pytest.MonkeyPatch) -
         assert run("add", "other", "--sql", "SELECT prise FROM ticks")[0] == 1
         c.triggers.remove("t")
         assert json.loads(run("remove", "large", "--output", "json")[1]) == {"name": "large", "status": "REMOVED"}
+
+
+def test_triggers_may_not_read_each_others_events_in_a_circle(start_relay: Start) -> None:
+    def over(*names: str) -> str:
+        listed = ", ".join(f"'{name}'" for name in names)
+        return f"SELECT event_id FROM trigger_events WHERE trigger_id IN ({listed})"
+
+    with client_of(start_relay()) as c:
+        c.triggers.add(over("b", "x"), trigger_id="a").close()
+        c.triggers.add(over("c"), trigger_id="b").close()
+        with pytest.raises(PlatformRefused, match="would read its own events: c reads a reads b reads c"):
+            c.triggers.add(over("a"), trigger_id="c")
+        with pytest.raises(InvalidTrigger, match="reads its own events"):
+            c.triggers.add(over("c"), trigger_id="c")
+        c.views.add("source", over("x"))
+        c.triggers.add("SELECT * FROM source", trigger_id="c").close()
+        with pytest.raises(PlatformRefused, match="would read its own events: c reads a reads b reads c"):
+            c.views.add("source", over("a"), replace=True)
+        c.triggers.remove("b")
+        assert c.views.add("source", over("a"), replace=True).restarted == ("c",)

@@ -165,6 +165,23 @@ async def test_the_async_twin_registers_and_gets_events(system: System) -> None:
         assert await c.triggers.list() == []
 
 
+def test_a_chain_over_a_view_sees_each_event_of_the_trigger_that_it_names(system: System, client: cw.Client) -> None:
+    client.views.add("falls", "SELECT event_id, ticker, fired_at FROM trigger_events WHERE trigger_id = 'chain-source'")
+    with (
+        client.triggers.add("SELECT * FROM falls", trigger_id="chain") as chain,
+        client.triggers.add(V_SHAPE, tickers=[TICKER], trigger_id="chain-source") as source,
+    ):
+        wanted = [source.events().next(timeout=PATIENCE_SECONDS) for _ in range(3)]
+        found = [chain.events().next(timeout=PATIENCE_SECONDS) for _ in range(3)]
+        assert [each.row["event_id"] for each in found] == [each.event_id for each in wanted]
+        assert [each.sequence for each in found] == [1, 2, 3]
+        assert [each.time for each in found] == [each.time for each in wanted]
+        assert {each.ticker for each in found} == {TICKER}
+        source.remove()
+        chain.remove()
+    client.views.remove("falls")
+
+
 def test_a_refused_text_is_told_with_its_place(system: System, client: cw.Client) -> None:
     done = command(system, "add", "--sql", "SELECT price FROM ticks\nWHERE pric > 1", "--ticker", TICKER)
     assert (done.returncode, done.stdout) == (1, "")

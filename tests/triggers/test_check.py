@@ -51,7 +51,7 @@ def test_a_pattern_without_bound_is_taken_with_a_warning() -> None:
         ("close > 1", {}, "INVALID_SQL"),
         ("price > 1", {"period_seconds": "60"}, "INVALID_SQL"),
         ("price > :limit", {}, "limit"),
-        ("SELECT * FROM trigger_events", {}, "INVALID_SQL"),
+        ("SELECT * FROM gaps", {}, "INVALID_SQL"),
         ("price > 1" + " OR price > 1" * 10_000, {}, "INVALID_SQL"),
         ("close > 1", {"period_seconds": "1.5"}, "whole number"),
         ("close > 1", {"period_seconds": "nan"}, "number of seconds"),

@@ -31,6 +31,10 @@ RULES = TriggerRules(partitions=PARTITIONS)
 SPREAD = f"""SELECT a.ts_ns, a.price - b.price AS spread FROM ticks a JOIN ticks b
   ON a.ts = b.ts AND a.ticker = '{ONE}' AND b.ticker = '{OTHER}'"""
 
+#: Two alerts on different tickers.
+PAIR = """SELECT * FROM (SELECT * FROM trigger_events WHERE trigger_id = 'high') MATCH_RECOGNIZE (
+  ORDER BY fired_at MEASURES A.ticker AS a, B.ticker AS b PATTERN (A B) DEFINE B AS B.ticker <> A.ticker)"""
+
 
 @pytest.fixture
 def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
@@ -82,6 +86,43 @@ def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
     for trigger_id in ("v", "any", "spread"):
         told = feed.events(bus, trigger_id)
         assert [int(event.context["sequence"]) for event in told] == list(range(1, len(told) + 1))
+        assert len({event.context["event_id"] for event in told}) == len(told)
+
+
+def test_a_chain_of_triggers_sees_each_event_once_whoever_dies(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, deaths, chance = OwnCache(), Deaths(often=0), random.Random(6)
+    monkeypatch.setattr(trigger_rows, "_CACHE", cache)
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
+    monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
+    owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
+    with served(bus, "q", cache, owners):
+        register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
+        register(bus, "again", "SELECT event_id FROM trigger_events WHERE trigger_id IN ('echo', 'pair')")
+        register(bus, "pair", PAIR)
+        offset = register(bus, "high", "SELECT price FROM ticks WHERE price > 50", ONE, OTHER)
+        wait_for(lambda: feed.is_carried_out(bus, offset) or None)
+        deaths.often = 6
+        for turn in range(30):
+            feed.trades(bus, ONE, 1 + 2 * turn, [10, 60 + turn])
+            pause(chance)
+            feed.trades(bus, OTHER, 1 + turn, [100 + turn])
+            # Each pair of events has come before the next one does.
+            feed.wait_for_events(bus, turn + 1, "pair", timeout=30)
+        for trigger_id, count in (("high", 60), ("echo", 60), ("again", 90)):
+            feed.wait_for_events(bus, count, trigger_id, timeout=30)
+    assert deaths.count > 5
+    ids = {name: [event.context["event_id"] for event in feed.events(bus, name)] for name in ("high", "echo", "pair")}
+    seen = {
+        name: [row["event_id"] for event in feed.events(bus, name) for row in rows(event)] for name in ("echo", "again")
+    }
+    assert sorted(seen["echo"]) == sorted(ids["high"])
+    assert sorted(seen["again"]) == sorted(ids["echo"] + ids["pair"])
+    for trigger_id in ("high", "echo", "again", "pair"):
+        told = feed.events(bus, trigger_id)
+        assert sorted(int(event.context["sequence"]) for event in told) == list(range(1, len(told) + 1))
         assert len({event.context["event_id"] for event in told}) == len(told)
 
 

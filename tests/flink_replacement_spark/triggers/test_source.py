@@ -24,7 +24,7 @@ BARS = bus_topics.OHLC
 def bus(redis: EmbeddedRedis, tmp_path: Path) -> Iterator[Bus]:
     bus = RedisBus(redis.url)
     bus._store.call("FLUSHALL")
-    for topic in (TICKS, MARKS, bus_topics.OHLC):
+    for topic in (TICKS, MARKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS):
         bus.create_topic(topic, 2)
     bus.create_topic(CONTROLS, 1)
     yield bus

@@ -6,15 +6,21 @@ import math
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue, ResultRow, ResultSchema
-from flink_replacement_spark.tables.trigger_event_rows import event_rows
 from iceberg import TRIGGER_EVENTS
+from triggers import event_rows as rows_of_events
 
 pytestmark = pytest.mark.timeout(60)
+
+
+def event_rows(values: list[bytes]) -> pa.Table:
+    return rows_of_events.event_rows(values, TRIGGER_EVENTS.arrow_schema)
+
 
 MEMBERS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
     "string_val": ("STRING", st.text(max_size=5)),

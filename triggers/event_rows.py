@@ -1,4 +1,4 @@
-"""Serialised events of triggers as rows of `market.trigger_events`, whole columns at a time."""
+"""Serialised events of triggers as rows, whole columns at a time: for their table, and for triggers over them."""
 
 import base64
 import json
@@ -13,7 +13,6 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
-from iceberg import TRIGGER_EVENTS
 
 __all__ = ["event_rows"]
 
@@ -25,8 +24,9 @@ _DOUBLE_BYTES = 9
 _VARINT_BYTES = 9
 
 
-def event_rows(values: Sequence[bytes]) -> pa.Table:
-    """One row an event; what is not a CEPTriggerEvent is left out.
+def event_rows(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """One row an event, with those columns of `market.trigger_events` that `schema` names; what is not a
+    CEPTriggerEvent is left out.
 
     `columns`: the event's row as a JSON object, or an array of them where it has not just one. Times are ISO texts,
     bytes base64. `fired_at`: event time of its last row.
@@ -35,19 +35,22 @@ def event_rows(values: Sequence[bytes]) -> pa.Table:
     texts = _texts(events)
     kept = [place for place, text in enumerate(texts) if text is not None]
     contexts = [{key: context[key] for key in context} for context in (events[place].context for place in kept)]
-    schema = TRIGGER_EVENTS.arrow_schema
     columns: dict[str, Iterable[Any]] = {
         "trigger_id": [events[place].trigger_id for place in kept],
         "event_id": [context.get("event_id", "") for context in contexts],
-        "fired_at": [min(events[place].timestamp, _LATEST) // 1_000 for place in kept],
+        "fired_at": [min(events[place].timestamp, _LATEST) for place in kept],
         "ticker": [context.get("ticker", "") for context in contexts],
         "columns": [texts[place] for place in kept],
     }
-    arrays = [
-        _maps(contexts, field.type) if field.name == "context" else pa.array(columns[field.name], field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == "context":
+            return _maps(contexts, field.type)
+        if field.name == "fired_at":
+            return pa.array(columns["fired_at"], pa.timestamp("ns", "UTC")).cast(field.type, safe=False)
+        return pa.array(columns[field.name], field.type)
+
+    return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
 
 
 def _event(value: bytes) -> CEPTriggerEvent | None:
