@@ -9,7 +9,7 @@ from bus.api import GroupRecord
 __all__ = ["Holders"]
 
 #: Of one line. The oldest are forgotten, and acknowledgements of their records are taken as they come.
-_MAX_KNOWN = 100_000
+_MAX_KNOWN = 10_000
 
 
 @dataclass(slots=True)
