@@ -149,6 +149,15 @@ def scan_range(table: Table, ticker: str, period_seconds: int, *, start_ns: int,
     return found.take(pc.sort_indices(found["open_time"]))
 
 
+def first_open(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> int | None:
+    """Open time of the first candle of the range; None where there is none."""
+    wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
+    batches = table.scan(row_filter=wanted, selected_fields=("open_time",)).to_arrow_batch_reader()
+    firsts = (pc.min(batch["open_time"].cast(pa.int64())).as_py() for batch in batches if batch.num_rows)
+    first = min(firsts, default=None)
+    return None if first is None else first * _MICRO
+
+
 def scan_ranges(table: Table, ranges: Sequence[tuple[str, int, int, int]]) -> pa.Table:
     """All columns of the candles in any of these ranges (ticker, period_seconds, start_ns, end_ns), in no order."""
     parts = [OHLC.arrow_schema.empty_table()]

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import equal
-from iceberg.read import scan_range
+from iceberg.read import first_open, scan_range
 from iceberg.tables import TABLES, TableDefinition
 
 if TYPE_CHECKING:
@@ -41,11 +41,18 @@ def version_of(table: Table) -> int:
 
 
 def bars_in_parts(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> Iterator[pa.Table]:
-    """Candles of [start, end) in order, at most PART_ROWS at a time; at least one part, which may be empty."""
+    """Candles of [start, end) in order, at most PART_ROWS at a time; at least one part, which may be empty.
+
+    Where there are none the next candle is looked for, since a range may begin long before all of them.
+    """
     step = PART_ROWS * period_seconds * _SECOND
     while True:
         until = min(start_ns + step, end_ns)
-        yield scan_range(table, ticker, period_seconds, start_ns=start_ns, end_ns=until)
+        part = scan_range(table, ticker, period_seconds, start_ns=start_ns, end_ns=until)
+        if not part.num_rows and until < end_ns:
+            until = first_open(table, ticker, period_seconds, start_ns=until, end_ns=end_ns) or end_ns
+        if part.num_rows or until >= end_ns:
+            yield part
         if until >= end_ns:
             return
         start_ns = until
