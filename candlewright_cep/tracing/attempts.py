@@ -359,12 +359,9 @@ class _Tracer:
         return (Attempt("matched", self._key(start), self._times[start], rows, len(labels)),)
 
     def _taken(self, start: int, labels: Sequence[int]) -> tuple[Row, ...]:
-        shown = range(len(labels))
-        if len(labels) > _SHOWN_ROWS:
-            shown_rows = [*range(_SHOWN_ROWS // 2), *range(len(labels) - _SHOWN_ROWS // 2, len(labels))]
-        else:
-            shown_rows = list(shown)
-        return tuple(self._row(start + place, self._plan.variables[labels[place]]) for place in shown_rows)
+        half = _SHOWN_ROWS // 2
+        shown = [*range(half), *range(max(half, len(labels) - half), len(labels))][: len(labels)]
+        return tuple(self._row(start + place, self._plan.variables[labels[place]]) for place in shown)
 
     def _row(self, row: int, variable: str) -> Row:
         return Row(self._times[row], variable, self._cells(self._columns(), row))
