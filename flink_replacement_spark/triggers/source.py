@@ -308,11 +308,11 @@ def _whole(offsets: Offsets, other: Offsets) -> Offsets:
 
 
 def spans_of(start: Mapping[str, Any], end: Mapping[str, Positions]) -> tuple[Span, ...]:
-    """Of the partitions that `end` names."""
+    """Of the partitions that `end` names, which may be of a version that read no events."""
     return tuple(
         Span(topic, int(p), min(stop, start[topic].get(p, 0)), stop)
         for topic in ROWS + BEHIND
-        for p, stop in end[topic].items()
+        for p, stop in end.get(topic, {}).items()
     )
 
 

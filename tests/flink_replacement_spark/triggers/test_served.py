@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -145,6 +146,27 @@ def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
     assert following is not None
     idle.run(steps.advance(idle.name, step, following))
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [4, 5]
+
+
+def test_a_step_of_a_version_that_read_no_events_is_continued(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
+    one, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
+    register(bus, "a", "price > 0", ONE)
+    planned = one.next(steps.newest(one.name))
+    assert planned is not None
+    start, end = (
+        {topic: own for topic, own in places.items() if topic != bus_topics.TRIGGER_EVENTS}
+        for places in (planned.start, planned.end)
+    )
+    step = steps.advance(one.name, steps.newest(one.name), replace(planned, start=start, end=end))
+    one.run(step)
+    feed.trades(bus, ONE, 1, [1])
+    following = one.next(step)
+    assert following is not None and bus_topics.TRIGGER_EVENTS in following.end
+    one.run(steps.advance(one.name, step, following))
+    assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1]
 
 
 def test_an_outdated_process_carries_out_what_the_other_one_planned(
