@@ -284,8 +284,6 @@ class Binder:
             return self._in_calendar(node, name)
         if name == "JSON_VALUE":
             return self._json_value(node)
-        if name == fields.FIELD:
-            raise self.unknown_function(node)
         if name == "ELEMENT_AT" and len(node.arguments) == 2 and (found := self._field(node)) is not None:
             return found
         if name == "IS NULL" and len(node.arguments) != 1:
@@ -381,6 +379,8 @@ class Binder:
         if found is None:
             hint = closest(name, known) or "write 'XNYS', or another market identifier code"
             raise node.at.reject(f"unknown calendar '{name[:60]}'", hint)
+        # Made now: the first rows of a trigger have no second to spare for it.
+        calendars.calendar(found)
         return found
 
     def zone_name(self, node: Node) -> str:

@@ -414,7 +414,7 @@ def _table() -> dict[str, AggregateFunction]:
         ),
         AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array, _whole_arrays, grows=True),
         AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined, _joined_whole, grows=True),
-        AggregateFunction("ORDERED_STRING_AGG", _ordered_signature, _ordered_running, _ordered_whole, grows=True),
+        AggregateFunction("STRING_AGG ORDERED", _ordered_signature, _ordered_running, _ordered_whole, grows=True),
     ]
     return {entry.name: entry for entry in entries}
 

@@ -16,7 +16,8 @@ from candlewright_cep.limits import MADE_TEXT
 from candlewright_cep.types import STRING, Kind, SqlType, from_arrow
 from candlewright_cep.vector import Vector, from_column
 
-FIELD = "FIELD"
+#: Written as column['name'].
+FIELD = "FIELD OF"
 _STEP = re.compile(
     r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<place>[0-9]{1,9})\]|(?:\.|\[)"(?P<quoted>[^"]+)"(?P<end>\]?)'
 )

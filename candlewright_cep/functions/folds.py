@@ -190,6 +190,6 @@ FOLDS: dict[str, Fold] = {
     "STDDEV_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=True)),
     "STDDEV_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=True)),
     **{name: Fold(moments.EMPTY, moments.step, result) for name, result in moments.RESULTS.items()},
-    "ORDERED_STRING_AGG": Fold(((),), lambda state, *row: ((*state[0], row),), _ordered),
+    "STRING_AGG ORDERED": Fold(((),), lambda state, *row: ((*state[0], row),), _ordered),
     "STRING_AGG": Fold((None,), _joined, _first),
 }

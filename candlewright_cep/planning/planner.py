@@ -253,6 +253,11 @@ class Planner:
             raise node.at.reject(
                 "EMIT CHANGES is for GROUP BY without windows and sets", "a window is put out once, when it has ended"
             )
+        if window is not None and node.sets and window.node.name == "SESSION":
+            raise window.node.at.reject(
+                "grouping sets take windows that all keys share",
+                "TUMBLE, HOP and CUMULATE; a session is one of its keys",
+            )
         written = [
             None if window and part is window.node else self._group_key(part, node, plain) for part in node.group_by
         ]

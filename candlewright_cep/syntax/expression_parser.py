@@ -432,7 +432,7 @@ class ExpressionReader(TypeReader):
         self.expect(")", after=f"the arguments of {token.text}")
         name = token.text.upper()
         if self.is_word("WITHIN", "GROUP") and name in _LISTS:
-            name, arguments = "ORDERED_STRING_AGG", self._ordered_list(arguments)
+            name, arguments = "STRING_AGG ORDERED", self._ordered_list(arguments)
         elif self.is_word("WITHIN", "GROUP"):
             arguments = self._within_group(token, arguments)
         condition = None

@@ -82,6 +82,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> Non
         ("SELECT GROUPING() FROM ticks GROUP BY ticker", "GROUPING takes one column"),
         ("SELECT price FROM ticks GROUP BY ROLLUP(ticker)", "neither in GROUP BY"),
         ("SELECT COUNT(*) FROM ticks GROUP BY ROLLUP(ticker, TUMBLE(ts, INTERVAL '1' MINUTE))", "every grouping set needs the window"),
+        ("SELECT COUNT(*) FROM ticks GROUP BY ROLLUP(ticker), SESSION(ts, INTERVAL '1' MINUTE)", "windows that all keys share"),
         ("SELECT COUNT(*) FROM ticks GROUP BY ROLLUP()", "expected|not expected"),
     ],
 )  # fmt: skip
