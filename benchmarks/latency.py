@@ -14,7 +14,8 @@ notifications. A line each:
 `floor_…`: a hand-written consumer of the same bus, in a process of its own, that waits for a trade, decodes it and
 sends it to a ZeroMQ subscriber. With `--hops` there are further lines for the parts of the way of `trigger` and `bars`:
 `publish` (until the bus has the trade on disk), `engine` (until the result is on the bus; by the bus's clock, which has
-milliseconds) and `relay` (until the subscriber has it).
+milliseconds) and `relay` (until the subscriber has it). Two more lines time a publish alone, in turns: `disk` waits for
+the disk as `--fsync` says, `memory` does not. Their difference is the disk's share of each call that writes.
 """
 
 import argparse
@@ -28,12 +29,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import redis as redis_client
 import zmq
 
 from bus import Bus, Record, SequenceStamp
@@ -59,6 +61,8 @@ WARM_ROWS = 5
 LOAD_TICKERS = 100
 _BASE_NS, _SECOND_NS, _MINUTE_NS = 1_704_067_200_000_000_000, 1_000_000_000, 60_000_000_000
 _LOAD_STEP_SECONDS = 0.02
+#: Between two publishes that are timed alone.
+_BETWEEN_SECONDS = 0.01
 _PERCENTILES = (50, 99)
 _MODE = SparkSettings().mode
 
@@ -183,6 +187,23 @@ def floor(url: str, rows: int, pause: float) -> list[float]:
                 continue
             found.append(1_000 * (time.perf_counter() - began))
     return found[WARM_ROWS:]
+
+
+def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
+    """Lines for a publish with the disk and without it."""
+    bus = connect(Settings.model_validate({"bus": {"url": url}}).bus)
+    trades, found = Trades(bus, "DISK/USDT.BENCH", _SECOND_NS), defaultdict[str, list[float]](list)
+    with closing(bus), redis_client.Redis.from_url(url) as client:
+        for _ in range(WARM_ROWS + rows):
+            for name, setting in (("disk", fsync), ("memory", "no")):
+                client.config_set("appendfsync", setting)
+                time.sleep(_BETWEEN_SECONDS)
+                began = time.perf_counter()
+                trades.publish()
+                found[name].append(1_000 * (time.perf_counter() - began))
+        client.config_set("appendfsync", fsync)
+    for name, values in found.items():
+        yield {"name": name, **figures(values[WARM_ROWS:]), "rows": rows}
 
 
 # ---- the platform
@@ -333,6 +354,8 @@ def run(
         stack.callback(bus.close)
         least = floor(redis.url, rows, pause_seconds)
 
+        if hops:
+            yield from publishes(redis.url, fsync, rows)
         trades = Trades(bus, PATTERN_TICKER, _SECOND_NS)
         events = _subscriber(stack, platform, f"TRIGGER:{TRIGGER_ID}")
         _warm_up(events, trades)

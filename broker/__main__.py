@@ -13,13 +13,11 @@ from bus.connect import connect
 from bus.roles import BROKER, Keeper, say_standby
 from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire.errors import CandlewrightError
-from core.background import exit_on_failure
+from core.background import exit_on_failure, switch_often
 from core.http import Status, StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import Settings, is_loopback, load_settings
 
-#: The threads that write to the bus must not wait five milliseconds for a busy loop to let them on.
-SWITCH_SECONDS = 0.0005
 log = get_logger()
 
 
@@ -76,7 +74,7 @@ def main() -> int:
     settings = load_settings()
     configure_logging("broker", settings.log.level)
     exit_on_failure()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    switch_often()
     broker = Broker(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())

@@ -76,6 +76,8 @@ EPOCH_NAME = "candlewright.driver-epoch"
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
 _LOOK_SECONDS = 2.0
+#: How soon a query that ended is started again, and a driver without its role ends.
+_WATCH_SECONDS = 0.5
 #: A writer that waits longer for its turn at a table is shown.
 _LONG_WAIT_SECONDS = 5.0
 _RESTART_SECONDS = 5.0
@@ -311,7 +313,7 @@ class Driver:
         Raises Py4JError when the JVM is gone, BusError when the bus has lost records, ExecutorsLost, and DriverBroke
         when one of its threads has ended: only a new process can help then.
         """
-        while not self._stopping.wait(0.25):
+        while not self._stopping.wait(_WATCH_SECONDS):
             if self._lost:
                 raise BusError(self._lost)
             if isinstance(self._failure, RoleLost):

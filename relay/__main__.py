@@ -12,7 +12,7 @@ from bus.connect import connect
 from bus.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
-from core.background import exit_on_failure
+from core.background import exit_on_failure, switch_often
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
@@ -32,6 +32,7 @@ def main() -> int:
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2
+    switch_often()
     configure_logging("relay", settings.log.level)
     exit_on_failure()
     try:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bus import Bus, Swap
 from candlewright.wire.errors import BusError
-from core.background import start_thread
+from core.background import start_thread, switch_often
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Positions, worker_bus
 from flink_replacement_spark.engine.writes import Outdated, Together, Writes
@@ -304,6 +304,7 @@ def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.Rec
 
 def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     """Serves the owners of task `number`, each on a thread, until one fails: raises what that one raised."""
+    switch_often()
     bus = worker_bus(serving.url)
     steps = Steps(bus, serving.query_id, serving.run_id)
     tally, stopping = _Tally(), threading.Event()

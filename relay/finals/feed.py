@@ -19,7 +19,7 @@ from relay.live.follower import Follower
 from relay.register import Register, StoredFinal
 from relay.settings import RelayConfig
 
-_WAIT_SECONDS = 0.1
+_WAIT_SECONDS = 0.5
 _READ_RECORDS = 1_000
 _TRIM_SECONDS = 60.0
 log = get_logger()

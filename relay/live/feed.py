@@ -18,7 +18,7 @@ from relay.live.numbered import numbered, unreadable
 from relay.register import Register
 from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
 
-_WAIT_SECONDS = 0.1
+_WAIT_SECONDS = 0.25
 _IDLE_SECONDS = 0.05
 #: How often the end of a topic without subscribers is looked up.
 _PARKED_SECONDS = 1.0

@@ -82,7 +82,7 @@ class TriggerFeed(Follower):
         after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
         is_returning = time.monotonic() < (self._recent_until or 0.0)
         waiting = _RETURNING_SECONDS if is_returning or self._returning else _WAIT_SECONDS
-        states = self._bus.states_after(after, waiting, lives=self._lives)[_TOPIC]
+        states = self._bus.states_after(after, self._patience(waiting), lives=self._lives)[_TOPIC]
         if any(state.end > self._next[partition] for partition, state in enumerate(states)):
             records = self._gather(states)
             events = self._readable(records, partial(numbered, topics.TRIGGERS), unreadable(topics.TRIGGERS))

@@ -38,7 +38,7 @@ from relay.triggers.events import (
 READER = "registry"
 #: Clients that wait for an answer; the oldest are forgotten past that, and ask again.
 MAX_WAITING = 20_000
-_WAIT_SECONDS = 0.25
+_WAIT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 _PUBLISH_SECONDS = 0.25
 _EVERY_RELAY = "*"

@@ -19,5 +19,6 @@ def test_each_way_is_timed_beside_the_floor_and_its_hops_add_up() -> None:
     for name in ("trigger", "bars"):
         hops = [found[f"{name}.{hop}"]["p99_ms"] for hop in ("publish", "engine", "relay")]
         assert sum(hops) + 1 >= found[name]["p50_ms"]
+    assert found["disk"]["p50_ms"] > 0 and found["memory"]["p50_ms"] > 0
     assert found["idle"]["cores"] > 0
     assert found["idle"]["pss_mib"] > 100
