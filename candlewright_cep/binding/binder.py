@@ -313,7 +313,7 @@ class Binder:
             if kind.kind is Kind.TIMESTAMP and _moves_by_days(name, arguments, extra):
                 kind = DATE
         except Mismatch:
-            shown = ", ".join(str(kind) for kind in types)
+            shown = ", ".join([*(str(kind)[:60] for kind in types[:_SHOWN]), *(["..."] if types[_SHOWN:] else [])])
             if node.is_operator:
                 raise node.at.reject(f"{name} cannot be applied to {shown}", _conversion_hint(types)) from None
             raise node.at.reject(f"{name} has no form for ({shown})", _conversion_hint(types)) from None
@@ -592,6 +592,8 @@ def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
     return None if value is None else Constant(value, target, node.text)
 
 
+#: Types of arguments that an error names.
+_SHOWN = 8
 _COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
 
 
