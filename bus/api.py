@@ -478,15 +478,10 @@ class Bus(Log, Registries, Holds, Groups, Leases, KeyedTables, Budgets, Protocol
     cannot be reached in time, or takes no writes for now (BusRefusing).
     """
 
-    def commit(
-        self,
-        swaps: Sequence[Swap],
-        records: Mapping[str, Sequence[Record]],
-        ends: Mapping[TopicPartition, int] | None = None,
-    ) -> bool:
+    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
         """Replace rows, at least one, and append `records` by topic, all in one atomic step. True where that is done,
         also by an earlier call: each row holds its new value then. False, with nothing written, where a row holds
-        anything else, or a partition has not the end of `ends`. Raises BusFull, with nothing written.
+        anything else. Raises BusFull, with nothing written.
         """
         ...
 

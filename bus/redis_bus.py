@@ -532,19 +532,12 @@ class RedisBus:
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
         self._store.run("budget", budget, "correct", repr(used), repr(capacity))
 
-    def commit(
-        self,
-        swaps: Sequence[Swap],
-        records: Mapping[str, Sequence[Record]],
-        ends: Mapping[TopicPartition, int] | None = None,
-    ) -> bool:
+    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
         head: list[Argument] = [int(all(topic in ENDING for topic in records)), len(swaps)]
         for swap in swaps:
             head += (swap.table, swap.key, b"" if swap.old is None else b"=" + swap.old, swap.new, len(swap.put))
             head += (part for row in swap.put.items() for part in row)
             head += (len(swap.delete), *swap.delete)
-        head.append(len(ends or {}))
-        head += (part for (topic, partition), end in (ends or {}).items() for part in (topic, partition, end))
         wanted = {topic: own for topic, own in records.items() if own}
         trimmed: set[str] = set()
         while True:

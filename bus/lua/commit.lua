@@ -2,10 +2,9 @@
 --
 -- ARGV: '1' = at maxmemory too; number of swaps, then for each: table, key, what it must hold ('' = nothing, else '=' .. value),
 --       its new value, number of further rows, key, value, ... of these, number of keys to delete, these keys;
---       number of ends, then for each: topic, partition, its end;
 --       then for each topic: number of arguments, arguments as of `publish.lua`, whose writer and names do not count here.
--- Reply: {'P'} where it is done, also by a call before this one; or nothing was written and {'X'} where a row or an end is
---        another one, or {place of the topic, what `publish.lua` replies to it}.
+-- Reply: {'P'} where it is done, also by a call before this one; or nothing was written and {'X'} where a row holds
+--        another value, or {place of the topic, what `publish.lua` replies to it}.
 --@ append
 local at = 2
 local function read()
@@ -32,10 +31,6 @@ for place = 1, tonumber(read()) do
 end
 if is_done then
   return { 'P' }
-end
-for _ = 1, tonumber(read()) do
-  local topic, partition, past = read(), read(), read()
-  is_due = is_due and (call('HGET', 'cw:topic:' .. topic, partition .. ':end') or '0') == past
 end
 if not is_due then
   return { 'X' }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from bus import Bus, Record, Swap, TopicPartition
+from bus import Bus, Record, Swap
 from candlewright.wire.errors import BusError
 
 __all__ = ["Direct", "Outdated", "Together", "Writes"]
@@ -115,12 +115,12 @@ class Together:
     def afterwards(self, call: Callable[[], object]) -> None:
         self._afterwards.append(call)
 
-    def commit(self, plans: Sequence[Swap], ends: Mapping[TopicPartition, int] | None = None) -> bool:
-        """`plans`: the rows that say what is done here; `ends` as in `Bus.commit`. False, with nothing written, where
-        another one has written. Raises BusError.
+    def commit(self, plans: Sequence[Swap]) -> bool:
+        """`plans`: the rows that say what is done here. False, with nothing written, where another one has written.
+        Raises BusError.
         """
         try:
-            is_done = self._write(plans, ends)
+            is_done = self._write(plans)
         except BaseException:
             self.forget()
             raise
@@ -139,14 +139,14 @@ class Together:
         for call in calls:
             call()
 
-    def _write(self, plans: Sequence[Swap], ends: Mapping[TopicPartition, int] | None) -> bool:
+    def _write(self, plans: Sequence[Swap]) -> bool:
         size = sum(len(record.value) for _, records, _, _ in self._published for record in records)
         size += sum(len(value) for swap in self._swaps for value in (swap.new, *swap.put.values()))
-        if size <= _MOST_BYTES or ends:
+        if size <= _MOST_BYTES:
             records: dict[str, list[Record]] = {}
             for topic, own, _, _ in self._published:
                 records.setdefault(topic, []).extend(own)
-            return self._bus.commit([*plans, *self._swaps], records, ends)
+            return self._bus.commit([*plans, *self._swaps], records)
         if not self._bus.commit(plans, {}):
             return False
         for topic, own, writer, number in self._published:
