@@ -24,7 +24,10 @@ TRADES = pa.table(
         "side": ["buy", "sell", "sell", "buy", "buy"],
     }
 )
+#: The same with a column that has fields.
+DETAILED = TRADES.append_column("detail", pa.array([{"fee": 0.1, "maker": True}] * 5))
 OPERATORS = {
+    "ARRAY": "ARRAY[1, 2]", "FIELD OF": "detail['fee']",
     "+": "1 + 2", "-": "5 - 2", "*": "2 * 3", "/": "7 / 2.0", "%": "7 % 3", "NEGATE": "-price", "||": "'a' || 'b'",
     "=": "1 = 1.0", "<>": "1 <> 2", "<": "1 < 2", "<=": "2 <= 2", ">": "1 > 2", ">=": "2 >= 2",
     "IS DISTINCT": "1 IS DISTINCT FROM NULL", "AND": "TRUE AND FALSE", "OR": "TRUE OR NULL", "NOT": "NOT TRUE",
@@ -32,7 +35,7 @@ OPERATORS = {
     "AT TIME ZONE": "ts AT TIME ZONE 'America/New_York'", "CASE": "CASE WHEN price >= 100 THEN 'high' ELSE 'low' END", "LIKE": "ticker LIKE 'BTC/%'",
 }  # fmt: skip
 SCALARS = {
-    "ABS": "ABS(-2.5)", "ACOS": "ACOS(1.0)", "ARRAY_JOIN": "ARRAY_JOIN(prices, ', ')",
+    "ABS": "ABS(-2.5)", "ACOS": "ACOS(1.0)", "ARRAY_CONTAINS": "ARRAY_CONTAINS(prices, 99)", "ARRAY_JOIN": "ARRAY_JOIN(prices, ', ')",
     "ASCII": "ASCII('A')", "ASIN": "ASIN(0.0)", "ATAN": "ATAN(1.0)",
     "ATAN2": "ATAN2(1.0, 1.0)", "CARDINALITY": "CARDINALITY(prices)", "CBRT": "CBRT(27.0)", "CEIL": "CEIL(1.2)", "CEILING": "CEILING(1.2)",
     "CHAR_LENGTH": "CHAR_LENGTH(side)", "CHR": "CHR(65)", "COALESCE": "COALESCE(NULL, 1)", "CONCAT": "CONCAT('a', 'b')",
@@ -46,15 +49,19 @@ SCALARS = {
     "EXP": "EXP(0.0)", "EXTRACT": "EXTRACT(HOUR FROM ts)", "FLOOR": "FLOOR(1.8)", "FROM_UNIXTIME": "FROM_UNIXTIME(1704067200)",
     "GREATEST": "GREATEST(1, 3, 2)", "HOUR": "HOUR(ts)", "IF": "IF(price > 90, 'high', 'low')", "IFNULL": "IFNULL(NULL, 0)",
     "INITCAP": "INITCAP('stop hunt')", "ISODOW": "ISODOW(ts)", "ISOYEAR": "ISOYEAR(ts)", "IS_FINITE": "IS_FINITE(price)",
-    "IS_INFINITE": "IS_INFINITE(price)", "IS_NAN": "IS_NAN(price)", "LEAST": "LEAST(1, 3, 2)", "LEFT": "LEFT(ticker, 3)",
+    "IS_INFINITE": "IS_INFINITE(price)", "IS_NAN": "IS_NAN(price)", "IS_OPEN": "IS_OPEN(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')",
+    "JSON_VALUE": "JSON_VALUE('{\"fee\": 0.1}', '$.fee' RETURNING DOUBLE)", "LEAST": "LEAST(1, 3, 2)", "LEFT": "LEFT(ticker, 3)",
     "LENGTH": "LENGTH(side)", "LN": "LN(1.0)", "LOG": "LOG(2.0, 8.0)", "LOG10": "LOG10(1000.0)", "LOG2": "LOG2(8.0)",
     "LOWER": "LOWER('BUY')", "LPAD": "LPAD('7', 3, '0')", "LTRIM": "LTRIM('  a')", "MICROSECOND": "MICROSECOND(ts)",
-    "MILLISECOND": "MILLISECOND(ts)", "MINUTE": "MINUTE(ts)", "MOD": "MOD(7, 3)", "MONTH": "MONTH(ts)",
+    "MILLISECOND": "MILLISECOND(ts)", "MINUTE": "MINUTE(ts)",
+    "MINUTE_OF_SESSION": "MINUTE_OF_SESSION(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')", "MOD": "MOD(7, 3)", "MONTH": "MONTH(ts)",
     "NANOSECOND": "NANOSECOND(ts)", "NULLIF": "NULLIF(side, 'buy')", "POW": "POW(2.0, 10)", "POWER": "POWER(2.0, 0.5)",
     "QUARTER": "QUARTER(ts)", "RADIANS": "RADIANS(180.0)", "REGEXP_EXTRACT": "REGEXP_EXTRACT(ticker, '([A-Z]+)/', 1)",
     "REGEXP_LIKE": "REGEXP_LIKE(ticker, '^BTC')", "REGEXP_REPLACE": "REGEXP_REPLACE(ticker, '[.].*', '')",
     "REPEAT": "REPEAT('ab', 2)", "REPLACE": "REPLACE(ticker, '/', '-')", "REVERSE": "REVERSE('abc')", "RIGHT": "RIGHT(ticker, 7)",
-    "ROUND": "ROUND(3.14159, 2)", "RPAD": "RPAD('7', 3, '.')", "RTRIM": "RTRIM('a  ')", "SECOND": "SECOND(ts)", "SIGN": "SIGN(-2.5)",
+    "ROUND": "ROUND(3.14159, 2)", "RPAD": "RPAD('7', 3, '.')", "RTRIM": "RTRIM('a  ')", "SECOND": "SECOND(ts)",
+    "SESSION_CLOSE": "SESSION_CLOSE(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')", "SESSION_OF": "SESSION_OF(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')",
+    "SESSION_OPEN": "SESSION_OPEN(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')", "SIGN": "SIGN(-2.5)",
     "SIN": "SIN(0.0)", "SINH": "SINH(0.0)", "SPLIT_PART": "SPLIT_PART(ticker, '.', 2)", "SQRT": "SQRT(2.25)",
     "STARTS_WITH": "STARTS_WITH(ticker, 'BTC')", "STRPOS": "STRPOS(ticker, '/')", "SUBSTR": "SUBSTR(ticker, 1, 3)",
     "SUBSTRING": "SUBSTRING(ticker FROM 5 FOR 4)", "TAN": "TAN(0.0)", "TANH": "TANH(0.0)",
@@ -69,7 +76,8 @@ AGGREGATE_EXAMPLES = {
     "COVAR_SAMP": "COVAR_SAMP(price, size)", "FIRST_VALUE": "FIRST_VALUE(price)", "GEOMETRIC_MEAN": "GEOMETRIC_MEAN(price)",
     "LAST_VALUE": "LAST_VALUE(price)", "MAX": "MAX(price)", "MAX_BY": "MAX_BY(ts, price)", "MIN": "MIN(price)",
     "MIN_BY": "MIN_BY(size, price)", "REGR_INTERCEPT": "REGR_INTERCEPT(price, size)", "REGR_SLOPE": "REGR_SLOPE(price, size)",
-    "STDDEV_POP": "STDDEV_POP(price)", "STDDEV_SAMP": "STDDEV_SAMP(price)", "STRING_AGG": "STRING_AGG(side, ',')", "SUM": "SUM(size)",
+    "STDDEV_POP": "STDDEV_POP(price)", "STDDEV_SAMP": "STDDEV_SAMP(price)", "STRING_AGG": "STRING_AGG(side, ',')",
+    "STRING_AGG ORDERED": "STRING_AGG(side, ',') WITHIN GROUP (ORDER BY price)", "SUM": "SUM(size)",
     "SUM_DISTINCT": "SUM(DISTINCT price)", "MEDIAN": "MEDIAN(price)", "MODE": "MODE(price)",
     "PERCENTILE_CONT": "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price)",
     "PERCENTILE_DISC": "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY price)", "VAR_POP": "VAR_POP(price)", "VAR_SAMP": "VAR_SAMP(price)", "VWAP": "VWAP(price, size)",
@@ -103,14 +111,15 @@ INDICATOR_INPUTS = {
     "volume": "size",
 }
 INTRODUCTION = """
-Each example is run when this page is made; the results are the engine's own. They read these trades:
+Each example is run when this page is made; the results are the engine's own. They read these trades, and a
+column `detail` with the fields `fee` and `maker`:
 """
 
 
 def scalar(expression: str) -> Any:
     if "prices" in expression:
         return aggregate(expression.replace("prices", "ARRAY_AGG(price)"))
-    return evaluate(f"SELECT {expression} AS result FROM ticks", TRADES).column("result")[0].as_py()
+    return evaluate(f"SELECT {expression} AS result FROM ticks", DETAILED).column("result")[0].as_py()
 
 
 def aggregate(expression: str) -> Any:

@@ -163,7 +163,7 @@ def _holds(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 
 ENTRIES = [
     ("ARRAY", _array_of, _made),
-    ("CONTAINS", _holds, _contains),
+    ("ARRAY_CONTAINS", _holds, _contains),
     ("ARRAY_JOIN", _takes(STRING, STRING, STRING, optional=1), _joined),
     ("CARDINALITY", _takes(BIGINT), _cardinality),
     ("ELEMENT_AT", _takes(None, BIGINT), _element),

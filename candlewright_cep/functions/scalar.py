@@ -541,7 +541,10 @@ def _table() -> dict[str, ScalarFunction]:
         *(ScalarFunction(*entry) for entry in calendars.ENTRIES),
         *(ScalarFunction(*entry) for entry in fields.ENTRIES),
     ]
-    return {entry.name: entry for entry in entries}
+    table = {entry.name: entry for entry in entries}
+    if len(table) < len(entries):
+        raise AssertionError("two functions have the same name")
+    return table
 
 
 def cast(vector: Vector, target: SqlType) -> Vector:

@@ -37,7 +37,7 @@ OURS = [
     *SAME[:2],
     "SELECT ticker, LISTAGG(side, ',') WITHIN GROUP (ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
     "SELECT n, ARRAY[price, n] = ARRAY[n, price] AS a, ARRAY[price, 2] = ARRAY[1, 2] AS b, ARRAY[price, n] <> ARRAY[price, n] AS c, "
-    "CONTAINS(ARRAY[1, n], price) AS d FROM ticks",
+    "ARRAY_CONTAINS(ARRAY[1, n], price) AS d FROM ticks",
 ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ STREAMED = [
     "SUM(A.price) FILTER (WHERE A.side = 'sell') AS s, LISTAGG(side) WITHIN GROUP (ORDER BY price DESC) AS l, "
     "ARRAY_AGG(CLASSIFIER()) = ARRAY['A', 'A', 'B'] AS two "
     "PATTERN (A+ B) DEFINE A AS COUNT(*) FILTER (WHERE side = 'sell') < 3, B AS SUM(A.price) FILTER (WHERE A.price > 1) > 2 OR B.price = 3) AS m",
-    "SELECT n, ts FROM ticks WHERE ts + INTERVAL '1' YEAR > TIMESTAMP '2026-02-01 00:00:00' AND CONTAINS(ARRAY['buy', 'hold'], side)",
+    "SELECT n, ts FROM ticks WHERE ts + INTERVAL '1' YEAR > TIMESTAMP '2026-02-01 00:00:00' AND ARRAY_CONTAINS(ARRAY['buy', 'hold'], side)",
 ]  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_months_end_with_the_month() -> None:
         ("ARRAY[1] = ARRAY['x']", "cannot be applied"),
         ("ARRAY[1] < ARRAY[2]", "cannot be applied"),
         ("ARRAY[] = ARRAY[1]", "expected an expression"),
-        ("CONTAINS(price, 1)", "has no form for"),
+        ("ARRAY_CONTAINS(price, 1)", "has no form for"),
         ("SELECT LISTAGG(side) WITHIN GROUP (ORDER BY n NULLS FIRST) FROM ticks", "NULLs last"),
         ("SELECT APPROX_PERCENTILE(price, 2) FROM ticks", "takes a number from 0 to 1"),
         ("SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES COUNT(A.*) FILTER (WHERE price > 1) AS n PATTERN (A))", "takes no FILTER"),
