@@ -149,7 +149,7 @@ class IngestorServer:
                 client,
                 self._bus,
                 self._threads,
-                config,
+                config=config,
                 on_ready=lambda venue=venue: self._apply(VenueReady(venue, time.monotonic())),  # type: ignore[misc]
             )
 

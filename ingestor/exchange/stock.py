@@ -56,12 +56,12 @@ def _observed(stock: type[Any]) -> type[Any]:
     class Observed(stock):  # type: ignore[misc]
         allowed_host: str
 
-        async def fetch(self, url: str, method: str = "GET", headers: Any = None, *, body: Any = None) -> Any:
+        async def fetch(self, url: str, *rest: Any, **named: Any) -> Any:
             if self.allowed_host and urlsplit(url).netloc != self.allowed_host:
                 raise ExchangeError(f"{url} is not on {self.allowed_host}, the only server that is allowed")
             _reply.set(None)
             try:
-                return await super().fetch(url, method, headers, body)
+                return await super().fetch(url, *rest, **named)
             except Exception as error:
                 # Calls that ccxt gathers run in tasks of their own, whose context is out of reach.
                 error.reply = _reply.get()  # type: ignore[attr-defined]
