@@ -84,11 +84,12 @@ def test_windows_begin_with_the_session_and_end_with_it() -> None:
     )
     table = _trades()
     found = assert_streams(sql, table, 3)
-    sessions = exchange_calendars.get_calendar("XNYS").schedule
+    known = exchange_calendars.get_calendar("XNYS", start="2024-11-01", end="2024-12-31").schedule
+    sessions = list(known.loc["2024-11-25":"2024-12-04"].itertuples())
     expected: dict[tuple[str, pd.Timestamp, pd.Timestamp], int] = {}
     for row in table.to_pylist():
         at = pd.Timestamp(row["ts"])
-        for session in sessions.loc["2024-11-25":"2024-12-04"].itertuples():
+        for session in sessions:
             if session.open <= at < session.close:
                 begin = session.open + (at - session.open) // pd.Timedelta("2h") * pd.Timedelta("2h")
                 key = (row["ticker"], begin, min(begin + pd.Timedelta("2h"), session.close))
