@@ -352,7 +352,7 @@ def keep_list(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """List the rules: where each is from, what is behind, and when it will be fresh."""
+    """List the rules: what is behind, and when it will be fresh."""
     from candlewright_platform.cli import keep
 
     keep.list_rules(series, output, data_dir, config)
