@@ -203,7 +203,8 @@ export class ChartView {
     const scale = this.#chart.timeScale();
     const end = (this.#stretch?.places.length ?? 0) + 4;
     scale.resetTimeScale();
-    scale.setVisibleLogicalRange({ from: end - Math.min(end, this.#readable()), to: end });
+    // Also with few bars, of which more may be on their way.
+    scale.setVisibleLogicalRange({ from: end - this.#readable(), to: end });
   }
 
   /** Everything that is loaded. */
