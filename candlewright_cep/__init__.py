@@ -12,6 +12,7 @@ from candlewright_cep.streaming.joined import JoinedStream
 from candlewright_cep.streaming.query import StreamQuery
 from candlewright_cep.streaming.release import Clock, ReleaseBuffer
 from candlewright_cep.streaming.stream import Events, TriggerStream, compile_stream
+from candlewright_cep.syntax.layout import formatted
 
 if TYPE_CHECKING:
     from candlewright_cep.tracing.explanation import Explanation, explain
@@ -36,6 +37,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "explain",
+    "formatted",
     "view_name",
 ]
 

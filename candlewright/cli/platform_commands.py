@@ -8,7 +8,7 @@ from candlewright.extensions import PLATFORM, PlatformMissing, extension
 
 #: Commands of the platform, and those that it adds to groups, so that they can be named where it is not installed.
 COMMANDS = ("up", "demo", "doctor", "gaps", "config", "keys", "dead-letters", "kapacitor-udf", "bench")
-GROUPED_COMMANDS = {"trigger": ("check", "explain", "try")}
+GROUPED_COMMANDS = {"trigger": ("check", "explain", "format", "try")}
 
 
 def join(app: typer.Typer) -> None:

@@ -449,6 +449,22 @@ def trigger_check(
     trigger_text.check(sql, file, ticker or [], param or [], output, config, view or [])
 
 
+@trigger_app.command("format")
+def trigger_format(
+    sql: SqlOption = None,
+    file: SqlFileOption = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write the file instead of printing it.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Print nothing; exit 1 unless it is so already.")] = False,
+) -> None:
+    """Print a trigger's text in its canonical layout. Comments and meaning stay.
+
+    Example: candlewright trigger format --file dip.sql --in-place
+    """
+    from candlewright_platform.cli import trigger_text
+
+    trigger_text.reformat(sql, file, in_place=in_place, check=check)
+
+
 @trigger_app.command("explain")
 def trigger_explain(
     trigger_id: Annotated[str, typer.Argument(metavar="ID", help="A registered trigger.")],

@@ -1,4 +1,4 @@
-"""`candlewright trigger check`: a text, looked at without running it."""
+"""`candlewright trigger check` and `trigger format`: a text, looked at without running it."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from candlewright.cli.output import Output, json_line, say
 from candlewright.cli.trigger import content_of, parameter, read_text
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
-from candlewright_cep import TriggerRejected, view_name
+from candlewright_cep import TriggerRejected, formatted, view_name
 from candlewright_platform.cli.loading import settings_for
 from triggers.check import TriggerRules, diagnose_trigger
 
@@ -72,3 +72,21 @@ def check(
             say("the text may be registered")
     if found.problems:
         raise typer.Exit(1)
+
+
+def reformat(sql: str | None, file: Path | None, *, in_place: bool, check: bool) -> None:
+    """Exit code 1 where the text cannot be read, or `check` finds another layout."""
+    if in_place and file is None:
+        raise typer.BadParameter("--in-place needs --file")
+    text = read_text(sql, file)
+    try:
+        found = formatted(text)
+    except TriggerRejected as error:
+        say(str(error))
+        raise typer.Exit(1) from error
+    if check:
+        raise typer.Exit(0 if found.rstrip("\n") == text.rstrip("\n") else 1)
+    if in_place and file is not None:
+        file.write_text(found)
+    else:
+        sys.stdout.write(found)

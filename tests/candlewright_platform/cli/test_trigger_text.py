@@ -1,6 +1,7 @@
-"""`trigger check`: what is wrong with a text, for people and for programs."""
+"""`trigger check` and `trigger format`: a text, for people and for programs."""
 
 import json
+from pathlib import Path
 
 from click.testing import Result
 from typer.testing import CliRunner
@@ -35,3 +36,21 @@ def test_a_sound_text_has_its_warnings() -> None:
         "nothing uses the parameter lim",
     ]
     assert "the text may be registered" in run("--sql", "price > 5").stderr
+
+
+def test_a_text_is_printed_checked_and_written_in_its_layout(tmp_path: Path) -> None:
+    def reformat(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["trigger", "format", *arguments])
+
+    file = tmp_path / "dip.sql"
+    file.write_text("select price from ticks -- all\nwhere price>1")
+    wanted = "SELECT price\nFROM ticks  -- all\nWHERE price > 1\n"
+    assert reformat("--file", str(file)).stdout == wanted
+    assert reformat("--file", str(file), "--check").exit_code == 1
+    assert reformat("--file", str(file), "--in-place").stdout == ""
+    assert file.read_text() == wanted
+    assert reformat("--file", str(file), "--check").exit_code == 0
+    refused = reformat("--sql", "price > 'x")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("INVALID_SQL 1:9: ")
+    assert reformat("--sql", "price > 1", "--in-place").exit_code == 2

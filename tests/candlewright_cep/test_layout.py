@@ -1,0 +1,103 @@
+"""The canonical layout of a text."""
+
+import dataclasses
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from candlewright_cep import TriggerRejected, formatted
+from candlewright_cep.limits import DEFAULT
+from candlewright_cep.syntax.query_parser import parse
+from candlewright_cep.syntax.tokens import Position
+from tests.conftest import ROOT
+
+_COMMENTS = ("-- a note\n", "/* a note */", "\n-- first (\n-- second\n", "\n/* two\n   lines */\n")
+
+
+def _texts() -> list[str]:
+    blocks = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "triggers.md").read_text(), re.DOTALL)
+    return [block for block in blocks if _parsed(block) is not None]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return _without_places(parse(text, DEFAULT, {"n": "3", "lot": "5"}))
+    except TriggerRejected:
+        return None
+
+
+def _without_places(node: Any) -> Any:
+    if isinstance(node, tuple | list):
+        return [_without_places(each) for each in node]
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        fields = [(each.name, getattr(node, each.name)) for each in dataclasses.fields(node)]
+        return type(node).__name__, [(name, _without_places(value)) for name, value in fields if name != "at"]
+    return None if isinstance(node, Position) else node
+
+
+_TEXTS = _texts()
+
+
+@given(text=st.sampled_from(_TEXTS), seed=st.integers(0, 10**6), many=st.integers(0, 8))
+def test_layout_keeps_meaning_and_comments_and_is_final(text: str, seed: int, many: int) -> None:
+    chance = random.Random(seed)
+    # White space of a text that holds no comment yet, outside of its quotes.
+    places = [found.start() for found in re.finditer(r"[ \n](?=(?:[^'\"]*['\"][^'\"]*['\"])*[^'\"]*\Z)", text)]
+    if "--" not in text and "/*" not in text:
+        for place in sorted(chance.sample(places, min(many, len(places))), reverse=True):
+            text = text[:place] + " " + chance.choice(_COMMENTS) + " " + text[place + 1 :]
+    found = formatted(text)
+    assert formatted(found) == found
+    assert _parsed(found) == _parsed(text)
+    assert found.count("note") == text.count("note")
+    assert found.count("-- ") == text.count("-- ")
+
+
+def test_there_are_texts_to_try() -> None:
+    assert len(_TEXTS) > 20
+
+
+def test_clauses_have_lines_of_their_own_and_long_lists_too() -> None:
+    text = """select ticker, -price - - 5 as p from ticks
+    match_recognize (partition by ticker order by ts measures first(ts) as since, last(price) as a_long_name_for_it,
+      count(*) as another_long_name after match skip to last b
+      pattern (A B+? (C|D){2,3} {- E -}) within interval '5' second
+      define b as price > prev(price), -- rises
+      /* falls */ c as price<3) as m where a > 1 and b in (1,2) -- end"""
+    assert formatted(text) == (
+        """\
+SELECT ticker, -price - -5 AS p
+FROM ticks MATCH_RECOGNIZE (
+  PARTITION BY ticker
+  ORDER BY ts
+  MEASURES first(ts) AS since, last(price) AS a_long_name_for_it, count(*) AS another_long_name
+  AFTER MATCH SKIP TO LAST b
+  PATTERN (A B+? (C | D){2,3} {- E -}) WITHIN INTERVAL '5' SECOND
+  DEFINE
+    b AS price > prev(price),  -- rises
+    /* falls */
+    c AS price < 3
+) AS m
+WHERE a > 1
+  AND b IN (1, 2)  -- end
+"""
+    )
+
+
+def test_a_long_condition_is_cut_at_its_ands() -> None:
+    text = " and ".join(f"price between {n} and {n + 1}" for n in range(5)) + " or size > 1"
+    lines = formatted(text).splitlines()
+    assert lines[0] == "price BETWEEN 0 AND 1"
+    assert lines[1:] == [*(f"  AND price BETWEEN {n} AND {n + 1}" for n in range(1, 5)), "  OR size > 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("price > (1", "1:9: this parenthesis has no end"), ("a)", "1:2: this par")]
+)
+def test_parentheses_that_do_not_match_are_refused_in_their_place(text: str, said: str) -> None:
+    with pytest.raises(TriggerRejected, match=re.escape(said)):
+        formatted(text)
