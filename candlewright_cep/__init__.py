@@ -7,6 +7,7 @@ from candlewright_cep.engine import CompiledQuery, compile_query, compile_view, 
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.search import SkipFailed
+from candlewright_cep.spark import install, match_recognize
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.joined import JoinedStream
 from candlewright_cep.streaming.query import StreamQuery
@@ -38,6 +39,8 @@ __all__ = [
     "evaluate",
     "explain",
     "formatted",
+    "install",
+    "match_recognize",
     "view_name",
 ]
 

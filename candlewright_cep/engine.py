@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -17,6 +18,15 @@ from candlewright_cep.planning.relation import Relation, from_table
 from candlewright_cep.syntax.query_parser import parse, parse_view
 from candlewright_cep.syntax.tree import QueryNode
 from candlewright_cep.types import SqlType, from_arrow, to_arrow
+
+
+class Exporter(Protocol):
+    """Rows that export Arrow, through the PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Rows: TypeAlias = pa.Table | Exporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +132,35 @@ def view_name(text: str, limits: Limits = DEFAULT) -> str:
 
 def evaluate(
     sql: str,
-    tables: pa.Table | Mapping[str, pa.Table | str],
+    tables: Rows | Mapping[str, Rows | str],
     parameters: Mapping[str, str] | None = None,
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
     """The rows that a trigger's text gives over finished tables (timestamps keep their precision).
 
-    `tables`: one table, which answers to any name, or tables by name, where a text instead of a table is a view. A bare
-    condition is one over `table_name`, or over the only table.
+    `tables`: one table, which answers to any name, or tables by name, where a text instead of a table is a view. A
+    table is one of pyarrow, or anything that exports Arrow (a DataFrame of Polars or pandas, a relation of DuckDB). A
+    bare condition is one over `table_name`, or over the only table.
 
     Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`, and SkipFailed.
     """
     if isinstance(tables, Mapping):
-        return evaluate_named(sql, tables, parameters, table_name, limits)
-    compiled = compile_query(sql, {table_name: tables.schema}, parameters, table_name, limits, answers_to_any=True)
-    return compiled.run({table_name: tables})
+        named = {name: rows if isinstance(rows, str) else as_table(rows) for name, rows in tables.items()}
+        return evaluate_named(sql, named, parameters, table_name, limits)
+    table = as_table(tables)
+    compiled = compile_query(sql, {table_name: table.schema}, parameters, table_name, limits, answers_to_any=True)
+    return compiled.run({table_name: table})
+
+
+def as_table(rows: Rows) -> pa.Table:
+    """Raises TypeError for what does not export Arrow."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if not hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "__arrow_c_array__"):
+        hint = ": collect() it first" if hasattr(rows, "collect") else ""
+        raise TypeError(f"{type(rows).__module__}.{type(rows).__name__} does not export Arrow{hint}")
+    return pa.table(rows)
 
 
 def evaluate_named(

@@ -9,7 +9,6 @@ from pyspark.errors import PySparkException
 from candlewright.wire.errors import CandlewrightError, InvalidRequest, TriggerRejected
 from candlewright.wire.spark_connect import connect_session
 from core.settings import Settings
-from flink_replacement_spark.sql.recognize_text import Statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,14 +50,15 @@ def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.T
 
 
 def _frame(session: "SparkSession", text: str) -> "DataFrame":
-    # Loading the matcher takes as long as a small query does: only a text with a clause pays for it.
-    if Statement(text).clause() is None:
+    # Loading the matcher takes as long as a small query does: only a text that may have a clause pays for it.
+    if "match_recognize" not in text.lower():
         return session.sql(text)
     from candlewright_cep import TriggerRejected as Rejected
-    from flink_replacement_spark.sql.recognize import frame_of
+    from candlewright_cep.spark.clauses import frame_of
 
     try:
-        return frame_of(session, text)
+        # The ids order the trades of one time as the exchange did.
+        return frame_of(session, text, numbered="trade_id")
     except Rejected as error:
         raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
 

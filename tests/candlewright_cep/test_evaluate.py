@@ -1,5 +1,7 @@
 """The library's entry: one table under any name, or several under theirs."""
 
+import duckdb
+import polars
 import pyarrow as pa
 import pytest
 
@@ -36,3 +38,22 @@ def test_the_platforms_entry_keeps_its_arguments() -> None:
     assert cep.evaluate("SELECT * FROM quotes", table=TRADES, table_name="quotes").num_rows == 3
     with pytest.raises(TriggerRejected, match="unknown table 'other'"):
         cep.evaluate("SELECT * FROM other", TRADES)
+
+
+def test_whatever_exports_arrow_is_a_table() -> None:
+    frame = polars.DataFrame({"user": ["a", None, "b"], "price": [1.0, 2.0, 3.0]})
+    text = "SELECT user FROM anything WHERE price > 1.5"
+    wanted = {"user": [None, "b"]}
+    assert candlewright_cep.evaluate(text, frame).to_pydict() == wanted
+    assert candlewright_cep.evaluate(text, {"anything": frame}).to_pydict() == wanted
+    assert candlewright_cep.evaluate(text, frame.to_arrow().to_batches()[0]).to_pydict() == wanted
+    with duckdb.connect() as connection:
+        relation = connection.sql("SELECT * FROM (VALUES ('a', 1.0), (NULL, 2.0), ('b', 3.0)) AS t(user, price)")
+        assert candlewright_cep.evaluate(text, relation).to_pydict() == wanted
+
+
+def test_what_exports_no_arrow_is_refused_by_its_name() -> None:
+    with pytest.raises(TypeError, match=r"LazyFrame does not export Arrow: collect\(\) it first"):
+        candlewright_cep.evaluate("price > 1", polars.LazyFrame({"price": [1.0]}))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="list does not export Arrow"):
+        candlewright_cep.evaluate("price > 1", [])  # type: ignore[arg-type]

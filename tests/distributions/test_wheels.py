@@ -112,6 +112,13 @@ def test_each_package_is_in_one_wheel(dist: Path) -> None:
     assert tops(wheel(dist, "candlewright_cep")) == {"candlewright_cep"}
 
 
+def test_the_row_patterns_need_spark_as_an_extra_alone(dist: Path) -> None:
+    found = about(wheel(dist, "candlewright_cep"))
+    assert sorted(found.get_all("Provides-Extra", [])) == ["calendars", "spark"]
+    always = {re.split(r"[<>=]", each)[0] for each in found.get_all("Requires-Dist", []) if "extra" not in each}
+    assert always == {"numpy", "pyarrow", "tzdata"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
     found = about(wheel(dist, name))
@@ -213,12 +220,33 @@ import pyarrow as pa
 from candlewright_cep import TriggerRejected, evaluate
 ticks = pa.table({"ticker": ["A"] * 3, "price": [1.0, 3.0, 2.0]})
 print(evaluate("SELECT price FROM ticks WHERE price > 1.5", ticks)["price"].to_pylist())
+import sys
+from candlewright_cep import install, match_recognize
+print([name for name in ("pyspark", "pandas", "redis", "zmq", "pyiceberg") if name in sys.modules])
 try:
     evaluate("SELECT nothing FROM ticks", ticks)
 except TriggerRejected as error:
     print(str(error).partition(": ")[0])
 """
-    assert run(python, "-c", code, cwd=tmp_path).stdout == "[3.0, 2.0]\nINVALID_SQL 1:8\n"
+    assert run(python, "-c", code, cwd=tmp_path).stdout == "[3.0, 2.0]\n[]\nINVALID_SQL 1:8\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("spark", "options"),
+    [("3.5", []), ("4.0", []), ("4.0", ["--rocksdb"]), ("4.1", ["--rocksdb"]), ("4.3", []), ("4.3", ["--rocksdb"])],
+)
+def test_row_patterns_run_on_every_spark(dist: Path, tmp_path: Path, spark: str, options: list[str]) -> None:
+    wanted = f"candlewright-cep[spark] @ {wheel(dist, 'candlewright_cep').as_uri()}"
+    python = environment(tmp_path / "env", dist, wanted, f"pyspark=={spark}.*")
+    script = tmp_path / "on_spark.py"
+    script.write_text((ROOT / "tests" / "candlewright_cep" / "spark" / "on_spark.py").read_text())
+    done = subprocess.run(
+        [str(python), str(script), *options], capture_output=True, text=True, timeout=800, cwd=tmp_path, check=False,
+        env=clean_environment(),
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["batch_agrees", "stream_agrees"], done.stderr[-4000:]
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from candlewright.cli.output import FileOutput
 from candlewright.wire.errors import InvalidRequest, TriggerRejected
 from candlewright.wire.spark_connect import connect_session
 from candlewright_cep import evaluate
+from candlewright_cep.spark.clauses import frame_of
 from flink_replacement_spark.sql.connect import run_sql
-from flink_replacement_spark.sql.recognize import frame_of
 from iceberg import OHLC, load_table, open_catalog, read_ohlc
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from candlewright.wire.errors import TriggerRejected
+from candlewright_cep.errors import TriggerRejected
 
-__all__ = ["Clause", "Statement"]
+__all__ = ["Clause", "Statement", "quoted"]
 
 _WORD = re.compile(
     r"""
@@ -31,6 +31,10 @@ _AFTER_WHERE = frozenset(
     GROUP HAVING ORDER LIMIT OFFSET WINDOW UNION INTERSECT EXCEPT MINUS QUALIFY SORT CLUSTER DISTRIBUTE LATERAL
     """.split()  # noqa: SIM905
 )
+#: What a comma may be of, besides FROM.
+_BEFORE_LIST = frozenset({"FROM", "SELECT", "BY", "WHERE", "HAVING", "ON", "USING", "WITH", "VALUES"})
+#: After FROM these do not name a table.
+_NO_TABLE = frozenset({"LATERAL", "VALUES", "DISTINCT"})
 _SPLITTING = frozenset({"OR", "CASE", "SELECT", "EXISTS"})
 _PLAIN_WORDS = frozenset({"AND", "BETWEEN", "IN", "LIKE", "NOT", "IS", "NULL", "DATE", "TIMESTAMP", "TRUE", "FALSE"})
 _PLAIN_SYMBOLS = frozenset({"=", "<", ">", "<=", ">=", "<>", "!=", "(", ")", ",", "-", "."})
@@ -112,8 +116,47 @@ class Statement:
         return None
 
     def replace(self, clause: Clause, name: str) -> None:
-        self.text = self.text[: clause.start] + name + self.text[clause.end :]
-        self._places[clause.start : clause.end] = [self._places[clause.start]] * len(name)
+        self._put(clause.start, clause.end, name)
+
+    def wrap(self) -> None:
+        """A text that is the clause alone becomes a query over `input`."""
+        words = _words(self.text)
+        if words and words[0].upper == _KEYWORD:
+            self._put(0, 0, "SELECT * FROM input ")
+
+    def define(self, name: str, query: str) -> None:
+        """`name` means `query` wherever the text does not give it another meaning."""
+        words = _words(self.text)
+        begins = bool(words) and words[0].upper == "WITH"
+        place = words[0].end if begins else 0
+        definition = f"{quoted(name)} AS ({query})"
+        self._put(place, place, f" {definition}," if begins else f"WITH {definition} ")
+
+    def tables(self) -> dict[str, bool]:
+        """The tables that the text names with one word and does not define, and whether a clause is over them."""
+        words = _words(self.text)
+        defined = {
+            (word.name or "").lower()
+            for word, following, after in zip(words, words[1:], words[2:], strict=False)
+            if following.upper == "AS" and after.text == "(" and word.name is not None
+        }
+        found: dict[str, bool] = {}
+        for place, word in enumerate(words):
+            following = words[place + 1 : place + 3]
+            before = words[place - 1] if place else None
+            is_table = before is not None and before.upper in ("FROM", "JOIN", ",") and word.name is not None
+            if not is_table or word.upper in _NO_TABLE or (following and following[0].text in (".", "(")):
+                continue
+            name = word.name or ""
+            assert before is not None
+            if name.lower() in defined or (before.text == "," and not _in_from(words, place)):
+                continue
+            found[name] = found.get(name, False) or _is_matched(words, place)
+        return found
+
+    def _put(self, start: int, end: int, text: str) -> None:
+        self.text = self.text[:start] + text + self.text[end:]
+        self._places[start:end] = [self._places[start]] * len(text)
 
     def _clause(self, words: Sequence[_Word], place: int) -> Clause:
         word = words[place]
@@ -157,6 +200,27 @@ def _words(text: str) -> list[_Word]:
         found.append(_Word(kind, raw, upper, match.start(), match.end(), depth))
         depth += raw == "("
     return found
+
+
+def _is_matched(words: Sequence[_Word], place: int) -> bool:
+    """Whether the table, and nothing but an alias, is before a MATCH_RECOGNIZE."""
+    following = [word.upper for word in words[place + 1 : place + 4] if word.upper != "AS"]
+    return _KEYWORD in following[:2]
+
+
+def _in_from(words: Sequence[_Word], place: int) -> bool:
+    """Whether the comma before this word is one of a FROM."""
+    depth = words[place].depth
+    for word in reversed(words[:place]):
+        if word.depth < depth:
+            return False
+        if word.depth == depth and word.upper in _BEFORE_LIST:
+            return word.upper == "FROM"
+    return False
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _closing(words: Sequence[_Word], opening: int) -> int | None:

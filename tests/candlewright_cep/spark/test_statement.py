@@ -1,7 +1,7 @@
 import pytest
 
-from candlewright.wire.errors import TriggerRejected
-from flink_replacement_spark.sql.recognize_text import Clause, Statement
+from candlewright_cep import TriggerRejected
+from candlewright_cep.spark.statement import Clause, Statement
 
 pytestmark = pytest.mark.timeout(10)
 
@@ -119,3 +119,29 @@ def test_a_joined_match_offers_no_conditions() -> None:
 def test_what_is_no_clause_is_refused_in_its_place(text: str, said: str) -> None:
     with pytest.raises(TriggerRejected, match=said):
         Statement(text).clause()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"SELECT * FROM clicks {_BODY}", {"clicks": True}),
+        (f"SELECT * FROM clicks AS c {_BODY} m JOIN users u ON u.id = m.id", {"clicks": True, "users": False}),
+        (f"SELECT a, b FROM db.t, x, (SELECT c, d FROM y ORDER BY e, f) {_BODY}", {"x": False, "y": False}),
+        (f"WITH w AS (SELECT * FROM t) SELECT * FROM w {_BODY}, `odd name`", {"t": False, "odd name": False}),
+        (f"SELECT * FROM range(3) r JOIN t {_BODY}", {"t": True}),
+    ],
+)
+def test_the_tables_that_a_text_reads(text: str, wanted: dict[str, bool]) -> None:
+    assert Statement(text).tables() == wanted
+
+
+def test_a_defined_table_and_a_wrapped_clause_move_no_place() -> None:
+    statement = Statement(f"\n  {_BODY}")
+    statement.wrap()
+    statement.define("input", "SELECT 1")
+    statement.define("other", "SELECT 2")
+    clause = statement.clause()
+    assert clause is not None
+    assert (clause.line, clause.column) == (2, 3)
+    assert clause.scopes == ("WITH `other` AS (SELECT 2), `input` AS (SELECT 1)",)
+    assert clause.relation == "input"

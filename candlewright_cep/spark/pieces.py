@@ -1,0 +1,214 @@
+"""One task's share of a stream: rows that wait for the watermark, and the matcher's state, from batch to batch.
+
+No Spark import. Rows and results travel as Arrow streams in bytes, so that no type is changed on the way through
+pandas. Partitions are spread over buckets, and a bucket's partitions go through the matcher together.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from candlewright_cep.spark.groups import OUTPUT_ROWS, Recognition
+from candlewright_cep.streaming.inputs import StreamInput
+from candlewright_cep.streaming.query import StreamQuery
+from candlewright_cep.streaming.release import SEQUENCE, Clock
+from candlewright_cep.streaming.stream import TriggerStream, compile_stream
+
+__all__ = ["Piece", "StateMismatch", "Step", "compiled", "packer", "unpacker"]
+
+BUCKET, TIME, ROWS = "__bucket", "time", "rows"
+#: Rows of a task are packed together up to this many.
+_PACKED_ROWS = 100_000
+#: The time of a bucket is one for all its partitions, as Spark's watermark is.
+_TICKER = "__all"
+_MAGIC = b"mr01"
+_MICROSECOND = 1_000
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+
+class StateMismatch(Exception):
+    """A checkpoint that another text, or another number of buckets, has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What every task of a query knows. `time`: the column of the event time; `buckets`: into how many the partitions
+    are spread."""
+
+    recognition: Recognition
+    time: str
+    buckets: int
+
+    @property
+    def fingerprint(self) -> str:
+        """What must not change while a checkpoint is in use."""
+        plan = self.recognition
+        columns = ",".join(f"{part.name}:{part.type}" for part in plan.schema)
+        # What is before the clause has names of views, which differ from start to start.
+        clause = plan.text.split("`", 2)[-1].split()
+        return json.dumps([clause, dict(plan.parameters), columns, self.time, self.buckets])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`state`: to be kept for the next step; `waits`: a later watermark decides something; `late`: rows that came
+    after the watermark had passed them, or have no time."""
+
+    state: bytes
+    results: tuple[bytes, ...]
+    waits: bool
+    late: int
+
+
+@lru_cache(maxsize=16)
+def _compiled(
+    text: str, name: str, schema: pa.Schema, time: str, parameters: tuple[tuple[str, str], ...]
+) -> StreamQuery:
+    source = StreamInput(schema.append(pa.field(_TICKER, pa.string())), (time,), _TICKER)
+    return compile_stream(text, {name: source}, dict(parameters), name)
+
+
+def compiled(piece: Piece) -> StreamQuery:
+    """Raises TriggerRejected for a clause that cannot run on a stream."""
+    plan = piece.recognition
+    return _compiled(plan.text, plan.name, plan.schema, piece.time, tuple(sorted(plan.parameters.items())))
+
+
+def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], watermark_ms: int) -> Step:
+    """The rows that came, and a watermark: no row at or before it follows.
+
+    Raises StateMismatch; TriggerRejected for work past a limit.
+    """
+    schema = piece.recognition.schema
+    stream = TriggerStream(compiled(piece))
+    passed, sequence, held = None, 0, schema.empty_table()
+    if state is not None:
+        passed, sequence, held = _restored(piece, stream, state)
+    fresh = pa.concat_tables([schema.empty_table(), *(_read(rows) for rows in packed)])
+    times = _microseconds(fresh, piece.time)
+    in_time = np.ones(len(times), np.bool_) if passed is None else times > passed
+    known = fresh.column(piece.time).is_valid().to_numpy()
+    late = int((~(in_time & known)).sum())
+    rows = pa.concat_tables([held, fresh.filter(pa.array(in_time & known))]).combine_chunks()
+    reached = watermark_ms * _MICROSECOND
+    if passed is not None:
+        reached = max(reached, passed)
+    due = _microseconds(rows, piece.time) <= reached
+    held = rows.filter(pa.array(~due))
+    released = piece.recognition.in_order(rows.filter(pa.array(due)))
+    count = released.num_rows
+    released = released.append_column(_TICKER, pa.array([""] * count, pa.string()))
+    released = released.append_column(SEQUENCE, pa.array(np.arange(sequence, sequence + count, dtype=np.int64)))
+    # The time of a clock is the first that may still come.
+    clock = Clock({"": (reached + 1) * 1_000})
+    matches = stream.feed(released, clock).table
+    if _TICKER in matches.column_names:
+        # ALL ROWS PER MATCH shows every column.
+        matches = matches.drop_columns(_TICKER)
+    found = piece.recognition.result(matches)
+    results = tuple(_written(found.slice(at, OUTPUT_ROWS)) for at in range(0, found.num_rows, OUTPUT_ROWS))
+    waits = held.num_rows > 0 or (_has_deadline(stream) and stream.retained_rows > 0)
+    return Step(_kept(piece, stream, reached, sequence + count, held), results, waits, late)
+
+
+def _has_deadline(stream: TriggerStream) -> bool:
+    return any(match.recognize.search.within_ns is not None for match in stream.query.compiled.matches)
+
+
+def packer(piece: Piece) -> Task:
+    """For `mapInArrow`: the rows of each bucket as bytes, with the latest of their times."""
+    names = piece.recognition.schema.names
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _gathered(batches):
+            table = table.sort_by(BUCKET)
+            buckets = table.column(BUCKET).to_numpy()
+            rows = table.select(names).cast(piece.recognition.schema)
+            starts = np.flatnonzero(np.concatenate([[True], buckets[1:] != buckets[:-1]])).tolist()
+            parts = [rows.slice(at, end - at) for at, end in zip(starts, [*starts[1:], len(buckets)], strict=True)]
+            times = [pc.max(part.column(piece.time)) for part in parts]
+            yield pa.record_batch(
+                [
+                    pa.array(buckets[starts], pa.int32()),
+                    pa.array([time.as_py() for time in times], rows.schema.field(piece.time).type),
+                    pa.array([_written(part) for part in parts], pa.binary()),
+                ],
+                names=[BUCKET, TIME, ROWS],
+            )
+
+    return pack
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            rows += batch.num_rows
+        if rows >= _PACKED_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def unpacker() -> Task:
+    """For `mapInArrow`: results in bytes as rows."""
+
+    def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for packed in batch.column(ROWS):
+                yield from _read(packed.as_py()).to_batches()
+
+    return unpack
+
+
+# -- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _read(packed: bytes) -> pa.Table:
+    return pa.ipc.open_stream(packed).read_all()
+
+
+def _microseconds(table: pa.Table, column: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = pc.fill_null(
+        table.column(column).cast(pa.int64()), -(2**63)
+    ).to_numpy()
+    return found
+
+
+def _kept(piece: Piece, stream: TriggerStream, reached: int, sequence: int, held: pa.Table) -> bytes:
+    header = json.dumps({"of": piece.fingerprint, "reached": reached, "sequence": sequence}).encode()
+    rows = _written(held)
+    return _MAGIC + struct.pack("<2Q", len(header), len(rows)) + header + rows + stream.snapshot()
+
+
+def _restored(piece: Piece, stream: TriggerStream, state: bytes) -> tuple[int, int, pa.Table]:
+    if state[:4] != _MAGIC:
+        raise StateMismatch("the checkpoint is not one of MATCH_RECOGNIZE")
+    header_size, rows_size = struct.unpack_from("<2Q", state, 4)
+    rows_at = 20 + header_size
+    header = json.loads(state[20:rows_at])
+    if header["of"] != piece.fingerprint:
+        raise StateMismatch(
+            "the checkpoint belongs to another MATCH_RECOGNIZE: text, parameters, columns or buckets differ. "
+            "Start the query with a new checkpointLocation."
+        )
+    stream.restore(state[rows_at + rows_size :])
+    return header["reached"], header["sequence"], _read(state[rows_at : rows_at + rows_size])

@@ -1,0 +1,17 @@
+"""The examples of the README run."""
+
+import re
+
+from tests.conftest import ROOT
+
+_README = ROOT / "candlewright_cep" / "README.md"
+
+
+def test_the_examples_on_public_shapes_give_what_they_assert() -> None:
+    section = _README.read_text().partition("## Row patterns for any PySpark")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert callable(names["on_a_stream"])
