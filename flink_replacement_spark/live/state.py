@@ -84,7 +84,7 @@ class StateStore:
         return self.pointer(partition).base_of(batch_id)
 
     def load(self, partition: int, base: int) -> bytes | None:
-        """The whole state after batch `base`; None for a partition that never had one. Raises LookupError."""
+        """The whole state after batch `base`; None if it never had one. Raises LookupError and Outdated."""
         return None if base < 0 else self.read(partition, [base])[0]
 
     def read(self, partition: int, batches: Sequence[int]) -> list[bytes]:

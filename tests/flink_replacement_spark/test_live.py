@@ -11,6 +11,7 @@ from bus import topics as bus_topics
 from candlewright.wire import tick_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.grid import SECOND
+from flink_replacement_spark.engine.writes import Outdated
 from flink_replacement_spark.live.state import StateStore
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import GAPS, OHLC, load_table, open_catalog, read_ohlc, read_ticks
@@ -235,5 +236,5 @@ def test_a_batch_that_runs_again_starts_from_the_state_before_it(platform: Platf
     assert store.load(0, store.base_of(0, 9)) == b"five"
     assert store.load(0, store.base_of(0, 10)) == b"nine again"
     store.save(0, 10, b"ten")
-    with pytest.raises(LookupError):
+    with pytest.raises(Outdated):
         store.load(0, 5)
