@@ -73,7 +73,7 @@ def sandbox_candles() -> pa.Table:
     market = GeneratedMarket(make_instrument("BTC/USDT"), SEED)
     interval = INTERVALS[PERIOD]
     first, last, now = (int(at.timestamp() * 1000) for at in (START, END - timedelta(minutes=5), END))
-    candles = market.candles(interval, first, last, now)
+    candles = market.candles(interval, first, last, now=now)
     ticks = 10**market.price_decimals
     return pa.table(
         {

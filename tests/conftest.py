@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
-from tests.two_processes import FromBothEnds, Turns, is_in_the_middle, place_in_line, processes_for
+from tests.processes import FromBothEnds, Turns, is_in_the_middle, place_in_line, processes_for
 
 pytest_plugins = ("tests.timeouts",)
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         _deselect(config, items, slow)
     if hasattr(config, "workerinput"):
-        # In one of two processes; pytest alone keeps the order of the folders.
+        # In one of several processes; pytest alone keeps the order of the folders.
         items.sort(key=place_in_line)
 
 
@@ -61,7 +61,7 @@ _TURNS = pytest.StashKey[Turns]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "alone: of two processes the other one runs no test meanwhile")
+    config.addinivalue_line("markers", "alone: the other processes run no test meanwhile")
     config.addinivalue_line("markers", "processes: starts other processes than Redis; left out with --quick")
     config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")
     if hasattr(config, "workerinput"):
@@ -99,7 +99,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Bytes are named by their number: those of a message with a map differ between two processes, names may not."""
+    """Bytes are named by their number: those of a message with a map differ between processes, names may not."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
 
 

@@ -1,4 +1,4 @@
-"""Two processes take the suite's files from both ends of one line."""
+"""Two processes take the suite's files from both ends of one line, and a third one from its middle."""
 
 import fcntl
 import tempfile
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.two_processes import FIRST, LAST, FromBothEnds, Turns, place_in_line
+from tests.processes import FIRST, LAST, FromBothEnds, Turns, place_in_line
 
 ROOT = Path(__file__).resolve().parents[1]
 

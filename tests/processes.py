@@ -1,11 +1,12 @@
-"""How two processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
+"""How three processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
 
-Tests with a platform of their own mostly wait for it, and several platforms at once need much memory. So one process
-takes these from the front of a line of files, one after the other, while the other begins at its end, with the folder
-whose files share one driver. In the middle are the files that need neither, and mostly take a second or two: so both
-processes end at the same time, whoever comes there first. A file is never divided: what its tests share starts once.
+Tests with a platform of their own mostly wait for it, and many platforms at once need much memory. So one process takes
+these from the front of a line of files, one after the other, while another begins at its end, with the folder whose
+files share one driver. In the middle are the files that need neither, and mostly take a second or two: the third process
+takes those, and ends when none is left; the first two then meet where they are. A file is never divided: what its tests
+share starts once.
 
-A test marked `alone` is run while the other process runs none: it compares times to some milliseconds.
+A test marked `alone` is run while the other processes run none: it compares times to some milliseconds.
 """
 
 import fcntl
@@ -64,7 +65,7 @@ _LINE = (*FIRST, "tests/", *LAST)
 
 
 def processes_for(config: pytest.Config) -> int:
-    """Two for the whole suite, four for its quick tests, many of which mostly wait.
+    """Three for the whole suite, four for its quick tests, many of which mostly wait.
 
     None but pytest's own for a choice of tests, or where output is to be seen at once.
     """
@@ -72,7 +73,7 @@ def processes_for(config: pytest.Config) -> int:
     chosen = config.option.keyword or config.option.markexpr
     if not whole or chosen or config.option.capture == "no":
         return 0
-    return 4 if config.option.quick else 2
+    return 4 if config.option.quick else 3
 
 
 def _place(path: str) -> int:
@@ -95,7 +96,7 @@ def is_in_the_middle(path: str) -> bool:
 class FromBothEnds(LoadFileScheduling):
     """Gives files to the first process from the front and to the second from the end.
 
-    A third one (`./run test -n 3`) begins in the middle and takes what starts no Spark: two platforms are enough.
+    Further ones begin in the middle and take what starts no Spark: two platforms at once are enough.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
