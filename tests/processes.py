@@ -2,7 +2,7 @@
 
 Tests with a platform of their own mostly wait for it, and many platforms at once need much memory. So one process takes
 these from the front of a line of files, one after the other, while another begins at its end, with the folder whose
-files share one driver. In the middle are the files that need neither, and mostly take a second or two: the third process
+files share one driver. In the middle are the files that need neither, and mostly take a second: the third process
 takes those, and ends when none is left; the first two then meet where they are. A file is never divided: what its tests
 share starts once.
 
