@@ -102,6 +102,7 @@ async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
         assert "start" in await text_of(client, "history", ticker=TICKER, start="2024-01-02", end="2024-01-01")
 
 
+@pytest.mark.processes
 async def test_sql_over_the_tables(console: Server) -> None:
     async with Client(server_of(console.settings)) as client:
         found = await answer(client, "sql", text="SELECT count(*) AS n FROM ohlc")
