@@ -72,6 +72,8 @@ async def test_topics_go_on_without_a_hole_or_a_double_while_the_server_restarts
         )
         assert reader.stdout is not None
         assert await reader.stdout.readline() == b"live\n"
+        said: list[str] = []
+        reading = asyncio.create_task(_lines(reader.stdout, said))
         for turn in range(3):
             await put(put_ticks, platform.bus, BTC, *map(str, range(20)))
             for _ in range(10):
@@ -79,9 +81,17 @@ async def test_topics_go_on_without_a_hole_or_a_double_while_the_server_restarts
             if turn < 2:
                 await server.stop()
                 await server.start()
-        said = (await reader.communicate())[0].decode().split("\n")
+                while said.count("live") <= turn:
+                    await asyncio.sleep(0.01)
+        await reading
+        await reader.wait()
     seen = [line.rpartition(" ") for line in said]
     assert [int(number) for topic, _, number in seen if topic == TICKS] == [*range(1, 61)]
     assert [int(number) for topic, _, number in seen if topic == BARS] == [*range(1, 31)]
-    # Once for each restart, and again where a connection comes before the server has let it in.
-    assert said.count("lost") >= 2 and reader.returncode == 0
+    assert [line for line in said if line in ("live", "lost")] == ["lost", "live"] * 2
+    assert reader.returncode == 0
+
+
+async def _lines(stream: asyncio.StreamReader, found: list[str]) -> None:
+    async for line in stream:
+        found.append(line.decode().rstrip())

@@ -16,6 +16,7 @@ export interface LiveOptions {
   fromSequence?: number;
   /** Ends the stream. */
   signal?: AbortSignal;
+  /** `live` and `lost` in turn, however many attempts it takes to connect again. */
   onConnection?: (state: Connection) => void;
 }
 
@@ -38,6 +39,7 @@ export async function* follow(open: Open, topics: readonly string[], options: Li
   const { signal, onConnection } = options;
   let cursor = options.cursor ?? "";
   let wasLive = false;
+  let isLive = false;
   for (let failures = 0; !signal?.aborted; failures += 1) {
     const opened = Date.now();
     let wait = 0;
@@ -47,7 +49,6 @@ export async function* follow(open: Open, topics: readonly string[], options: Li
     try {
       const query = { topic: topics, from_sequence: cursor ? undefined : options.fromSequence };
       const response = await open(query, cursor ? { "Last-Event-ID": cursor } : {}, attempt.signal);
-      let isLive = false;
       for await (const event of events(response, cursor, stop)) {
         cursor = event.id;
         if (!isLive) onConnection?.("live");
@@ -65,7 +66,8 @@ export async function* follow(open: Open, topics: readonly string[], options: Li
       signal?.removeEventListener("abort", stop);
     }
     if (signal?.aborted) return;
-    if (wasLive) onConnection?.("lost");
+    if (isLive) onConnection?.("lost");
+    isLive = false;
     if (Date.now() - opened > GOOD_MS) failures = 0;
     const pause = PAUSES_MS[Math.min(failures, PAUSES_MS.length - 1)]!;
     await sleep(Math.max(wait, pause * (0.75 + Math.random() / 2)), signal);

@@ -43,7 +43,9 @@ test("a stream that is cut at any byte continues after the last whole event", as
   }
   assert.deepEqual(seen, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
   assert.equal(cursors[0], undefined);
-  assert.deepEqual(states.slice(0, 3), ["live", "lost", "live"]);
+  // Each in turn, though some attempts to connect again are refused.
+  assert.deepEqual(states, states.map((_, place) => (place % 2 === 0 ? "live" : "lost")));
+  assert.ok(states.length >= 3);
 });
 
 test("a refusal ends a stream, and so does the consumer's signal", async (context) => {
