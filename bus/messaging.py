@@ -66,7 +66,7 @@ class Settled(enum.Enum):
     BEFORE = "before"
     #: It was given out again since: what was asked is not done.
     STALE = "stale"
-    #: There is no such record, or the store has lost it and has another one in its place.
+    #: The record does not exist, or the store lost it and now has another one in its place.
     UNKNOWN = "unknown"
 
 

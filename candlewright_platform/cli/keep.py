@@ -73,7 +73,7 @@ def remove(name: str, data_dir: Path | None, config: Path | None) -> None:
     with open_bus(settings) as bus:
         known = [rule.name for rule in added_rules(bus)]
         if name not in known:
-            raise CandlewrightError(f"there is no rule {name}; the rules are: {', '.join(known) or 'none'}")
+            raise CandlewrightError(f"no rule is named {name}; the rules are: {', '.join(known) or 'none'}")
         bus.delete(topics.TABLE_KEEP_RULES, [name])
     say(f"{name} is removed; its candles stay stored")
 

@@ -111,13 +111,14 @@ def _unpacked(file: Path) -> bytes:
                 raise BadFile(file, f"it unpacks to {member.file_size >> 20:,} MiB, over {MAX_BYTES >> 20:,}")
             with packed.open(member) as opened:
                 return _bounded(file, opened.read(MAX_BYTES + 1))
+    # The zip module's own words for damage: also an unknown compression (NotImplementedError) and a wrong password.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise BadFile(file, f"it is not a whole zip file: {error}") from error
 
 
 def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -> Lines:
-    """`names`: of the columns of a file without a header; one that has a header all the same loses it. Without `names`
-    the first line has them. Raises BadFile.
+    """`names`: the columns of a file that should have no header; if it has one anyway, the header is skipped. Without
+    `names`, the first line names the columns. Raises BadFile.
     """
     if not content.strip():
         raise BadFile(file, "it is empty")

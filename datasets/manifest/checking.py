@@ -44,7 +44,7 @@ def check(manifest: Path, folder: Path, key: str | None = None) -> Verdict:
     _check_paths(body.files)
     verdict = Verdict(signed)
     if not folder.is_dir():
-        raise CandlewrightError(f"there is no folder {folder}: name the data set's with --data")
+        raise CandlewrightError(f"folder {folder} does not exist: name the data set's folder with --data")
     verdict.faults += _presence(body.files, folder, manifest)
     trades = {each.ticker: each for each in body.files if each.is_trades}
     for file in body.files:

@@ -14,7 +14,7 @@ from triggers.partition import TriggerPartition
 
 pytestmark = pytest.mark.timeout(120)
 
-_SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _RULES = TriggerRules(idle_ns=SECOND)
 _TICKERS = (TICKER, OTHER)
 

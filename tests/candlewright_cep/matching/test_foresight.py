@@ -145,7 +145,7 @@ def test_looking_ahead_changes_no_answer(sql: str, table: pa.Table) -> None:
         assert repr(rows(sql, table)) == repr(wanted)
 
 
-@settings(_SETTINGS, max_examples=25)
+@_SETTINGS
 @given(texts(), tables(), st.lists(st.integers(0, 60), max_size=8), st.booleans())
 def test_looking_ahead_changes_no_answer_of_a_stream(sql: str, table: pa.Table, cuts: list[int], restart: bool) -> None:
     places = sorted({cut for cut in cuts if cut <= table.num_rows})
