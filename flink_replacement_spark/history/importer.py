@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from bus import Bus
 from bus import topics as bus_topics
-from candlewright.wire.errors import CandlewrightError, RoleLost
+from candlewright.wire.errors import RoleLost
 from core import metrics
 from core.imports import KEEP_SECONDS, Import, differences_of, rows_of
 from core.log import get_logger
@@ -75,7 +75,10 @@ class Importer:
                 pause = _RETRY_SECONDS
 
     def step(self) -> None:
-        """Carry out what was ordered; after a crash, what had begun begins again."""
+        """Carry out what was ordered; after a crash, what had begun begins again. One that fails keeps no other
+        waiting: what it raised is raised once all have had their turn.
+        """
+        failure: Exception | None = None
         for name, value in self._bus.items(bus_topics.TABLE_IMPORTS).items():
             try:
                 ordered = Import.from_bytes(value)
@@ -86,11 +89,16 @@ class Importer:
             if not ordered.is_over:
                 try:
                     outcome = self._outcome(ordered)
-                except (CandlewrightError, OSError) as error:
-                    self._show(replace(ordered, error=str(error)))
+                except RoleLost:
                     raise
+                except Exception as error:
+                    self._show(replace(ordered, error=str(error) or type(error).__name__))
+                    failure = error
+                    continue
                 self._show(outcome)
                 rows_of(self._data_dir, ordered.import_id).unlink(missing_ok=True)
+        if failure is not None:
+            raise failure
 
     def _outcome(self, ordered: Import) -> Import:
         file = rows_of(self._data_dir, ordered.import_id)

@@ -155,6 +155,26 @@ def test_a_commit_that_fails_leaves_nothing(bench: Importing, monkeypatch: pytes
     assert bench.rows().num_rows == 0 and bench.revisions() == []
 
 
+def test_an_import_that_fails_keeps_no_other_waiting(bench: Importing, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [bench.order(range(first, first + 2)) for first in (0, 10, 20)]
+    real = bench.importer._store
+    bad = ids[1]
+
+    def store(running: Import, table: pa.Table) -> Import:
+        if running.import_id == bad:
+            raise IndexError("the catalog answers nonsense")
+        return real(running, table)
+
+    monkeypatch.setattr(bench.importer, "_store", store)
+    with pytest.raises(IndexError):
+        bench.importer.step()
+    assert [bench.outcome(each).is_over for each in ids] == [True, False, True]
+    assert bench.outcome(bad).error == "the catalog answers nonsense"
+    monkeypatch.undo()
+    bench.importer.step()
+    assert bench.outcome(bad).new == 2
+
+
 def test_candles_where_the_exchange_has_none_are_left_out(bench: Importing) -> None:
     bench.feed.piece("r", [0, 1, 5, 6], piece=0)
     done = records.RequestDone(
