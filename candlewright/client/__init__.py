@@ -49,7 +49,7 @@ from candlewright.client.records import (
     ViewInfo,
 )
 from candlewright.client.sync import Client
-from candlewright.client.triggers.events import TriggerEvent
+from candlewright.client.triggers.events import Events, TriggerEvent
 from candlewright.client.triggers.triggers import AsyncTrigger, Trigger
 from candlewright.extensions import extension
 from candlewright.settings import ClientConfig, load_client_config
@@ -62,6 +62,7 @@ __all__ = [
     "Bar",
     "Candles",
     "Client",
+    "Events",
     "GapError",
     "History",
     "InvalidRequest",

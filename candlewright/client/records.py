@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from candlewright.client.notebook.cards import card, code
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 
@@ -223,6 +224,18 @@ class TriggerInfo:
             steps=message.steps,
             views=tuple(message.views),
         )
+
+    def _repr_html_(self) -> str:
+        facts = [
+            "starting" if self.is_starting else self.state,
+            ", ".join(self.tickers) or "all active tickers",
+            f"{self.events:,} event{'' if self.events == 1 else 's'}",
+        ]
+        parameters = ", ".join(f"{name} = {value}" for name, value in sorted(self.parameters.items()))
+        notes = [f"parameters: {parameters}"] if parameters else []
+        if self.reason:
+            notes.append(f"reason: {self.reason}")
+        return card(self.trigger_id, facts, code(self.sql), notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from candlewright.client.notebook.cards import card, ranges
+from candlewright.client.notebook.picture import candle_picture
 from candlewright.client.records import Notification
+from candlewright.wire.periods import format_period
+from candlewright.wire.times import format_nanoseconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,3 +66,24 @@ class History(Candles):
     def __repr__(self) -> str:
         final = self.notification
         return f"<History {final.ticker} {final.period_seconds}s rows={self.row_count} holes={len(self.holes)}>"
+
+    def _repr_html_(self) -> str:
+        final = self.notification
+        notes = ranges("hole", self.holes)
+        if self.closed_until is not None:
+            notes.append(f"not closed yet: from {format_nanoseconds(self.closed_until)}")
+        return card(
+            f"{final.ticker} {format_period(final.period_seconds)}",
+            [f"{self.row_count:,} candles", span(self.table), f"{len(self.holes)} holes" if self.holes else "no holes"],
+            candle_picture(self.table, final.period_seconds, holes=self.holes),
+            notes,
+        )
+
+
+def span(table: "pa.Table") -> str:
+    """The open times of the first and the last candle, as text; nothing where there is none."""
+    if not table.num_rows:
+        return ""
+    opens = table["open_time"].cast("int64")
+    first, last = (format_nanoseconds(opens[place].as_py() * 1_000) for place in (0, -1))
+    return f"{first} to {last}"

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from candlewright.client.history.history import Candles
+from candlewright.client.history.history import Candles, span
+from candlewright.client.notebook.cards import card, ranges
+from candlewright.client.notebook.picture import candle_picture
 from candlewright.client.records import Range
 from candlewright.wire.grid import SECOND, first_open_from
 from candlewright.wire.periods import format_period
@@ -32,6 +34,18 @@ class Stored(Candles):
         moment = "" if self.as_of is None else f" as of {format_nanoseconds(self.as_of)}"
         what = f"{self.wanted.ticker} {format_period(self.wanted.period_seconds)}{moment}"
         return f"<Stored {what} rows={self.row_count} holes={len(self.holes)} unknown={len(self.unknown)}>"
+
+    def _repr_html_(self) -> str:
+        return card(
+            f"{self.wanted.ticker} {format_period(self.wanted.period_seconds)}",
+            [
+                "" if self.as_of is None else f"as of {format_nanoseconds(self.as_of)}",
+                f"{self.row_count:,} candles",
+                span(self.table),
+            ],
+            candle_picture(self.table, self.wanted.period_seconds, holes=self.holes, unknown=self.unknown),
+            [*ranges("hole", self.holes), *ranges("unknown range", self.unknown)],
+        )
 
     @classmethod
     def of(cls, table: "pa.Table", wanted: Range, holes: Ranges = (), as_of: int | None = None) -> "Stored":

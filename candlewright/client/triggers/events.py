@@ -3,11 +3,19 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError, Message
 
+from candlewright.client.notebook.cards import card, rows
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
+from candlewright.wire.times import format_nanoseconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
 
 #: What a column may hold: times are exact, in ns since the epoch (UTC); NULL is None.
 Value = str | int | float | bool | bytes | None
@@ -62,6 +70,74 @@ class TriggerEvent:
             context=context,
             sequence=_sequence(message),
         )
+
+    def _repr_html_(self) -> str:
+        facts = [self.ticker, format_nanoseconds(self.time), f"event {self.sequence}"]
+        return card(self.trigger_id, facts, rows(self.columns, [_shown(self, row) for row in self.rows]))
+
+
+class Events(tuple[TriggerEvent, ...]):
+    """Events that were collected: a tuple that a notebook shows as a table, and that becomes a frame.
+
+    The frame has a row for each row of an event: `event_id`, `fired_at` and `ticker`, then the trigger's own columns.
+    """
+
+    __slots__ = ()
+
+    def to_arrow(self) -> "pa.Table":
+        import pyarrow as pa
+
+        kinds: dict[str, str] = {}
+        for event in self:
+            kinds |= dict(zip(event.columns, event.column_types, strict=True))
+        found = [(event, row) for event in self for row in event.rows]
+        own = {
+            "event_id": pa.array([event.event_id for event, _ in found], pa.string()),
+            "fired_at": pa.array([event.time for event, _ in found], pa.timestamp("ns", "UTC")),
+            "ticker": pa.array([event.ticker for event, _ in found], pa.string()),
+        }
+        values = {
+            name: pa.array([row.get(name) for _, row in found], _arrow_type(kind)) for name, kind in kinds.items()
+        }
+        return pa.table(own | {name: column for name, column in values.items() if name not in own})
+
+    def to_pandas(self) -> "pd.DataFrame":
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        import polars as pl
+
+        return pl.DataFrame(self.to_arrow())
+
+    def __repr__(self) -> str:
+        return f"<Events {len(self)}>"
+
+    def _repr_html_(self) -> str:
+        names = ["fired_at", "ticker", *dict.fromkeys(name for event in self for name in event.columns)]
+        found = [
+            {"fired_at": format_nanoseconds(event.time), "ticker": event.ticker} | _shown(event, row)
+            for event in self
+            for row in event.rows
+        ]
+        about = f"{len(self):,} event{'' if len(self) == 1 else 's'}"
+        return card(", ".join(sorted({event.trigger_id for event in self})), [about], rows(names, found))
+
+
+def _arrow_type(kind: str) -> "pa.DataType | None":
+    """Of a Flink SQL type; None leaves it to the values."""
+    import pyarrow as pa
+
+    simple = {"STRING": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+    return pa.timestamp("ns", "UTC") if kind.startswith("TIMESTAMP") else simple.get(kind)
+
+
+def _shown(event: TriggerEvent, row: Row) -> dict[str, object]:
+    """Times as text."""
+    kinds = dict(zip(event.columns, event.column_types, strict=True))
+    return {
+        name: format_nanoseconds(value) if kinds[name].startswith("TIMESTAMP") and isinstance(value, int) else value
+        for name, value in row.items()
+    }
 
 
 class TriggerEvents:

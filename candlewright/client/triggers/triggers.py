@@ -4,17 +4,20 @@ The events of a trigger are subscribed before its registration is sent, and numb
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from candlewright.client.connection import Connection
 from candlewright.client.live.feed import Feed
 from candlewright.client.live.streams import AsyncStream, Stream
+from candlewright.client.notebook.cards import card
 from candlewright.client.operations import Newest, Operations
 from candlewright.client.records import Registration, TriggerInfo
 from candlewright.client.session.closing import AsyncClosing, Closing
 from candlewright.client.session.session import Operation
-from candlewright.client.triggers.events import TriggerEvent, topic_of
+from candlewright.client.triggers.events import Events, TriggerEvent, topic_of
 from candlewright.client.triggers.parameters import Parameter
+from candlewright.wire.errors import CandlewrightError
 
 T = TypeVar("T")
 S = TypeVar("S", Stream[TriggerEvent], AsyncStream[TriggerEvent])
@@ -81,6 +84,17 @@ class Trigger(_Registered[Stream[TriggerEvent]], Closing):
     def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:
         super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
         self._triggers = triggers
+
+    def collect(self, count: int, *, timeout: float | None = None) -> Events:
+        """The next `count` events; fewer if none comes for `timeout` seconds."""
+        return Events(islice(self.events(timeout), count))
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.info()._repr_html_()
+        except (CandlewrightError, ValueError) as error:
+            # A notebook shows what it can, also after the platform or the client has ended.
+            return card(self.id, [str(error)])
 
     def info(self) -> TriggerInfo:
         """As the platform has it now; raises TriggerNotFound."""
@@ -179,6 +193,14 @@ class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
     ) -> None:
         super().__init__(registration, stream, lambda first: triggers.events(self.id, from_sequence=first))
         self._triggers = triggers
+
+    async def collect(self, count: int, *, timeout: float | None = None) -> Events:
+        """See `Trigger.collect`."""
+        found: list[TriggerEvent] = []
+        events = self.events(timeout)
+        while len(found) < count and (event := await anext(events, None)) is not None:
+            found.append(event)
+        return Events(found)
 
     async def info(self) -> TriggerInfo:
         """As the platform has it now; raises TriggerNotFound."""

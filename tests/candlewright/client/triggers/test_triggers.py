@@ -540,3 +540,25 @@ def test_a_message_without_a_number_is_not_of_the_topic() -> None:
         message.context["sequence"] = sequence
         assert TriggerEvents("t").span(message) is None
     assert TriggerEvents("t").span(pb.Snapshot(sequence=1)) is None
+
+
+# ---- in a notebook
+def test_events_are_collected_and_a_trigger_shows_its_state(relay: TriggerRelay, client: cw.Client) -> None:
+    relay.on_register = 3
+    got = client.triggers.add(SQL, tickers=[TICKER], parameters={"limit": 7.5}, trigger_id="mine")
+    assert [each.sequence for each in got.collect(2)] == [1, 2]
+    assert [each.sequence for each in got.collect(5, timeout=0.2)] == [3]
+    assert "price &gt; :limit" in got._repr_html_()
+    assert "limit = 7.5" in got._repr_html_()
+    client.close()
+    assert "client is closed" in got._repr_html_()
+
+
+def test_the_asyncio_twin_collects_too(relay: TriggerRelay) -> None:
+    async def collected() -> list[int]:
+        relay.on_register = 3
+        async with aclient(relay) as c:
+            got = await c.triggers.add(SQL, tickers=[TICKER], parameters={"limit": 7.5}, trigger_id="mine")
+            return [each.sequence for count in (2, 5) for each in await got.collect(count, timeout=0.2)]
+
+    assert asyncio.run(collected()) == [1, 2, 3]
