@@ -17,8 +17,8 @@ _PORTS = {"postgresql": 5432, "mysql": 3306, "https": 443, "http": 80}
 def away(settings: Settings) -> Iterator[str]:
     """A sentence for each service of these settings that does not answer. What a new start of a part cannot mend."""
     for what, look in (
-        (f"the catalog {_shown(settings.iceberg.uri)}", _catalog),
-        (f"the object store {_shown(_endpoint(settings))}", _store),
+        (f"the catalog {shown(settings.iceberg.uri)}", _catalog),
+        (f"the object store {store_endpoint(settings)}", _store),
         (f"the Spark master {settings.spark.master}", _master),
     ):
         if reason := look(settings):
@@ -37,6 +37,11 @@ def _store(settings: Settings) -> str:
     """Amazon's own store has no `s3.endpoint`, and is not asked."""
     endpoint = _endpoint(settings)
     return _tcp(endpoint) if endpoint else ""
+
+
+def store_endpoint(settings: Settings) -> str:
+    """As it may be shown; empty for Amazon's own store and for files."""
+    return shown(_endpoint(settings))
 
 
 def _endpoint(settings: Settings) -> str:
@@ -81,7 +86,7 @@ def _reason(error: Exception) -> str:
     return str(getattr(reason, "strerror", None) or reason) or type(error).__name__
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """Without a password."""
     parts = urlsplit(url.removeprefix("jdbc:"))
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else url

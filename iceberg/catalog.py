@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import ConfigurationError
+from core.reach import shown
 from core.settings import Settings
 from core.table_files import catalog_file, check_not_moved, warehouse_of
 
@@ -79,7 +80,8 @@ def open_catalog(settings: Settings) -> Catalog:
             catalog._delete_old_metadata = _left_to_the_server  # type: ignore[method-assign]
         return catalog
     except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
-        raise ConfigurationError(f"the {settings.iceberg.catalog} catalog cannot be opened: {error}") from error
+        where = f"the {settings.iceberg.catalog} catalog {shown(settings.iceberg.uri)}".rstrip()
+        raise ConfigurationError(f"{where} cannot be opened: {error}") from error
 
 
 def _left_to_the_server(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None: ...

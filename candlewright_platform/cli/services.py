@@ -1,9 +1,7 @@
-"""What `doctor` tries of the services outside: a table made and dropped, a task on each executor."""
+"""What `doctor` tries of the services outside: an object, a table made and dropped, a task on each executor."""
 
-import contextlib
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,40 +29,29 @@ def try_services(settings: Settings, config: Path | None = None) -> Iterator[Tri
     """Nothing for the embedded catalog and a local Spark. Each trial cleans up."""
     missing = list(away(settings))
     for sentence in missing:
-        yield Trial("service", False, f"does not answer: {sentence}")
+        yield Trial("service", False, f"not usable: {sentence}")
     if missing:
         return
-    if settings.iceberg.catalog != "sqlite" or settings.iceberg.warehouse:
-        yield _try_table(settings)
+    yield from _try_lake(settings)
     if not settings.spark.master.startswith("local"):
         yield _try_cluster(settings, config)
 
 
-def _try_table(settings: Settings) -> Trial:
-    import pyarrow as pa
+def _try_lake(settings: Settings) -> Iterator[Trial]:
+    """The store first: without it the catalog fails too, and says less of the reason."""
+    from iceberg import is_object_store
+    from iceberg.trial import try_objects, try_table
 
-    from iceberg import NAMESPACE, open_catalog
-
-    name = f"{NAMESPACE}.doctor_{secrets.token_hex(4)}"
-    row = pa.table({"n": pa.array([1], pa.int64())})
     try:
-        catalog = open_catalog(settings)
-        catalog.create_namespace_if_not_exists(NAMESPACE)
-        table = catalog.create_table(name, row.schema)
-        try:
-            table.append(row)
-            found = catalog.load_table(name).scan().to_arrow().num_rows
-        finally:
-            with contextlib.suppress(Exception):
-                catalog.purge_table(name)
-    except Exception as error:
-        # Catalogs and stores raise what their libraries have: each of it is the finding.
-        return Trial("tables", False, f"a table cannot be made, written and read: {_first_line(error)}")
-    if found != 1:
-        return Trial("tables", False, f"a table with one row was written, and {found} rows read")
-    return Trial(
-        "tables", True, f"a table was made, written, read and dropped in the {settings.iceberg.catalog} catalog"
-    )
+        if is_object_store(settings):
+            try_objects(settings)
+            yield Trial("objects", True, "an object was written, read and deleted in the object store")
+        if settings.iceberg.catalog != "sqlite" or settings.iceberg.warehouse:
+            try_table(settings)
+            text = f"a table was made, written, read and dropped in the {settings.iceberg.catalog} catalog"
+            yield Trial("tables", True, text)
+    except CandlewrightError as error:
+        yield Trial("tables", False, str(error))
 
 
 def _try_cluster(settings: Settings, config: Path | None) -> Trial:
@@ -90,8 +77,3 @@ def _try_cluster(settings: Settings, config: Path | None) -> Trial:
         return Trial("cluster", False, f"executors import version {', '.join(others)} of the product, not {VERSION}")
     hosts = len({row["host"] for row in rows})
     return Trial("cluster", True, f"{len(rows)} executors on {hosts} hosts ran tasks with the product's code")
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if not isinstance(error, CandlewrightError) else text

@@ -1,0 +1,125 @@
+"""Tries of the catalog and the object store as `doctor` makes them; a failure is one sentence that names its remedy."""
+
+import contextlib
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ForbiddenError, OAuthError, RESTError, ServerError, UnauthorizedError
+from pyiceberg.io import load_file_io
+
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from core.reach import shown, store_endpoint
+from core.settings import Settings
+from core.table_files import warehouse_of
+from iceberg.catalog import NAMESPACE, catalog_properties, open_catalog
+
+__all__ = ["try_objects", "try_table"]
+
+_CONTENT = b"candlewright doctor"
+#: How pyarrow names what an S3 store answered.
+_AWS_ERROR = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))?")
+_REASONS = {
+    "INVALID_ACCESS_KEY_ID": "does not know the access key: see s3.access-key-id in iceberg.properties",
+    "SIGNATURE_DOES_NOT_MATCH": "refuses the secret of this access key: see s3.secret-access-key in iceberg.properties",
+    "ACCESS_DENIED": "does not let this access key in: see s3.access-key-id in iceberg.properties, and its policy",
+    "NO_SUCH_BUCKET": "has no bucket {bucket!r}: make it, or correct iceberg.warehouse",
+    "NETWORK_CONNECTION": "does not answer: see s3.endpoint in iceberg.properties",
+}
+_NO_STORE = "does not answer as an S3 store does{status}: see s3.endpoint in iceberg.properties"
+
+
+def try_objects(settings: Settings) -> None:
+    """Write, read and delete an object of the warehouse. Raises ConfigurationError."""
+    location = f"{warehouse_of(settings).rstrip('/')}/doctor-{secrets.token_hex(4)}"
+    try:
+        files = load_file_io(catalog_properties(settings), location)
+        # A store answers a look at an object without words: only what is written is refused with a reason.
+        with files.new_output(location).create(overwrite=True) as stream:
+            stream.write(_CONTENT)
+        try:
+            with files.new_input(location).open() as stored:
+                found = stored.read()
+        finally:
+            files.delete(location)
+        is_left = files.new_input(location).exists()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the object store {store_endpoint(settings)} {_reason(settings, error)}") from error
+    if found != _CONTENT or is_left:
+        fault = "still has an object that was deleted" if is_left else "gave back other bytes than were written"
+        raise ConfigurationError(f"the object store {store_endpoint(settings)} {fault}")
+
+
+def try_table(settings: Settings) -> None:
+    """Make a table of one row, read it, and drop it. Raises ConfigurationError."""
+    name = f"{NAMESPACE}.doctor_{secrets.token_hex(4)}"
+    row = pa.table({"n": pa.array([1], pa.int64())})
+    with _step(settings, "opened"):
+        catalog = open_catalog(settings)
+    with _step(settings, "given a namespace"):
+        catalog.create_namespace_if_not_exists(NAMESPACE)
+    with _dropped_at_last(settings, catalog, name):
+        with _step(settings, "given a table"):
+            table = catalog.create_table(name, row.schema)
+        with _step(settings, "given a commit"):
+            table.append(row)
+        with _step(settings, "read"):
+            found = catalog.load_table(name).scan().to_arrow().num_rows
+    if found != 1:
+        raise ConfigurationError(f"a table with one row was written, and {found} rows read")
+
+
+@contextmanager
+def _dropped_at_last(settings: Settings, catalog: Catalog, name: str) -> Iterator[None]:
+    """Of two faults the first one is reported."""
+    try:
+        yield
+    except ConfigurationError:
+        with contextlib.suppress(Exception):
+            catalog.purge_table(name)
+        raise
+    with _step(settings, "made to drop a table"):
+        catalog.purge_table(name)
+
+
+@contextmanager
+def _step(settings: Settings, what: str) -> Iterator[None]:
+    """Catalogs and stores raise what their libraries have: each of it is the finding."""
+    subject = f"the {settings.iceberg.catalog} catalog {shown(settings.iceberg.uri)}".rstrip()
+    try:
+        yield
+    except CandlewrightError:
+        raise
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        text = f"{subject} refuses the credentials of iceberg.properties: {_first_line(error)}"
+        raise ConfigurationError(text) from error
+    except ServerError as error:
+        text = f"{subject} fails when it is {what}, see its log: {_first_line(error)}"
+        raise ConfigurationError(text) from error
+    except RESTError as error:
+        text = f"{subject} cannot be {what}: {type(error).__name__}: {_first_line(error)}"
+        raise ConfigurationError(text) from error
+    except Exception as error:
+        if _AWS_ERROR.search(str(error)):
+            text = f"{subject} was {what}, but the object store {store_endpoint(settings)} {_reason(settings, error)}"
+            raise ConfigurationError(text) from error
+        raise ConfigurationError(f"{subject} cannot be {what}: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _reason(settings: Settings, error: Exception) -> str:
+    found = _AWS_ERROR.search(str(error))
+    if found is None:
+        return f"fails: {type(error).__name__}: {_first_line(error)}"
+    if reason := _REASONS.get(found[1]):
+        return reason.format(bucket=urlsplit(warehouse_of(settings)).netloc)
+    if found[1] == "UNKNOWN":
+        return _NO_STORE.format(status=f" (HTTP status {found[2]})" if found[2] else "")
+    return f"refuses: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,132 @@
+"""What `doctor` says of a catalog and of an object store, whatever they answer."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+from candlewright.wire.errors import ConfigurationError
+from candlewright_platform.cli.services import Trial, try_services
+from core.settings import Settings
+from iceberg import open_catalog
+from iceberg.trial import try_objects, try_table
+
+
+class Answer(BaseHTTPRequestHandler):
+    """A catalog by its configuration alone, and for all else the same answer."""
+
+    code: ClassVar[int] = 500
+    body: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/config"):
+            self._send(200, '{"defaults": {}, "overrides": {}}')
+        else:
+            self._send(self.code, self.body)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", "0")))
+        self._send(self.code, self.body)
+
+    def _send(self, code: int, body: str) -> None:
+        self.send_response(code)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as serving:
+        thread = Thread(target=serving.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+        thread.join()
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, code: int, body: str) -> None:
+    monkeypatch.setattr(Answer, "code", code)
+    monkeypatch.setattr(Answer, "body", body)
+
+
+def settings_for(folder: Path, url: str, path: str = "") -> Settings:
+    properties = {
+        "s3.endpoint": url,
+        "s3.region": "us-east-1",
+        "s3.access-key-id": "me",
+        "s3.secret-access-key": "secret",
+    }
+    lake = {"catalog": "rest", "uri": url + path, "warehouse": "s3://lake/", "properties": properties}
+    return Settings.model_validate({"data_dir": folder, "iceberg": lake})
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "text"),
+    [
+        (403, "SignatureDoesNotMatch", "refuses the secret of this access key: see s3.secret-access-key"),
+        (403, "InvalidAccessKeyId", "does not know the access key: see s3.access-key-id"),
+        (403, "AccessDenied", "does not let this access key in: see s3.access-key-id"),
+        (404, "NoSuchBucket", "has no bucket 'lake': make it, or correct iceberg.warehouse"),
+        (405, "", "does not answer as an S3 store does (HTTP status 405): see s3.endpoint"),
+    ],
+)
+def test_a_refusal_of_the_store_names_the_setting(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, *, code: int, name: str, text: str
+) -> None:
+    answer(monkeypatch, code, f"<Error><Code>{name}</Code><Message>No.</Message></Error>" if name else "")
+    with pytest.raises(ConfigurationError) as refused:
+        try_objects(settings_for(tmp_path, server))
+    assert str(refused.value).startswith(f"the object store {server} {text}")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (
+            500,
+            "UncheckedSQLException",
+            "fails when it is given a namespace, see its log: UncheckedSQLException: locked",
+        ),
+        (
+            401,
+            "NotAuthorizedException",
+            "refuses the credentials of iceberg.properties: NotAuthorizedException: locked",
+        ),
+        (404, "NotFound", "cannot be given a namespace: "),
+    ],
+)
+def test_a_refusal_of_the_catalog_says_at_which_step(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, *, code: int, kind: str, text: str
+) -> None:
+    answer(monkeypatch, code, f'{{"error": {{"message": "locked", "type": "{kind}", "code": {code}}}}}')
+    with pytest.raises(ConfigurationError) as refused:
+        try_table(settings_for(tmp_path, server))
+    assert str(refused.value).startswith(f"the rest catalog {server} {text}")
+
+
+def test_an_address_without_a_catalog_is_named(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 404, "")
+    with pytest.raises(ConfigurationError, match=rf"^the rest catalog {server} cannot be opened: "):
+        try_table(settings_for(tmp_path, server, "/other"))
+
+
+def test_doctor_stops_at_the_store_and_says_so_once(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, 403, "<Error><Code>InvalidAccessKeyId</Code></Error>")
+    (found,) = try_services(settings_for(tmp_path, server))
+    assert not found.is_good and "does not know the access key" in found.text
+
+
+def test_an_own_warehouse_is_tried_with_a_table_that_is_dropped(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path, "iceberg": {"warehouse": f"file://{tmp_path / 'lake'}"}})
+    text = "a table was made, written, read and dropped in the sqlite catalog"
+    assert list(try_services(settings)) == [Trial("tables", True, text)]
+    assert not [file for file in (tmp_path / "lake").rglob("*") if file.is_file()]
+    assert open_catalog(settings).list_tables("market") == []
