@@ -28,8 +28,8 @@ import pyarrow as pa
 import zmq
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.bench_relay import free_ports, relay_process
 from benchmarks.gate import Gate
-from benchmarks.relay import free_ports, relay_process
 from benchmarks.trigger_floor import batches_of, plans_of
 from benchmarks.trigger_stage import HeldQuery, events_on_topic, settings_of, start_over_plans, start_triggers
 from bus import Bus, Record, SequenceStamp

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.http import FORMATS, run
+from benchmarks.bench_http import FORMATS, run
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
 

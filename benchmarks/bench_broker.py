@@ -74,7 +74,7 @@ def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]
         }
         broker = stack.enter_context(_process(["-m", "broker"], environment))
         _wait_until_read(folder / "broker.http", jobs)
-        worker = stack.enter_context(_process(["-m", "benchmarks.broker", "--worker", address], environment))
+        worker = stack.enter_context(_process(["-m", "benchmarks.bench_broker", "--worker", address], environment))
         parts = {"broker": broker.pid, "worker": worker.pid, "redis": redis.pid or 0}
         used = dict.fromkeys(parts, 0.0)
         _wait_for_line(worker)
@@ -217,7 +217,7 @@ class _Echo:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             address = f"tcp://127.0.0.1:{_free_port()}"
-            stack.enter_context(_process(["-m", "benchmarks.broker", "--echo", address], dict(os.environ)))
+            stack.enter_context(_process(["-m", "benchmarks.bench_broker", "--echo", address], dict(os.environ)))
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             stack.callback(context.destroy, linger=0)
             self._socket = context.socket(zmq.DEALER)

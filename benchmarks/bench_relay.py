@@ -233,7 +233,7 @@ def _process(arguments: list[str], **options: Any) -> Iterator["subprocess.Popen
 
 @contextmanager
 def _subscriber(address: str, rows: int) -> Iterator["subprocess.Popen[bytes]"]:
-    arguments = ["-m", "benchmarks.relay", "--subscriber", address, "--rows", str(rows)]
+    arguments = ["-m", "benchmarks.bench_relay", "--subscriber", address, "--rows", str(rows)]
     with _process(arguments, stdout=subprocess.PIPE) as process:
         yield process
 

@@ -1,6 +1,6 @@
 """The cost of registered triggers side by side, end to end: ticks on the bus, the query, events on their topic.
 
-    python -m benchmarks.triggers [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000] [--setting distinct]
+    ./run bench triggers [--rows 2000000] [--symbols 1000] [--counts 1 100 1000 10000] [--setting distinct]
 
 Each count has its own bus, on which the triggers run and have seen ticks of all symbols. The query is then paused
 between two micro-batches until `rows` ticks are published, the same for each count. Timing runs from its continuation
