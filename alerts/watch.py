@@ -1,4 +1,4 @@
-"""What is wrong with the platform itself: parts that are down, tickers that fell silent, a disk that fills up. Pure."""
+"""What is wrong with the platform itself: parts that are down, tickers without trades or bars, a full disk. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class Watch:
     is_well: bool = False
 
     def look(self, seen: Snapshot) -> list[Alert]:
-        found = [*self._parts(seen), *self._tickers(seen), *self._disk(seen)]
+        found = [*self._parts(seen), *self._tickers(seen), *self._bars(seen), *self._disk(seen)]
         self.is_well = bool(seen.parts) and not self._down_since
         return found
 
@@ -86,6 +86,18 @@ class Watch:
             elif self._is_new(f"ticker {ticker}"):
                 text = f"{ticker} has been silent for {age:.0f} s, longer than usual"
                 yield _alert("stale", ticker, seen.at - age, seen.at, f"{ticker} is silent", text, ticker)
+
+    def _bars(self, seen: Snapshot) -> Iterable[Alert]:
+        ages: dict[str, float] = {}
+        for page in seen.parts.values():
+            status = page.get("status", {})
+            newest = status.get("newest_bar_seconds_ago", {})
+            ages |= {ticker: newest.get(ticker, 0.0) for ticker in status.get("tickers_without_bars", ())}
+        self._reported -= {name for name in self._reported if name.startswith("bars ") and name[5:] not in ages}
+        for ticker, age in ages.items():
+            if self._is_new(f"bars {ticker}"):
+                text = f"{ticker} has had no bar for {age:.0f} s although its trades come"
+                yield _alert("no_bars", ticker, seen.at - age, seen.at, f"{ticker} has no bars", text, ticker)
 
     def _disk(self, seen: Snapshot) -> Iterable[Alert]:
         low = max(LOW_BYTES, int(seen.total_bytes * LOW_SHARE))

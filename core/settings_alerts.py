@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from candlewright.settings import Group
 
-Kind = Literal["event", "gap", "stale", "trigger_suspended", "part_down", "request_failed", "disk_low"]
+Kind = Literal["event", "gap", "stale", "no_bars", "trigger_suspended", "part_down", "request_failed", "disk_low"]
 KINDS: tuple[str, ...] = get_args(Kind)
 #: Prefix of a secret as the Standard Webhooks specification writes it.
 SECRET_PREFIX = "whsec_"

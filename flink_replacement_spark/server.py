@@ -1,5 +1,6 @@
 """The Spark driver of the platform: session, tables, queries, maintenance, and what the status page says of them."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ from flink_replacement_spark.live.query import LIVE_QUERY, serve_live, settle_li
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
+from flink_replacement_spark.live_tickers import live_numbers
 from flink_replacement_spark.tables.deliveries import FOLLOWED_DELIVERIES, delivery_table
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from flink_replacement_spark.tables.locks import TableLocks
@@ -63,6 +65,7 @@ from flink_replacement_spark.triggers.query import (
 )
 from flink_replacement_spark.triggers.source import TriggerSource
 from flink_replacement_spark.vitals import Reading, Vitals
+from flink_replacement_spark.vitals_metrics import export
 from flink_replacement_spark.warm import warm_streaming
 from iceberg import COVERAGE, OHLC, create_tables, is_shared, load_table, open_catalog, scan_range, settle_origin
 
@@ -394,9 +397,10 @@ class Driver:
 
     def _look(self) -> None:
         """At what users get of the queries, the executors and the services outside."""
+        looks = itertools.count()
         while not self._stopping.wait(_LOOK_SECONDS):
             try:
-                self._observe(time.monotonic())
+                self._observe(next(looks), time.monotonic())
             except BusUnavailable:
                 # `_check_bus` says so.
                 pass
@@ -409,7 +413,7 @@ class Driver:
                 raise
             self._away = "; ".join(away(self._settings)) if self._troubles() else ""
 
-    def _observe(self, at: float) -> None:
+    def _observe(self, look: int, at: float) -> None:
         assert self._bus is not None and self._writer is not None
         if not self._settings.spark.master.startswith("local"):
             scheduler = self.session.sparkContext._jsc.sc()
@@ -420,6 +424,7 @@ class Driver:
             for topic in (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.OHLC)
         }
         self._vitals.observe_bars(ends[bus_topics.TICKS], ends[bus_topics.OHLC], at)
+        self._vitals.observe_tickers(*live_numbers(self._bus, look), at)
         healths: tuple[Health | LiveHealth | TriggerHealth, ...] = (self._writer.health, self._live, self._triggers)
         topics = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
         holds = (
@@ -432,6 +437,7 @@ class Driver:
             marker = (health.batches, tuple(sorted(held.items())))
             stepped_at = at - max(0.0, time.time() - health.last_batch_at)
             self._vitals.observe_query(query.name, Reading(marker, stepped_at, ends[topic], held, query.is_idle), at)
+        export(self._vitals, at)
 
     def _troubles(self) -> tuple[str, ...]:
         now = time.monotonic()

@@ -4,17 +4,26 @@ A query that is "running" by Spark's word can stand still for good: its executor
 does not return. So each look compares what has come to a topic with what was done about it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any
+
+from bus.api import partition_of
 
 #: A query with records to read that makes no step for so long is named; after the second bound it is a problem.
 SLOW_SECONDS, STUCK_SECONDS = 20.0, 60.0
 #: A cluster's driver that has had executors and has none for so long begins anew: a master that lost its
 #: memory, or came back elsewhere, gives this application no other.
 LOST_SECONDS = 30.0
-#: Trades that come for so long, without one bar in their partition.
+#: Trades that come for this long without one bar. After a pause of half of it the time begins anew: the minute of the
+#: first trade is still open.
 BARLESS_SECONDS = 150.0
+#: Ages of bars on the status page: of the tickers whose newest bars are the oldest.
+_SHOWN_AGES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +63,40 @@ class _Pace:
 
 
 @dataclass(slots=True)
+class _Bars:
+    """Of one ticker or partition. `bar_at`: when the newest bar was seen, or when the first look was."""
+
+    trades: int
+    bars: int
+    bar_at: float
+    waiting_since: float
+    traded_at: float = -math.inf
+
+    def observe(self, trades: int, bars: int, at: float) -> None:
+        if trades != self.trades:
+            if not self.trades_come(at):
+                self.waiting_since = at
+            self.trades, self.traded_at = trades, at
+        if bars != self.bars:
+            self.bars, self.bar_at, self.waiting_since = bars, at, at
+
+    def trades_come(self, at: float) -> bool:
+        return at - self.traded_at < BARLESS_SECONDS / 2
+
+    def are_missing(self, at: float) -> bool:
+        return self.trades_come(at) and at - self.waiting_since >= BARLESS_SECONDS
+
+
+@dataclass(slots=True)
 class Vitals:
     paces: dict[str, _Pace] = field(default_factory=dict)
     #: None with a local master, which has no executors of its own.
     executors: int | None = None
     _had_executors: bool = False
     _lost_since: float | None = None
-    _ticks: tuple[int, ...] = ()
-    _bars: tuple[int, ...] = ()
-    _barless_since: dict[int, float] = field(default_factory=dict)
-    _ticked_at: dict[int, float] = field(default_factory=dict)
+    #: Of partitions, with the tickers of gateways too, and of live tickers.
+    _partitions: dict[int, _Bars] = field(default_factory=dict)
+    _tickers: dict[str, _Bars] = field(default_factory=dict)
 
     def observe_query(self, name: str, reading: Reading, at: float) -> None:
         self.paces.setdefault(name, _Pace()).observe(reading, at)
@@ -79,15 +112,33 @@ class Vitals:
     def observe_bars(self, ticks: Sequence[int], bars: Sequence[int], at: float) -> None:
         """Ends of the partitions of `ticks` and `ohlc`: a ticker has the same number in both."""
         for p, (end, bar_end) in enumerate(zip(ticks, bars, strict=False)):
-            was, bar_was = (self._ticks[p], self._bars[p]) if p < len(self._ticks) else (end, bar_end)
-            if end != was:
-                if at - self._ticked_at.get(p, -BARLESS_SECONDS) > BARLESS_SECONDS / 2:
-                    # They begin, or begin again: the minute that they are in is still open.
-                    self._barless_since[p] = at
-                self._ticked_at[p] = at
-            if bar_end != bar_was:
-                self._barless_since[p] = at
-        self._ticks, self._bars = tuple(ticks), tuple(bars)
+            self._partitions.setdefault(p, _Bars(end, bar_end, at, at)).observe(end, bar_end, at)
+
+    def observe_tickers(self, live: Collection[str], numbers: Mapping[str, tuple[int, int]], at: float) -> None:
+        """All that are live; and of some the newest numbers of their trades and of their bars."""
+        self._tickers = {ticker: own for ticker, own in self._tickers.items() if ticker in live}
+        for ticker, (trades, bars) in numbers.items():
+            self._tickers.setdefault(ticker, _Bars(trades, bars, at, at)).observe(trades, bars, at)
+
+    def oldest_bar_seconds(self, at: float) -> float:
+        """Age of the newest bar, of the live ticker that trades and has the oldest one; 0 where none trades."""
+        return max((at - own.bar_at for own in list(self._tickers.values()) if own.trades_come(at)), default=0.0)
+
+    def tickers_without_bars(self, at: float) -> list[str]:
+        """Live ones whose trades come while their bars do not; the one that waits for longest comes first."""
+        found = [(own.waiting_since, ticker) for ticker, own in list(self._tickers.items()) if own.are_missing(at)]
+        return [ticker for _, ticker in sorted(found)]
+
+    def _barless_partitions(self, at: float) -> list[int]:
+        """Those in which no live ticker that trades gets bars."""
+        are_missing: dict[int, set[bool]] = defaultdict(set)
+        for ticker, own in list(self._tickers.items()):
+            if own.trades_come(at):
+                are_missing[self._partition_of(ticker)].add(own.are_missing(at))
+        return sorted(p for p, found in are_missing.items() if found == {True})
+
+    def _partition_of(self, ticker: str) -> int:
+        return partition_of(ticker.encode(), len(self._partitions) or 1)
 
     def lost_executors_seconds(self, at: float) -> float:
         """How long there have been none, where there were some."""
@@ -97,7 +148,8 @@ class Vitals:
         return self.lost_executors_seconds(at) >= LOST_SECONDS
 
     def is_well(self, at: float) -> bool:
-        return self.executors != 0 and all(pace.waits(at) < STUCK_SECONDS for pace in self.paces.values())
+        are_stuck = any(pace.waits(at) >= STUCK_SECONDS for pace in self.paces.values())
+        return self.executors != 0 and not are_stuck and not self._barless_partitions(at)
 
     def problems(self, at: float) -> Iterator[str]:
         if self._lost_since is not None:
@@ -108,18 +160,29 @@ class Vitals:
         for name, pace in self.paces.items():
             if (waits := pace.waits(at)) >= STUCK_SECONDS:
                 yield f"the {name} query has made no step for {waits:.0f} s, with {_lag_text(pace)}"
+        for p in self._barless_partitions(at):
+            yield f"no live ticker of partition {p} has had a bar for {BARLESS_SECONDS:.0f} s although trades come"
 
     def warnings(self, at: float) -> Iterator[str]:
         for name, pace in self.paces.items():
             if SLOW_SECONDS <= (waits := pace.waits(at)) < STUCK_SECONDS:
                 yield f"the {name} query has made no step for {waits:.0f} s, with {_lag_text(pace)}"
-        for p, since in self._barless_since.items():
-            if at - since >= BARLESS_SECONDS and at - self._ticked_at[p] < BARLESS_SECONDS / 2:
-                yield f"no bar for {at - since:.0f} s although trades come (partition {p})"
+        lacking = self.tickers_without_bars(at)
+        if lacking:
+            age = at - self._tickers[lacking[0]].waiting_since
+            others = f", and of {len(lacking) - 1:,} others" if len(lacking) > 1 else ""
+            yield f"no bar of {lacking[0]} for {age:.0f} s although its trades come{others}"
+        named = set(map(self._partition_of, lacking))
+        for p, own in self._partitions.items():
+            if own.are_missing(at) and p not in named:
+                yield f"no bar for {at - own.waiting_since:.0f} s although trades come (partition {p})"
 
     def to_json(self, at: float) -> dict[str, Any]:
+        ages = {ticker: round(at - own.bar_at, 1) for ticker, own in list(self._tickers.items())}
         return {
             "executors": self.executors,
+            "newest_bar_seconds_ago": dict(nlargest(_SHOWN_AGES, ages.items(), key=itemgetter(1))),
+            "tickers_without_bars": self.tickers_without_bars(at)[:_SHOWN_AGES],
             "queries": {
                 name: {
                     "lag": sum(pace.lag.values()),

@@ -116,11 +116,17 @@ def role_rows(page: Row) -> list[Row]:
 def ticker_rows(page: Row) -> list[Row]:
     """The one that has been silent for longest comes first."""
     found: dict[str, Row] = {}
+    bars = {ticker: age for part in _statuses(page) for ticker, age in part.get("newest_bar_seconds_ago", {}).items()}
     for part in _statuses(page):
         rates = part.get("trades_per_second", {})
         for ticker, age in part.get("last_frame_seconds_ago", {}).items():
             if ticker not in found or age < found[ticker]["age_seconds"]:
-                found[ticker] = {"ticker": ticker, "age_seconds": age, "trades_per_second": rates.get(ticker)}
+                found[ticker] = {
+                    "ticker": ticker,
+                    "age_seconds": age,
+                    "newest_bar_seconds": bars.get(ticker),
+                    "trades_per_second": rates.get(ticker),
+                }
     return sorted(found.values(), key=lambda row: (-row["age_seconds"], row["ticker"]))
 
 
@@ -174,8 +180,11 @@ def _print_tickers(page: Row, most: int) -> None:
         return
     shown = rows[:most]
     print_table(
-        ("live ticker", "last trade", "trades/s"),
-        [(row["ticker"], _age(row["age_seconds"]), _rate(row["trades_per_second"])) for row in shown],
+        ("live ticker", "last trade", "newest bar", "trades/s"),
+        [
+            (row["ticker"], _age(row["age_seconds"]), _age(row["newest_bar_seconds"]), _rate(row["trades_per_second"]))
+            for row in shown
+        ],
     )
     if len(rows) > len(shown):
         total = sum(row["trades_per_second"] or 0.0 for row in rows)
@@ -280,7 +289,9 @@ def _state(part: Row) -> str:
     return next((state for state in ("ready", "standby") if part.get(state)), str(part.get("phase")))
 
 
-def _age(seconds: float) -> str:
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
     for unit, length in (("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit} ago"

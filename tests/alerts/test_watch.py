@@ -54,6 +54,20 @@ def test_a_ticker_is_stale_after_more_than_its_usual_pause() -> None:
     assert look(1_000, BUSY=5.0) == []
 
 
+def test_a_ticker_without_bars_is_reported_once_until_it_has_one() -> None:
+    seen = Watch()
+
+    def look(seconds: float, *tickers: str, age: float = 160.0) -> list[str]:
+        status = {"newest_bar_seconds_ago": dict.fromkeys(tickers, age), "tickers_without_bars": list(tickers)}
+        return [alert.text for alert in seen.look(at(seconds, driver={**READY, "status": status}))]
+
+    assert look(0) == []
+    assert look(160, "BTC/X.Y") == ["BTC/X.Y has had no bar for 160 s although its trades come"]
+    assert look(165, "BTC/X.Y", "ETH/X.Y") == ["ETH/X.Y has had no bar for 160 s although its trades come"]
+    assert look(170, "ETH/X.Y") == []
+    assert len(look(900, "BTC/X.Y", "ETH/X.Y")) == 1
+
+
 def test_a_low_disk_is_reported_once_until_there_is_room() -> None:
     seen = Watch()
     assert seen.look(at(0, free=5 * GIB)) == []

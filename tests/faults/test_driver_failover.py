@@ -5,14 +5,12 @@ one, and what the first one still does changes nothing.
 """
 
 import itertools
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,6 +26,7 @@ from iceberg import OHLC, TRIGGER_EVENTS, load_table, open_catalog
 from protobuf import records_pb2 as records
 from tests.faults.link import Link
 from tests.faults.process import Process
+from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.harness import Feed, final_of, wait_for
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
@@ -130,33 +129,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield Stage(tmp_path, stack)
 
 
-@contextmanager
-def killed(driver: Process) -> Iterator[None]:
-    driver.process.kill()
-    driver.process.wait()
-    yield
-
-
-@contextmanager
-def stopped(driver: Process) -> Iterator[None]:
-    driver.process.send_signal(signal.SIGSTOP)
-    yield
-    driver.process.send_signal(signal.SIGCONT)
-    assert driver.process.wait(PATIENCE_SECONDS) == 1
-
-
-@contextmanager
-def cut_off(driver: Process) -> Iterator[None]:
-    driver.link.cut()
-    yield
-    driver.link.mend()
-    assert driver.process.wait(PATIENCE_SECONDS) == 1
-
-
-FAULTS = (killed, stopped, cut_off)
-
-
-def take_over(stage: Stage, fault: Callable[[Process], Any]) -> float:
+def take_over(stage: Stage, fault: Fault) -> float:
     """One round under load; seconds from the fault until a trade that came after it has its event."""
     holder = next(driver for driver in stage.drivers if driver.is_ready())
     (standby,) = (driver for driver in stage.drivers if driver is not holder)
@@ -231,7 +204,7 @@ def test_a_standby_takes_over_from_a_driver_that_was_killed_stopped_or_cut_off(s
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_twenty_take_overs_of_each_kind(stage: Stage, fault: Callable[[Process], Any]) -> None:
-    took = [take_over(stage, fault) for _ in range(20)]
+def test_twenty_take_overs_of_each_kind(stage: Stage, fault: Fault) -> None:
+    took = [take_over(stage, fault) for _ in range(ROUNDS)]
     check(stage)
-    assert max(took) < TAKE_OVER_SECONDS + SLACK_SECONDS, sorted(round(each, 1) for each in took)
+    assert_fast(took, TAKE_OVER_SECONDS + SLACK_SECONDS)

@@ -1,5 +1,6 @@
 """What users get, judged by what came and what was done about it."""
 
+from bus.api import partition_of
 from flink_replacement_spark.vitals import BARLESS_SECONDS, LOST_SECONDS, STUCK_SECONDS, Reading, Vitals
 
 
@@ -78,3 +79,38 @@ def test_a_ticker_that_falls_silent_lacks_no_bars() -> None:
     assert not list(vitals.warnings(1_000))
     vitals.observe_bars((46,), (0,), 1_005)
     assert not list(vitals.warnings(1_010))
+
+
+def test_a_live_ticker_whose_trades_come_without_bars_is_named_while_others_get_theirs() -> None:
+    vitals = Vitals()
+    names = ("GOOD/X.Y", "BAD/X.Y", "CALM/X.Y")
+    vitals.observe_bars((0,), (0,), 0)
+    for at in range(0, int(BARLESS_SECONDS) + 20, 2):
+        vitals.observe_tickers(names, {"GOOD/X.Y": (at, at // 60), "BAD/X.Y": (at, 0), "CALM/X.Y": (0, 0)}, at)
+    at = BARLESS_SECONDS + 15
+    assert vitals.tickers_without_bars(at) == ["BAD/X.Y"]
+    assert list(vitals.warnings(at)) == ["no bar of BAD/X.Y for 163 s although its trades come"]
+    # A new start helps where a whole partition stands still, not where one ticker has a fault of its own.
+    assert vitals.is_well(at) and not list(vitals.problems(at))
+    assert vitals.to_json(at)["newest_bar_seconds_ago"] == {"BAD/X.Y": 165.0, "CALM/X.Y": 165.0, "GOOD/X.Y": 45.0}
+    assert vitals.oldest_bar_seconds(at) == 165.0
+    vitals.observe_tickers(names, {"BAD/X.Y": (200, 1)}, at + 1)
+    assert vitals.tickers_without_bars(at + 1) == []
+    vitals.observe_tickers(("CALM/X.Y",), {"CALM/X.Y": (0, 0)}, at + 2)
+    assert list(vitals.to_json(at + 2)["newest_bar_seconds_ago"]) == ["CALM/X.Y"]
+
+
+def test_a_partition_whose_live_tickers_all_get_no_bars_is_a_problem() -> None:
+    vitals = Vitals()
+    vitals.observe_bars((0, 0), (0, 0), 0)
+    stuck = [f"T{number}/X.Y" for number in range(40) if partition_of(b"T%d/X.Y" % number, 2) == 0]
+    others = [f"T{number}/X.Y" for number in range(40) if partition_of(b"T%d/X.Y" % number, 2) == 1]
+    at = 0
+    for at in range(0, int(BARLESS_SECONDS) + 4, 2):
+        numbers = dict.fromkeys(stuck, (at, 0)) | dict.fromkeys(others, (at, at // 60))
+        vitals.observe_tickers(numbers, numbers, at)
+    assert not vitals.is_well(at)
+    (problem,) = vitals.problems(at)
+    assert problem == "no live ticker of partition 0 has had a bar for 150 s although trades come"
+    vitals.observe_tickers(stuck, {stuck[0]: (1_000, 1)}, at)
+    assert vitals.is_well(at)

@@ -311,6 +311,7 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
     driver = {
         "part": "flink_replacement_spark",
         "executors": 2,
+        "newest_bar_seconds_ago": {"ETH/USDT.BINANCE": 250.0},
         "queries": {"live": {"lag": 12_345, "last_step_seconds_ago": 0.3, "waits_seconds": 0.0}},
     }
     broker = {"part": "broker", "requests": 3, "jobs": 2, "queued": 0}
@@ -332,6 +333,7 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
     for shown in (
         "1,234.5",
         "3 min ago",
+        "4 min ago",
         "12,345",
         "0.3 s ago",
         "400 MiB",
@@ -346,7 +348,8 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
     platform_status.show(page, Output.json)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"role": "driver", **roles["driver"]} in rows
-    assert {"ticker": "ETH/USDT.BINANCE", "age_seconds": 190.0, "trades_per_second": 0.0} in rows
+    silent = {"ticker": "ETH/USDT.BINANCE", "age_seconds": 190.0, "newest_bar_seconds": 250.0, "trades_per_second": 0.0}
+    assert silent in rows
     assert next(row for row in rows if "query" in row)["lag"] == 12_345
     assert next(row for row in rows if row.get("part") == "flink_replacement_spark")["state"] == "waiting"
 

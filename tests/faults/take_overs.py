@@ -1,0 +1,51 @@
+"""The faults after which a standby takes over, and how many rounds of each a long run has.
+
+`FAILOVER_ROUNDS` in the environment divides a long run into shorter ones.
+"""
+# ruff: noqa: T201
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from tests.faults.process import Process
+
+ROUNDS = int(os.environ.get("FAILOVER_ROUNDS", "20"))
+#: A part that wakes, or reaches the bus again, ends within this long; Spark's JVM takes most of it.
+END_SECONDS = 120.0
+
+Fault = Callable[[Process], AbstractContextManager[None]]
+
+
+@contextmanager
+def killed(process: Process) -> Iterator[None]:
+    process.process.kill()
+    process.process.wait()
+    yield
+
+
+@contextmanager
+def stopped(process: Process) -> Iterator[None]:
+    """It wakes while the other one serves, and finds its term over."""
+    process.process.send_signal(signal.SIGSTOP)
+    yield
+    process.process.send_signal(signal.SIGCONT)
+    assert process.process.wait(END_SECONDS) == 1
+
+
+@contextmanager
+def cut_off(process: Process) -> Iterator[None]:
+    """From Redis; everybody else reaches it."""
+    process.link.cut()
+    yield
+    process.link.mend()
+    assert process.process.wait(END_SECONDS) == 1
+
+
+FAULTS: tuple[Fault, ...] = (killed, stopped, cut_off)
+
+
+def assert_fast(seconds: Sequence[float], bound: float) -> None:
+    print("take-overs:", " ".join(f"{each:.1f}" for each in sorted(seconds)), "s")
+    assert max(seconds) < bound
