@@ -1,5 +1,6 @@
 """`candlewright trigger add|list|show|remove|events`: triggers of the running platform."""
 
+import logging
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,8 @@ def add(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     is_followed = follow or count is not None
+    # Its warnings are shown below, in the words of the command line.
+    logging.getLogger("candlewright").addHandler(logging.NullHandler())
     with ending_quietly(), connect(settings=settings_for(config)) as c:
         if trigger_id is not None and not replace:
             check_not_replaced(c, trigger_id, text, names, values)

@@ -219,8 +219,9 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
             event_or_time = yield Wait(min(give_up, self._session.now + pause))
             if isinstance(event_or_time, TimedOut):
                 if self._session.now >= give_up:
+                    why = f": {told.note}" if told.note else ""
                     raise RequestTimedOut(
-                        request_id, f"request {request_id} has not ended within {timeout_seconds:g} s"
+                        request_id, f"request {request_id} has not ended within {timeout_seconds:g} s{why}"
                     )
                 if self._session.now - last_heard > max(SILENCE_SECONDS, self._timeout_seconds):
                     raise refused(complaint) if complaint else self._unreachable(last_heard)

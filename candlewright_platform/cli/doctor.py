@@ -117,6 +117,20 @@ def _data_directory(settings: Settings) -> Iterator[Finding]:
     yield Finding("data directory", verdict, f"{folder}, {free / (1 << 30):.1f} GiB free")
 
 
+def _alerts(settings: Settings) -> Iterator[Finding]:
+    if not settings.alerts.destinations:
+        return
+    from alerts.senders.senders import sender_of
+
+    for name, own in settings.alerts.destinations.items():
+        try:
+            sender_of(name, own)
+        except ConfigurationError as error:
+            yield Finding(f"alerts {name}", Verdict.MISSING, str(error))
+        else:
+            yield Finding(f"alerts {name}", Verdict.OK, "webhook" if own.is_webhook else own.scheme)
+
+
 def _memory(settings: Settings) -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     verdict = Verdict.OK if total >= MIN_MEMORY_BYTES else Verdict.NOTE
@@ -176,6 +190,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _redis,
     _data_directory,
     _memory,
+    _alerts,
     _keys,
     _doors,
     _venues,

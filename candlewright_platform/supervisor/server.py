@@ -17,6 +17,7 @@ from candlewright_platform.supervisor import metrics, processes
 from candlewright_platform.supervisor.logs import PartLog
 from candlewright_platform.supervisor.probes import Probe
 from candlewright_platform.supervisor.state import (
+    REFUSED,
     AllReady,
     AllStandBy,
     BecameReady,
@@ -31,6 +32,7 @@ from candlewright_platform.supervisor.state import (
     Part,
     PartPlan,
     Probed,
+    Refused,
     Restarting,
     Start,
     Started,
@@ -108,8 +110,11 @@ class Supervisor:
         self._is_finished = False
         self._page = self._compose_page()
 
-    async def run(self) -> None:
-        """Until the parts have stopped after SIGTERM, SIGINT or SIGHUP; a second signal kills what still runs."""
+    async def run(self) -> int:
+        """Until the parts have stopped after SIGTERM, SIGINT or SIGHUP; a second signal kills what still runs.
+
+        Returns the exit code: 2 where a part refused its settings, and 0 else.
+        """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in _SIGNALS:
@@ -133,6 +138,7 @@ class Supervisor:
             page.close()
             for number in (*_SIGNALS, signal.SIGCHLD):
                 loop.remove_signal_handler(number)
+        return REFUSED if self._state.is_refused else 0
 
     async def _next_event(self) -> Event:
         if not self._events.empty():
@@ -187,8 +193,10 @@ class Supervisor:
             case Restarting(part, code, pause):
                 metrics.RESTARTS.labels(part).inc()
                 self._tell(f"{part} exited with code {code}, starting it again in {pause:g} s; it wrote last:")
-                for line in list(self._logs[part].last_lines)[-5:] if part in self._logs else []:
-                    self._tell(f"  {part}: {line}")
+                self._tell_last_lines(part)
+            case Refused(part):
+                self._tell(f"{part} cannot start with these settings; it wrote last:")
+                self._tell_last_lines(part)
             case BecameReady(part):
                 self._call_when_ready(part)
                 took = time.monotonic() - self._state.parts[part].started_at
@@ -203,6 +211,10 @@ class Supervisor:
                 self._announce("standby")
             case Finish():
                 self._is_finished = True
+
+    def _tell_last_lines(self, part: str) -> None:
+        for line in list(self._logs[part].last_lines)[-5:] if part in self._logs else []:
+            self._tell(f"  {part}: {line}")
 
     def _call_when_ready(self, part: str) -> None:
         try:
@@ -225,6 +237,7 @@ class Supervisor:
                 self._data_dir / "logs", spec.name, lambda line: self._tell(f"{spec.name}: {line}")
             )
         log = self._logs[spec.name]
+        log.last_lines.clear()
         try:
             process = processes.spawn(spec.command, spec.environment, self._mark(spec.name), Path.cwd())
         except OSError as error:

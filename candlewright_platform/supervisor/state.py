@@ -16,6 +16,8 @@ SICK_SECONDS = 180.0
 MAX_SICK_SECONDS = 3_600.0
 #: How long a part may take to stop that has never been ready.
 UNREADY_STOP_SECONDS = 3.0
+#: The exit code of a part that cannot do with its settings: another start would end the same way.
+REFUSED = 2
 #: Parts of a lower stage must be ready before those of this stage and later ones start.
 FIRST_DEPENDENT_STAGE = 2
 
@@ -103,6 +105,13 @@ class Restarting:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """To be reported to the operator: the part cannot start with these settings, and the platform stops."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class BecameReady:
     part: str
 
@@ -136,7 +145,17 @@ class Finish:
 
 
 Command = (
-    Start | Terminate | Kill | Restarting | BecameReady | BecameStandby | BeganToWait | AllReady | AllStandBy | Finish
+    Start
+    | Terminate
+    | Kill
+    | Restarting
+    | Refused
+    | BecameReady
+    | BecameStandby
+    | BeganToWait
+    | AllReady
+    | AllStandBy
+    | Finish
 )
 
 
@@ -178,6 +197,8 @@ class Supervision:
     plans: Sequence[PartPlan]
     parts: dict[str, Part] = field(init=False)
     is_stopping: bool = False
+    #: A part did not accept its settings.
+    is_refused: bool = False
     is_announced: bool = False
     is_standby_announced: bool = False
     _stopping_stage: int | None = None
@@ -216,10 +237,7 @@ class Supervision:
             case TimePassed(at):
                 return self._time_passed(at)
             case StopAsked(at):
-                if self.is_stopping:
-                    return []
-                self.is_stopping = True
-                return self._stop_next(at)
+                return [] if self.is_stopping else self._stop(at)
 
     def next_deadline(self) -> float | None:
         """When TimePassed has something to do next."""
@@ -238,6 +256,9 @@ class Supervision:
         part.problems, part.waits_for = (f"exited with code {code}",), ""
         if self.is_stopping:
             return self._stop_next(at)
+        if code == REFUSED and not part.was_ready:
+            self.is_refused = True
+            return [Refused(part.plan.name), *self._stop(at)]
         part.failures = 0 if ran_quietly else part.failures
         pause = min(FIRST_BACKOFF_SECONDS * 2 ** min(part.failures, 16), MAX_BACKOFF_SECONDS)
         part.failures += 1
@@ -316,6 +337,10 @@ class Supervision:
                 part.start_at = None
                 due.append(Start(part.plan.name))
         return due
+
+    def _stop(self, at: float) -> list[Command]:
+        self.is_stopping = True
+        return self._stop_next(at)
 
     def _stop_next(self, at: float) -> list[Command]:
         """Stop the highest stage that still lives; the next one when that is gone."""

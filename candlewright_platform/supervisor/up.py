@@ -39,6 +39,8 @@ def say(word: str) -> None:
 def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] = say) -> int:
     """Start the parts, keep them running until SIGTERM or Ctrl-C, stop them. Must run in the main thread.
 
+    Returns the exit code: 2 where a part refused its settings, and 0 else.
+
     Raises ConfigurationError when the data directory is in use, a port is taken, or the choice makes no sense.
     """
     from bus.roles import Roles
@@ -62,11 +64,11 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
             tell(f"warning: keys are off, so any process that reaches {where} can connect; set security.curve")
         with closing(Roles(bus_url_of(settings))) as roles:
             supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, announce, roles.all)
-            asyncio.run(supervisor.run())
+            code = asyncio.run(supervisor.run())
         tell("stopped")
     finally:
         lock.release()
-    return 0
+    return code
 
 
 def remove_left_behind(lock: DataDirectoryLock) -> None:

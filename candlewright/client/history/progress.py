@@ -26,8 +26,11 @@ class Told:
         self._progress = progress
         self._takes_note = progress is not None and _has_note(progress)
         self._logged = ""
+        #: The newest one.
+        self.note = ""
 
     def __call__(self, done: int, expected: int, note: str) -> None:
+        self.note = note
         if self._takes_note:
             self._progress(done, expected, note=note)  # type: ignore[misc, call-arg]
             return

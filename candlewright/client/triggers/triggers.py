@@ -3,6 +3,7 @@
 The events of a trigger are subscribed before its registration is sent, and numbered: none is missed or comes twice.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,6 +22,8 @@ from candlewright.wire.errors import CandlewrightError
 
 T = TypeVar("T")
 S = TypeVar("S", Stream[TriggerEvent], AsyncStream[TriggerEvent])
+
+log = logging.getLogger("candlewright")
 
 #: How long a registration is waited for: the pipeline may be starting again.
 ADD_SECONDS = 60.0
@@ -56,6 +59,8 @@ class _Registered(Generic[S]):
         self.id = registration.trigger_id
         self.is_new = registration.is_new
         self.warnings = registration.warnings
+        for warning in self.warnings:
+            log.warning("trigger %s: %s", self.id, warning)
         self._stream: S = stream
         self._reopen: Callable[[int | None], S] = reopen
 
@@ -77,8 +82,8 @@ class Trigger(_Registered[Stream[TriggerEvent]], Closing):
     """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` takes it away.
 
     `id`: its name on the platform. `is_new`: False where exactly this trigger was registered under this id before.
-    `warnings`: sentences of the platform. As long as this object (or the stream of `events`) is held and not closed,
-    the events are subscribed; a `with` statement closes it.
+    `warnings`: sentences of the platform, which the logger `candlewright` shows as well. As long as this object (or the
+    stream of `events`) is held and not closed, the events are subscribed; a `with` statement closes it.
     """
 
     def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:

@@ -394,6 +394,18 @@ def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: 
 
 
 @pytest.mark.processes
+def test_doctor_names_a_destination_that_nothing_can_send_to(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("candlewright.toml").write_text('[alerts.a]\nurl = "ntfx://x"\n[alerts.b]\nurl = "ntfy://topic"\n')
+    findings = {row["what"]: row for row in map(json.loads, run("doctor", "--output", "json").stdout.splitlines())}
+    assert findings["alerts a"]["verdict"] == "missing"
+    assert "alerts.a.url: Apprise does not accept this ntfx:// address" in findings["alerts a"]["text"]
+    assert (findings["alerts b"]["verdict"], findings["alerts b"]["text"]) == ("ok", "ntfy")
+
+
+@pytest.mark.processes
 def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
     result = run("doctor", "--output", "json")
     findings = {row["what"]: row["verdict"] for row in map(json.loads, result.stdout.splitlines())}

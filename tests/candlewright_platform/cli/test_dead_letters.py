@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bus.api import Bus, Record
 from bus.dead_letters import Letter, put_aside
 from candlewright.cli.app import app
 from candlewright.wire import candlewright_pb2 as cw
+from core.http import Status, StatusServer
 from tests.fresh_bus import FreshBus
 
 NOON = 1_704_110_400 * 10**9
@@ -110,6 +112,15 @@ def test_usage(bus: Bus) -> None:
 def test_without_a_platform_one_sentence_says_so(tmp_path: Path) -> None:
     result = run("list", "--data-dir", str(tmp_path))
     assert result.exit_code == 1 and "no platform runs on" in str(result.exception)
+
+
+def test_without_a_platform_on_this_folder_the_running_ones_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(StatusServer("127.0.0.1:0", lambda: Status("up", True, details={"data_dir": "/elsewhere"}))) as page:
+        monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", f"127.0.0.1:{page.port}")
+        result = run("list", "--data-dir", str(tmp_path))
+    assert "add --data-dir /elsewhere" in str(result.exception)
 
 
 def test_a_foreign_record_in_dead_letters_hides_no_other(bus: Bus) -> None:

@@ -1,4 +1,4 @@
-"""A part of a few lines for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--deaf]`."""
+"""A part of a few lines for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--refuse]`."""
 # ruff: noqa: T201
 
 import os
@@ -12,6 +12,9 @@ from core.http import Status, StatusServer
 
 
 def main() -> None:
+    if "--refuse" in sys.argv:
+        print(f"{sys.argv[1]}.url: no such service", file=sys.stderr)
+        sys.exit(2)
     stop = threading.Event()
     if "--stubborn" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -48,8 +48,7 @@ def main() -> int:
         tell=lambda line: print(line, file=sys.stderr, flush=True),
         announce=lambda word: print(word, flush=True),
     )
-    asyncio.run(supervisor.run())
-    return 0
+    return asyncio.run(supervisor.run())
 
 
 if __name__ == "__main__":

@@ -113,6 +113,14 @@ def test_ready_then_clean_stop_leaves_nothing(start: Callable[..., Up], tmp_path
     assert up.said.empty()
 
 
+def test_a_part_that_refuses_its_settings_ends_the_platform_and_says_why(start: Callable[..., Up]) -> None:
+    up = start("broker", "alerts:refuse")
+    assert up.process.wait(WAIT_SECONDS) == 2
+    up.close()
+    assert up.told.count("  alerts: alerts.url: no such service\n") == 1
+    assert "starting alerts\n" in up.told and up.mark() == []
+
+
 async def test_what_has_happened_comes_before_time_that_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from candlewright_platform.supervisor.state import (
     DEAD_SECONDS,
     MAX_BACKOFF_SECONDS,
     QUIET_SECONDS,
+    REFUSED,
     SICK_SECONDS,
     UNREADY_STOP_SECONDS,
     AllReady,
@@ -21,6 +22,7 @@ from candlewright_platform.supervisor.state import (
     Kill,
     PartPlan,
     Probed,
+    Refused,
     Restarting,
     Start,
     Started,
@@ -94,6 +96,23 @@ def test_a_dead_part_starts_again_after_a_short_pause() -> None:
     assert supervision.next_deadline() == 5.2
     assert supervision.handle(TimePassed(5.1)) == []
     assert supervision.handle(TimePassed(5.2)) == [Start("broker")]
+
+
+def test_a_part_that_refuses_its_settings_is_not_started_again() -> None:
+    supervision = Supervision(PLANS)
+    supervision.handle(Begun(0.0))
+    for name in ("redis", "broker"):
+        supervision.handle(Started(name, 1.0))
+    commands = supervision.handle(Exited("broker", REFUSED, 2.0))
+    assert commands == [Refused("broker"), Terminate("redis")]
+    assert supervision.is_refused
+    assert supervision.handle(Exited("redis", 0, 3.0)) == [Finish()]
+
+
+def test_a_part_that_was_ready_starts_again_whatever_its_exit_code() -> None:
+    supervision = running()
+    assert supervision.handle(Exited("broker", REFUSED, 5.0)) == [Restarting("broker", REFUSED, 0.2)]
+    assert not supervision.is_refused
 
 
 def test_pauses_double_up_to_a_limit() -> None:

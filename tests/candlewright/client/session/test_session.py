@@ -236,6 +236,15 @@ def test_the_callers_own_timeout_leaves_no_notification(talk: Conversation) -> N
     assert caught.value.notification is None
 
 
+def test_a_timeout_says_what_the_request_waits_for(talk: Conversation) -> None:
+    ticket = talk.history(timeout=5)
+    talk.queued()
+    talk.reply(waiting("waiting for a slot of BINANCE (served now: none)"))
+    talk.pass_time(6)
+    with pytest.raises(RequestTimedOut, match=r"has not ended within 5 s: waiting for a slot of BINANCE"):
+        ticket.result()
+
+
 def test_two_requests_at_once_get_their_own_finals(talk: Conversation) -> None:
     first, second = talk.history("r1"), talk.history("r2")
     talk.queued("r2")

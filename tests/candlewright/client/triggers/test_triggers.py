@@ -51,12 +51,16 @@ def aclient(relay: TriggerRelay) -> cw.AsyncClient:
 
 
 # ---- registration
-def test_a_trigger_is_registered_with_all_that_was_said(relay: TriggerRelay, client: cw.Client) -> None:
+def test_a_trigger_is_registered_with_all_that_was_said(
+    relay: TriggerRelay, client: cw.Client, caplog: pytest.LogCaptureFixture
+) -> None:
     relay.warnings = "state is unbounded\nanother one"
     got = client.triggers.add(
         SQL, tickers=[TICKER], parameters={"limit": 7.5, "revisions": True}, trigger_id="mine", callback_id="back"
     )
     assert (got.id, got.is_new, got.warnings) == ("mine", True, ("state is unbounded", "another one"))
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == ["trigger mine: state is unbounded", "trigger mine: another one"]
     assert relay.triggers["mine"] == ing.CEPTriggerRequest(
         trigger_id="mine",
         sql_pattern=SQL,
