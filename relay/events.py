@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BUS_AWAY
 from protobuf import records_pb2 as rec
 from relay import topics
 
@@ -130,7 +131,7 @@ class FinalArrived:
 
 
 #: The `text` of what failed because of the bus.
-UNAVAILABLE = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
+UNAVAILABLE = BUS_AWAY
 
 
 @dataclass(frozen=True, slots=True)

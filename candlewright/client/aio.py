@@ -337,11 +337,11 @@ class AsyncClient(AsyncClosing):
         if self._context is None or self._context.closed:
             return
         session = self._connection.session
-        self._relays.follow(time.monotonic())
         for parts in sockets.drain(self._requests):
             session.receive_reply(parts, time.monotonic())
         for parts in sockets.drain(self._notifications):
             session.receive_publication(parts, time.monotonic())
+        self._relays.follow(session, time.monotonic())
         session.advance(time.monotonic())
         sockets.carry_out(session.take_commands(), self._requests, self._notifications)
         loop = asyncio.get_running_loop()

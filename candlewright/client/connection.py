@@ -75,7 +75,7 @@ class Connection:
             raise ValueError(f"a client id has at most {MAX_CLIENT_ID_BYTES} bytes")
         self.relays = _relays(settings, requests, notifications)
         self.requests = self.relays[0][0]
-        self.session = Session()
+        self.session = Session(has_other_relays=len(self.relays) > 1)
         self.operations = Operations(self.session, self.client_id, self.requests, timeout, self._name)
         self._settings = settings
         self._rows = rows

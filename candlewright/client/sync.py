@@ -347,11 +347,11 @@ class Client(Closing):
         until = until if deadline is None else min(until, deadline)
         wait = min(SLICE_SECONDS, max(0.0, until - time.monotonic()))
         self._poller.poll(int(wait * 1_000) + 1)
-        self._relays.follow(time.monotonic())
         for parts in sockets.drain(self._requests):
             session.receive_reply(parts, time.monotonic())
         for parts in sockets.drain(self._notifications):
             session.receive_publication(parts, time.monotonic())
+        self._relays.follow(session, time.monotonic())
         session.advance(time.monotonic())
         self._carry_out()
 

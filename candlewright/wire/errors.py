@@ -34,6 +34,9 @@
 from shlex import quote
 from typing import Any, ClassVar
 
+#: What a relay answers that cannot reach the bus: a client of several relays asks the next one.
+BUS_AWAY = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
+
 
 class CandlewrightError(Exception):
     retryable: ClassVar[bool] = False

@@ -7,7 +7,16 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from candlewright.client.errors import PlatformRefused, PlatformUnreachable
-from candlewright.client.session.session import Operation, Published, Reply, Send, Session, TimedOut, Wait
+from candlewright.client.session.session import (
+    Operation,
+    Published,
+    Reply,
+    Send,
+    Session,
+    TimedOut,
+    Wait,
+    is_cut_off,
+)
 from candlewright.wire import candlewright_pb2 as cw
 
 M = TypeVar("M", bound=Message)
@@ -51,10 +60,13 @@ class Questions:
         pause: float = RESEND_SECONDS,
         longest_pause: float = RESEND_MAX_SECONDS,
     ) -> Operation[tuple[T, int]]:
-        """What `pick` makes of the first reply that it takes, and how often the question was sent until then."""
+        """What `pick` makes of the first reply that it takes, and how often the question was sent until then. One by
+        a relay that is cut off is taken only if no other relay answers.
+        """
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         give_up = self._session.now + timeout
         sent = 0
+        refusal: Message | None = None
         while self._session.now < give_up:
             for each in messages:
                 yield Send(each)
@@ -65,8 +77,13 @@ class Questions:
                 if isinstance(event, Published):
                     if heard is not None:
                         heard.append(event)
-                elif isinstance(event, Reply) and (found := pick(event.message)) is not None:
-                    return found, sent
+                elif isinstance(event, Reply):
+                    if self._session.has_other_relays and is_cut_off(event.message):
+                        refusal = event.message
+                    elif (found := pick(event.message)) is not None:
+                        return found, sent
+        if refusal is not None and (found := pick(refusal)) is not None:
+            return found, sent
         raise PlatformUnreachable(self._address, timeout, self._name)
 
     def _next(self, answer: type[M]) -> Operation[M | None]:

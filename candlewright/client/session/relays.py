@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from candlewright.client.session.session import Session
 from candlewright.client.session.sockets import open_pair
 from candlewright.wire.keys import ClientKey
 
@@ -53,12 +54,12 @@ class Relays:
         moved_at = self._moved_at or 0.0
         return moved_at + (PAUSE_SECONDS if self._refused else HANDSHAKE_SECONDS)
 
-    def follow(self, now: float) -> bool:
-        """Move on where the relay is gone, or never answered; whether that was so."""
+    def follow(self, session: Session, now: float) -> bool:
+        """Move on where the relay is gone, never answered, or is cut off from the bus; whether that was so."""
         if not self._monitors:
             return False
+        is_lost, session.wants_another_relay = session.wants_another_relay, False
         self._moved_at = now if self._moved_at is None else self._moved_at
-        is_lost = False
         for place, monitor in enumerate(self._monitors):
             for event in _events(monitor):
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
-from candlewright.wire.errors import BadFrame
+from candlewright.wire.errors import BUS_AWAY, BadFrame
 
 T = TypeVar("T")
 
@@ -113,11 +113,21 @@ def key_of(message: Message) -> Key | None:
     return ("topic", message.topic) if isinstance(message, cw.Error) and message.topic else None
 
 
+def is_cut_off(message: Message) -> bool:
+    """Whether a relay answers that it cannot reach the bus."""
+    if isinstance(message, cw.Error):
+        return message.code == "UNAVAILABLE"
+    return getattr(message, "error_message", "") == BUS_AWAY
+
+
 class Session:
     """Routes replies by request id (or topic), publications by their whole topic frame, and time to all operations."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_other_relays: bool = False) -> None:
         self.now = 0.0
+        self.has_other_relays = has_other_relays
+        #: Set when the relay in use cannot reach the bus, and another one may.
+        self.wants_another_relay = False
         self.bad_frames = 0
         self._running: list[Ticket[Any]] = []
         self._commands: deque[Command] = deque()
@@ -165,6 +175,8 @@ class Session:
         except BadFrame:
             self.bad_frames += 1
             return
+        if self.has_other_relays and is_cut_off(message):
+            self.wants_another_relay = True
         key = key_of(message)
         if key is None:
             # An Error about bytes that the platform could not read: it can only be the oldest question's.

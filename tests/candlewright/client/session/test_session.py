@@ -19,6 +19,7 @@ from candlewright.client.session.session import Send, Session, Subscribe, Ticket
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire.errors import BUS_AWAY
 
 WANTED = Range("BTC/USDT.BINANCE", 60, 0, 600 * 10**9)
 FINAL = ing.HistoryReadyNotification
@@ -27,8 +28,8 @@ FINAL = ing.HistoryReadyNotification
 class Conversation:
     """A session with a hand-driven clock; `sent` collects what would leave."""
 
-    def __init__(self) -> None:
-        self.session = Session()
+    def __init__(self, *, has_other_relays: bool = False) -> None:
+        self.session = Session(has_other_relays=has_other_relays)
         self.ask = Operations(self.session, "me", "tcp://relay", timeout_seconds=10.0)
         self.now = 0.0
         self.sent: list[Message] = []
@@ -184,6 +185,40 @@ def test_an_error_while_following_does_not_end_the_request(talk: Conversation) -
     assert not ticket.is_done
     talk.final()
     assert ticket.is_done
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"),
+        ing.SubmitResponse(request_id="r1", status=ing.SubmitResponse.ERROR, error_message=BUS_AWAY),
+    ],
+)
+def test_a_relay_that_is_cut_off_is_left_and_the_next_one_is_asked(refusal: Message) -> None:
+    talk = Conversation(has_other_relays=True)
+    ticket = talk.session.begin(talk.ask.submit(WANTED, "r1"), 0.0)
+    talk.look()
+    talk.reply(refusal)
+    assert talk.session.wants_another_relay and not ticket.is_done
+    talk.pass_time(0.5)
+    assert [type(each) for each in talk.sent] == [ing.SubmitHistoricalRequest] * 2
+    talk.queued()
+    assert ticket.result().request_id == "r1"
+
+
+def test_where_no_relay_reaches_the_bus_the_caller_learns_that() -> None:
+    talk = Conversation(has_other_relays=True)
+    ticket = talk.session.begin(talk.ask.state("r1"), 0.0)
+    for _ in range(30):
+        talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"))
+        talk.pass_time(0.5)
+    with pytest.raises(PlatformRefused, match="the bus is away"):
+        ticket.result()
+    alone = Conversation()
+    ticket = alone.session.begin(alone.ask.state("r1"), 0.0)
+    alone.reply(cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"))
+    with pytest.raises(PlatformRefused, match="the bus is away"):
+        ticket.result()
 
 
 def test_long_silence_while_following_raises_the_last_complaint(talk: Conversation) -> None:
