@@ -4,6 +4,7 @@ The site's environment holds MkDocs and nothing of the project.
 """
 
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,8 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """A page of docs/ that the navigation does not name is listed under Reference."""
+    """The recipes follow their index; a page of docs/ that the navigation does not name is listed under Reference."""
     assert config.nav is not None
+    (cookbook,) = (section["Cookbook"] for section in config.nav if "Cookbook" in section)
+    index = (Path(config.docs_dir) / "cookbook" / "index.md").read_text()
+    cookbook += [f"cookbook/{page}" for page in dict.fromkeys(re.findall(r"\]\(([\w-]+\.md)\)", index))]
     named = str(config.nav)
     (reference,) = (section["Reference"] for section in config.nav if "Reference" in section)
     reference += [path.name for path in sorted(Path(config.docs_dir).glob("*.md")) if f"'{path.name}'" not in named]

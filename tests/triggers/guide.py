@@ -8,27 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from documentation import trigger_text
+from documentation.trigger_text import Text
+
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "triggers.md"
 DAY = "2024-01-01"
 _BLOCK = re.compile(r"^### \d+\. (?P<title>[^\n]+)$|^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMES = ("time", "open_time", "window_start", "at", "since", "last_time")
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """One SQL text with what its first line says is given beside it."""
-
-    sql: str
-    parameters: dict[str, str]
-    tickers: tuple[str, ...]
-
-    @property
-    def period_seconds(self) -> int:
-        return int(self.parameters.get("period_seconds", "0"))
-
-    @property
-    def input(self) -> str:
-        return "ohlc" if self.period_seconds else "ticks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +29,7 @@ class Example:
 
 def texts() -> list[Text]:
     """Every SQL text of the guide."""
-    return [_text(found["body"]) for found in _BLOCK.finditer(GUIDE.read_text()) if found["kind"] == "sql"]
+    return [trigger_text.read(found["body"]) for found in _BLOCK.finditer(GUIDE.read_text()) if found["kind"] == "sql"]
 
 
 def examples() -> dict[str, Example]:
@@ -55,19 +41,9 @@ def examples() -> dict[str, Example]:
         elif parts:
             list(parts.values())[-1].setdefault(found["kind"], found["body"])
     return {
-        name: Example(name, _text(own["sql"]), _rows(own["csv"]), _event(own["json"])) for name, own in parts.items()
+        name: Example(name, trigger_text.read(own["sql"]), _rows(own["csv"]), _event(own["json"]))
+        for name, own in parts.items()
     }
-
-
-def _text(sql: str) -> Text:
-    given = {}
-    first = sql.partition("\n")[0]
-    if first.startswith("--"):
-        for part in first.removeprefix("--").split(";"):
-            name, _, value = part.partition(":")
-            given[name.strip()] = [item.strip() for item in value.split(",")]
-    parameters = dict(item.split("=") for item in given.get("parameters", []))
-    return Text(sql, parameters, tuple(given.get("tickers", ())))
 
 
 def _rows(text: str) -> list[dict[str, Any]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from candlewright.wire.candlewright_pb2 import BUY, OHLCV, TickBatch
+from candlewright.wire.candlewright_pb2 import BUY, OHLCV, SELL, TickBatch
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
-from tests.triggers.guide import Text
+from documentation.trigger_text import Text
 from tests.triggers.trigger_records import register
 from triggers.check import INPUTS, TriggerRules
 from triggers.partition import TriggerPartition
@@ -87,7 +87,8 @@ def records_of(rows: Sequence[Row]) -> list[tuple[str, bytes]]:
         number = numbers[row["ticker"]]
         record = TickBatch(
             ticker=row["ticker"], first_sequence=number, timestamp=[row["time"]], price=[row["price"]],
-            size=[row["size"]], side=[BUY], trade_id=[str(number)], received_at=[row["time"] + SECOND],
+            size=[row["size"]], side=[SELL if row.get("side") == "sell" else BUY], trade_id=[str(number)],
+            received_at=[row["time"] + SECOND],
         )  # fmt: skip
         found.append(("ticks", record.SerializeToString()))
     return found
@@ -96,7 +97,8 @@ def records_of(rows: Sequence[Row]) -> list[tuple[str, bytes]]:
 def _ohlcv(row: Row) -> OHLCV:
     return OHLCV(
         open_time=row["time"], open=row["open"], high=row["high"], low=row["low"], close=row["close"],
-        volume=row["volume"], period_seconds=PERIOD, ticker=row["ticker"], complete=True, source="ticks",
+        volume=row["volume"], period_seconds=row.get("period_seconds", PERIOD), ticker=row["ticker"], complete=True,
+        source="ticks",
     )  # fmt: skip
 
 
@@ -106,9 +108,10 @@ def table_of(rows: Sequence[Row], input_name: str) -> pa.Table:
     found = []
     for row in rows:
         numbers[row["ticker"]] += 1
-        own = row | {"ts": row["time"], "ts_ns": row["time"], "open_time": row["time"], "side": "buy"}
+        own = {"side": "buy", "period_seconds": PERIOD} | row
+        own |= {"ts": row["time"], "ts_ns": row["time"], "open_time": row["time"]}
         own |= {"trade_id": str(numbers[row["ticker"]]), "received_at": row["time"] + SECOND, "complete": True}
-        found.append(own | {"period_seconds": PERIOD, "source": "ticks"})
+        found.append(own | {"source": "ticks"})
     schema = INPUTS[input_name].schema
     columns = [pa.array([row.get(part.name) for row in found], part.type) for part in schema]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from candlewright_cep import evaluate
+from documentation.trigger_text import Text
 from tests.triggers import guide, market
-from tests.triggers.guide import Text
 from tests.triggers.market import Row
 from tests.triggers.trigger_records import TICKER, V_SHAPE, rows
 
