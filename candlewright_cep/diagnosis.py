@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from candlewright_cep.binding.recovery import collecting
 from candlewright_cep.errors import TriggerRejected
 
-__all__ = ["Diagnosis", "Problem", "diagnose"]
+__all__ = ["Diagnosis", "Edit", "Problem", "diagnose", "edited"]
 
 _ROUNDS = 8
 _NAME = re.compile(r"did you mean '([^']+)'\?$")
@@ -18,13 +18,28 @@ _QUOTES = "write texts in single quotes, names in double quotes"
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """`length` characters from `column` on are `text` instead (1-based)."""
+
+    line: int
+    column: int
+    length: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
-    """One error with its place in the text that was given (1-based)."""
+    """One error with its place in the text that was given (1-based). `edit`: what mends it there."""
 
     line: int
     column: int
     message: str
     hint: str
+    edit: Edit | None = None
+
+    def to_dict(self) -> dict[str, str | int]:
+        """For JSON."""
+        return {"line": self.line, "column": self.column, "message": self.message, "hint": self.hint}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +51,12 @@ class Diagnosis:
     mended: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """`length` characters from `column` on are `text` instead."""
-
-    line: int
-    column: int
-    length: int
-    text: str
-
-
 def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
     """`check`: gives the warnings of a text; raises TriggerRejected.
 
     A syntax error hides what is after it, unless it is an obvious slip: checking then continues with the mended text.
     """
-    text, moved = sql, list[_Edit]()
+    text, moved = sql, list[Edit]()
     problems: dict[tuple[int, int, str], Problem] = {}
     first: int | None = None
     for _ in range(_ROUNDS):
@@ -60,13 +65,13 @@ def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
             first = len(errors)
         for error in errors:
             line, column = _original(error.line, error.column, moved)
-            problem = Problem(line, column, error.message, error.hint)
+            problem = Problem(line, column, error.message, error.hint, _mending(text, error, moved))
             problems.setdefault((line, column, error.message), problem)
         edits = _edits(text, errors)
         if not edits:
             break
         for edit in edits:
-            text = _edited(text, edit)
+            text = edited(text, edit)
             moved.append(edit)
     is_better = text != sql and len(_errors(text, check)[0]) < len(problems)
     ordered = tuple(problems[place] for place in sorted(problems))
@@ -88,9 +93,19 @@ def _errors(text: str, check: Callable[[str], Sequence[str]]) -> tuple[list[Trig
     return sorted(found, key=lambda error: (error.line, error.column)), ()
 
 
-def _edits(text: str, errors: Sequence[TriggerRejected]) -> list[_Edit]:
+def _mending(text: str, error: TriggerRejected, moved: Sequence[Edit]) -> Edit | None:
+    """In the text that was given."""
+    lines = text.split("\n")
+    edit = _edit(lines, error) if error.line <= len(lines) else None
+    if edit is None:
+        return None
+    line, column = _original(edit.line, edit.column, moved)
+    return replace(edit, line=line, column=column)
+
+
+def _edits(text: str, errors: Sequence[TriggerRejected]) -> list[Edit]:
     """From the last to the first, so that none moves the others."""
-    found: dict[tuple[int, int], _Edit] = {}
+    found: dict[tuple[int, int], Edit] = {}
     lines = text.split("\n")
     for error in errors:
         if error.line > len(lines):
@@ -101,7 +116,7 @@ def _edits(text: str, errors: Sequence[TriggerRejected]) -> list[_Edit]:
     return [found[place] for place in sorted(found, reverse=True)]
 
 
-def _edit(lines: Sequence[str], error: TriggerRejected) -> _Edit | None:
+def _edit(lines: Sequence[str], error: TriggerRejected) -> Edit | None:
     line = lines[error.line - 1]
     token = _TOKEN.match(line, error.column - 1)
     if wrong := _WORD.search(error.hint):
@@ -115,32 +130,33 @@ def _edit(lines: Sequence[str], error: TriggerRejected) -> _Edit | None:
             name = f":{name}"
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return None
-        return _Edit(error.line, error.column, len(written), name)
+        return Edit(error.line, error.column, len(written), name)
     if (shown := _WRITE.search(error.hint)) and written[0] in "&=":
-        return _Edit(error.line, error.column, len(written), shown[1])
+        return Edit(error.line, error.column, len(written), shown[1])
     if error.hint == _QUOTES and written.startswith('"'):
-        return _Edit(error.line, error.column, len(written), "'" + written[1:-1].replace("'", "''") + "'")
+        return Edit(error.line, error.column, len(written), "'" + written[1:-1].replace("'", "''") + "'")
     return None
 
 
-def _word(lines: Sequence[str], error: TriggerRejected, meant: str, written: str) -> _Edit | None:
+def _word(lines: Sequence[str], error: TriggerRejected, meant: str, written: str) -> Edit | None:
     """The misspelt word is here, or shortly before."""
     for number in range(error.line, 0, -1):
         upto = error.column - 1 + len(written) if number == error.line else None
         places = [found.start() for found in re.finditer(rf"\b{written}\b", lines[number - 1][:upto])]
         if places:
-            return _Edit(number, places[-1] + 1, len(written), meant)
+            return Edit(number, places[-1] + 1, len(written), meant)
     return None
 
 
-def _edited(text: str, edit: _Edit) -> str:
+def edited(text: str, edit: Edit) -> str:
+    """The text with it."""
     lines = text.split("\n")
     line, start = lines[edit.line - 1], edit.column - 1
     lines[edit.line - 1] = line[:start] + edit.text + line[start + edit.length :]
     return "\n".join(lines)
 
 
-def _original(line: int, column: int, moved: Sequence[_Edit]) -> tuple[int, int]:
+def _original(line: int, column: int, moved: Sequence[Edit]) -> tuple[int, int]:
     """Where a place of the mended text was in the one that was given."""
     for edit in reversed(moved):
         if edit.line == line and column > edit.column:

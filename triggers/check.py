@@ -22,6 +22,7 @@ from triggers.udf.asked import FunctionAsked
 __all__ = [
     "INPUTS",
     "LIVE_INPUTS",
+    "OPTIONS",
     "CheckedTrigger",
     "CompiledTrigger",
     "TriggerOptions",
@@ -78,7 +79,14 @@ _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
 _SECOND = 1_000_000_000
-_OPTIONS = frozenset({"period_seconds", "revisions", "cooldown_seconds", "deadman_seconds", "lookback_seconds"})
+#: Parameters with a meaning of their own.
+OPTIONS = {
+    "period_seconds": "bars of this period only; a bare condition then reads ohlc",
+    "revisions": "true: a corrected bar comes again, as a further row",
+    "cooldown_seconds": "after an event of a ticker none of it for this long, in event time",
+    "deadman_seconds": "an event when nothing has come of a ticker for this long, by the platform's clock",
+    "lookback_seconds": "the trigger first sees the rows of its tickers from this long before its registration",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +280,7 @@ def diagnose_trigger(
 def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
     """A sentence for each parameter that means nothing: a name with a slip would be passed over in silence."""
     named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
-    known = _OPTIONS | ALERT_PARAMETERS | named
+    known = OPTIONS.keys() | ALERT_PARAMETERS | named
     found = sorted(parameters - known)
     return tuple(f"nothing uses the parameter {name[:60]}. {closest(name, known)}".strip() for name in found)
 

@@ -7,8 +7,19 @@ import typer
 from candlewright.extensions import PLATFORM, PlatformMissing, extension
 
 #: Commands of the platform, and those that it adds to groups, so that they can be named where it is not installed.
-COMMANDS = ("up", "demo", "doctor", "gaps", "config", "keys", "dead-letters", "kapacitor-udf", "bench")
-GROUPED_COMMANDS = {"trigger": ("check", "explain", "format", "try")}
+COMMANDS = (
+    "up",
+    "demo",
+    "doctor",
+    "gaps",
+    "config",
+    "keys",
+    "dead-letters",
+    "kapacitor-udf",
+    "language-server",
+    "bench",
+)
+GROUPED_COMMANDS = {"trigger": ("check", "explain", "format", "language", "try")}
 
 
 def join(app: typer.Typer) -> None:

@@ -22,6 +22,7 @@ from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
 from candlewright_cep.functions.arrays import NAMES as ARRAYS
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
+from candlewright_cep.functions.usage import Usage
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.syntax.tree import (
@@ -40,6 +41,16 @@ from candlewright_cep.types import BIGINT
 Labels = frozenset[str] | None
 _NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
 PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
+_MISSING = "NULL if there is no such row, whatever x is"
+USAGES = (
+    Usage("PREV(x, n)", "x of the row n (1) rows before the last one of x's variable", "PREV(price)", _MISSING),
+    Usage("NEXT(x, n)", "x of the row n (1) rows after the last one of x's variable", "NEXT(price)", _MISSING),
+    Usage("FIRST(x, n)", "x of the first row of its variable, or of the one n rows after it", "FIRST(price)", _MISSING),
+    Usage("LAST(x, n)", "x of the last row of its variable, or of the one n rows before it", "LAST(price)", _MISSING),
+    Usage("CLASSIFIER()", "the variable that the row was matched as", "CLASSIFIER()", "NULL without a row"),
+    Usage("MATCH_NUMBER()", "number of the match in its partition, from 1", "MATCH_NUMBER()", "never NULL"),
+    Usage("MATCH_ROWTIME()", "event time of the match's last row", "MATCH_ROWTIME()", "NULL for an empty match"),
+)
 
 
 @dataclass(slots=True)

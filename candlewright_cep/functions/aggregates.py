@@ -16,6 +16,7 @@ from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
+from candlewright_cep.functions.usage import SKIPPED, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list, ranges
@@ -38,6 +39,8 @@ class AggregateFunction:
     reduced: Callable[[Sequence[Vector], Index, Index, SqlType], Vector] | None = None
     grows: bool = False
     takes_part: bool = False
+    #: None for forms that the parser makes of other names.
+    usage: Usage | None = None
 
 
 def accumulate(step: np.ufunc, values: Array, firsts: Index) -> Array:
@@ -369,33 +372,157 @@ def _count_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     return list(types), BIGINT
 
 
+def _of_two(name: str, text: str) -> Usage:
+    return Usage(f"{name}(y, x)", text, f"{name}(price, size)", "rows in which a value is NULL are left out")
+
+
 def _table() -> dict[str, AggregateFunction]:
     number = fixed(DOUBLE, DOUBLE)
     truth = fixed(BOOLEAN, BOOLEAN)
     entries = [
-        AggregateFunction("COUNT", _count_signature, _count),
-        AggregateFunction("SUM", _number, _sum),
-        AggregateFunction("AVG", _average, _avg),
-        AggregateFunction("MIN", _any, _extreme(largest=False)),
-        AggregateFunction("MAX", _any, _extreme(largest=True)),
-        AggregateFunction("COUNT_IF", fixed(BIGINT, BOOLEAN), _count_if),
-        AggregateFunction("BOOL_AND", truth, _extreme(largest=False)),
-        AggregateFunction("BOOL_OR", truth, _extreme(largest=True)),
-        AggregateFunction("ANY_VALUE", _any, _first_value),
-        AggregateFunction("MAX_BY", _any_two, _extreme_by(largest=True)),
-        AggregateFunction("MIN_BY", _any_two, _extreme_by(largest=False)),
-        AggregateFunction("VWAP", fixed(DOUBLE, DOUBLE, DOUBLE), _vwap),
-        AggregateFunction("GEOMETRIC_MEAN", number, _geometric),
-        AggregateFunction("VAR_POP", number, _moments(sample=False, root=False)),
-        AggregateFunction("VAR_SAMP", number, _moments(sample=True, root=False)),
-        AggregateFunction("STDDEV_POP", number, _moments(sample=False, root=True)),
-        AggregateFunction("STDDEV_SAMP", number, _moments(sample=True, root=True)),
-        AggregateFunction("FIRST_VALUE", _any, _first_value),
-        AggregateFunction("LAST_VALUE", _any, _last_value),
+        AggregateFunction(
+            "COUNT",
+            _count_signature,
+            _count,
+            usage=Usage(
+                "COUNT(x)",
+                "how many values are not NULL; COUNT(*) counts rows",
+                "COUNT(*)",
+                "NULLs are left out; 0 if nothing else is there",
+            ),
+        ),
+        AggregateFunction(
+            "SUM", _number, _sum, usage=Usage("SUM(x)", "sum of numbers or intervals", "SUM(size)", SKIPPED)
+        ),
+        AggregateFunction("AVG", _average, _avg, usage=Usage("AVG(x)", "mean", "AVG(price)", SKIPPED)),
+        AggregateFunction(
+            "MIN", _any, _extreme(largest=False), usage=Usage("MIN(x)", "least value", "MIN(price)", SKIPPED)
+        ),
+        AggregateFunction(
+            "MAX", _any, _extreme(largest=True), usage=Usage("MAX(x)", "greatest value", "MAX(price)", SKIPPED)
+        ),
+        AggregateFunction(
+            "COUNT_IF",
+            fixed(BIGINT, BOOLEAN),
+            _count_if,
+            usage=Usage(
+                "COUNT_IF(condition)",
+                "how many rows meet the condition",
+                "COUNT_IF(side = 'buy')",
+                "NULL counts as not met; 0 without rows",
+            ),
+        ),
+        AggregateFunction(
+            "BOOL_AND",
+            truth,
+            _extreme(largest=False),
+            usage=Usage("BOOL_AND(condition)", "whether all rows meet the condition", "BOOL_AND(price > 0)", SKIPPED),
+        ),
+        AggregateFunction(
+            "BOOL_OR",
+            truth,
+            _extreme(largest=True),
+            usage=Usage("BOOL_OR(condition)", "whether a row meets the condition", "BOOL_OR(size > 10)", SKIPPED),
+        ),
+        AggregateFunction(
+            "ANY_VALUE",
+            _any,
+            _first_value,
+            usage=Usage("ANY_VALUE(x)", "a value: the first one", "ANY_VALUE(side)", SKIPPED),
+        ),
+        AggregateFunction(
+            "MAX_BY",
+            _any_two,
+            _extreme_by(largest=True),
+            usage=Usage(
+                "MAX_BY(x, y)",
+                "x of the row with the greatest y",
+                "MAX_BY(ts, price)",
+                "rows whose y is NULL are left out",
+            ),
+        ),
+        AggregateFunction(
+            "MIN_BY",
+            _any_two,
+            _extreme_by(largest=False),
+            usage=Usage(
+                "MIN_BY(x, y)",
+                "x of the row with the least y",
+                "MIN_BY(ts, price)",
+                "rows whose y is NULL are left out",
+            ),
+        ),
+        AggregateFunction(
+            "VWAP",
+            fixed(DOUBLE, DOUBLE, DOUBLE),
+            _vwap,
+            usage=Usage("VWAP(price, size)", "mean price by volume", "VWAP(price, size)", SKIPPED),
+        ),
+        AggregateFunction(
+            "GEOMETRIC_MEAN",
+            number,
+            _geometric,
+            usage=Usage("GEOMETRIC_MEAN(x)", "geometric mean", "GEOMETRIC_MEAN(price)", SKIPPED),
+        ),
+        AggregateFunction(
+            "VAR_POP",
+            number,
+            _moments(sample=False, root=False),
+            usage=Usage("VAR_POP(x)", "population variance", "VAR_POP(price)", SKIPPED),
+        ),
+        AggregateFunction(
+            "VAR_SAMP",
+            number,
+            _moments(sample=True, root=False),
+            usage=Usage(
+                "VAR_SAMP(x)",
+                "sample variance",
+                "VAR_SAMP(price)",
+                "NULLs are left out; NULL for fewer than two values",
+            ),
+        ),
+        AggregateFunction(
+            "STDDEV_POP",
+            number,
+            _moments(sample=False, root=True),
+            usage=Usage("STDDEV_POP(x)", "population standard deviation", "STDDEV_POP(price)", SKIPPED),
+        ),
+        AggregateFunction(
+            "STDDEV_SAMP",
+            number,
+            _moments(sample=True, root=True),
+            usage=Usage(
+                "STDDEV_SAMP(x)",
+                "sample standard deviation",
+                "STDDEV_SAMP(price)",
+                "NULLs are left out; NULL for fewer than two values",
+            ),
+        ),
+        AggregateFunction(
+            "FIRST_VALUE",
+            _any,
+            _first_value,
+            usage=Usage("FIRST_VALUE(x)", "the first value", "FIRST_VALUE(price)", SKIPPED),
+        ),
+        AggregateFunction(
+            "LAST_VALUE",
+            _any,
+            _last_value,
+            usage=Usage("LAST_VALUE(x)", "the last value", "LAST_VALUE(price)", SKIPPED),
+        ),
         AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct, grows=True),
         AggregateFunction("SUM_DISTINCT", _number, _of_distinct(_sum), grows=True),
         AggregateFunction("AVG_DISTINCT", _average, _of_distinct(_avg), grows=True),
-        AggregateFunction("MEDIAN", number, CONTINUOUS.running, CONTINUOUS.reduced, grows=True),
+        AggregateFunction(
+            "MEDIAN",
+            number,
+            CONTINUOUS.running,
+            CONTINUOUS.reduced,
+            grows=True,
+            usage=Usage(
+                "MEDIAN(x)", "the middle value, or the mean of the two in the middle", "MEDIAN(price)", SKIPPED
+            ),
+        ),
         AggregateFunction(
             "PERCENTILE_CONT",
             fixed(DOUBLE, DOUBLE, DOUBLE),
@@ -403,17 +530,67 @@ def _table() -> dict[str, AggregateFunction]:
             CONTINUOUS.reduced,
             grows=True,
             takes_part=True,
+            usage=Usage(
+                "PERCENTILE_CONT(p) WITHIN GROUP (ORDER BY x)",
+                "the value at a part p of the ordered values, interpolated",
+                "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY size)",
+                SKIPPED,
+            ),
         ),
         AggregateFunction(
-            "PERCENTILE_DISC", _any_and_part, DISCRETE.running, DISCRETE.reduced, grows=True, takes_part=True
+            "PERCENTILE_DISC",
+            _any_and_part,
+            DISCRETE.running,
+            DISCRETE.reduced,
+            grows=True,
+            takes_part=True,
+            usage=Usage(
+                "PERCENTILE_DISC(p) WITHIN GROUP (ORDER BY x)",
+                "the first value at or past a part p of the ordered values",
+                "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY size)",
+                SKIPPED,
+            ),
         ),
-        AggregateFunction("MODE", _any, quantiles.running_mode, quantiles.most_frequent, grows=True),
+        AggregateFunction(
+            "MODE",
+            _any,
+            quantiles.running_mode,
+            quantiles.most_frequent,
+            grows=True,
+            usage=Usage(
+                "MODE(x)", "the most frequent value, the first of equally frequent ones", "MODE(side)", SKIPPED
+            ),
+        ),
         *(
-            AggregateFunction(name, fixed(DOUBLE, DOUBLE, DOUBLE), _of_pairs(result))
-            for name, result in moments.RESULTS.items()
+            AggregateFunction(name, fixed(DOUBLE, DOUBLE, DOUBLE), _of_pairs(result), usage=_of_two(name, text))
+            for name, (result, text) in moments.RESULTS.items()
         ),
-        AggregateFunction("ARRAY_AGG", _array_signature, _no_running_array, _whole_arrays, grows=True),
-        AggregateFunction("STRING_AGG", fixed(STRING, STRING, STRING), _joined, _joined_whole, grows=True),
+        AggregateFunction(
+            "ARRAY_AGG",
+            _array_signature,
+            _no_running_array,
+            _whole_arrays,
+            grows=True,
+            usage=Usage(
+                "ARRAY_AGG(x)",
+                "all values as an array",
+                "ARRAY_AGG(price)",
+                "NULLs are values of the array; NULL without rows",
+            ),
+        ),
+        AggregateFunction(
+            "STRING_AGG",
+            fixed(STRING, STRING, STRING),
+            _joined,
+            _joined_whole,
+            grows=True,
+            usage=Usage(
+                "STRING_AGG(text, separator)",
+                "the texts with a separator between them",
+                "STRING_AGG(side, ',')",
+                SKIPPED,
+            ),
+        ),
         AggregateFunction("STRING_AGG ORDERED", _ordered_signature, _ordered_running, _ordered_whole, grows=True),
     ]
     return {entry.name: entry for entry in entries}

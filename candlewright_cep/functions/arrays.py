@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from candlewright_cep import work
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, result_of
 from candlewright_cep.functions.text import written
+from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, common, from_arrow, to_arrow
 from candlewright_cep.vector import Bools, Index, Vector, codes, concatenate, from_column, ranges
@@ -161,11 +162,40 @@ def _holds(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     return [types[0], item if types[1].kind is Kind.NULL else types[1]], BOOLEAN
 
 
-ENTRIES = [
-    ("ARRAY", _array_of, _made),
-    ("ARRAY_CONTAINS", _holds, _contains),
-    ("ARRAY_JOIN", _takes(STRING, STRING, STRING, optional=1), _joined),
-    ("CARDINALITY", _takes(BIGINT), _cardinality),
-    ("ELEMENT_AT", _takes(None, BIGINT), _element),
+ENTRIES: list[Declared] = [
+    ("ARRAY", _array_of, _made, None),
+    (
+        "ARRAY_CONTAINS",
+        _holds,
+        _contains,
+        Usage("ARRAY_CONTAINS(array, x)", "whether the array holds x", "ARRAY_CONTAINS(ARRAY[1, 2], 2)"),
+    ),
+    (
+        "ARRAY_JOIN",
+        _takes(STRING, STRING, STRING, optional=1),
+        _joined,
+        Usage(
+            "ARRAY_JOIN(array, separator, for_null)",
+            "the values as one text, NULLs left out or as for_null",
+            "ARRAY_JOIN(ARRAY[1, 2], '-') = '1-2'",
+        ),
+    ),
+    (
+        "CARDINALITY",
+        _takes(BIGINT),
+        _cardinality,
+        Usage("CARDINALITY(array)", "how many values the array holds", "CARDINALITY(ARRAY[1, 2]) = 2"),
+    ),
+    (
+        "ELEMENT_AT",
+        _takes(None, BIGINT),
+        _element,
+        Usage(
+            "ELEMENT_AT(array, place)",
+            "the value at a place, from 1, or from the end where negative; also array[place]",
+            "ELEMENT_AT(ARRAY[1, 2], -1) = 2",
+            "NULL if an argument is NULL, or there is no such place",
+        ),
+    ),
 ]
 NAMES = tuple(entry[0] for entry in ENTRIES)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from candlewright_cep.functions.signatures import Mismatch, Signature
+from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.times import UNITS
 from candlewright_cep.types import BIGINT, BOOLEAN, DATE, Kind, SqlType, timestamp
 from candlewright_cep.vector import Array, Bools, Index, Vector
@@ -113,15 +114,60 @@ def _is_open(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     return Vector(kind, calendar(extra).is_open(source.values), source.valid, source.length, source.constant)
 
 
-ENTRIES = [
-    ("IS_OPEN", _of_time(BOOLEAN), _is_open),
-    ("SESSION_OF", _of_time(DATE), _of_session(lambda known, session, _times: known.days[session])),
-    ("SESSION_OPEN", _of_time(None), _of_session(lambda known, session, _times: known.opens[session])),
-    ("SESSION_CLOSE", _of_time(None), _of_session(lambda known, session, _times: known.closes[session])),
+ENTRIES: list[Declared] = [
+    (
+        "IS_OPEN",
+        _of_time(BOOLEAN),
+        _is_open,
+        Usage(
+            "IS_OPEN(time, 'MIC')",
+            "whether the exchange trades at that time; not in its breaks",
+            "IS_OPEN(TIMESTAMP '2024-01-31 15:00:00', 'XNYS')",
+        ),
+    ),
+    (
+        "SESSION_OF",
+        _of_time(DATE),
+        _of_session(lambda known, session, _times: known.days[session]),
+        Usage(
+            "SESSION_OF(time, 'MIC')",
+            "the day whose session holds the time",
+            "SESSION_OF(TIMESTAMP '2024-01-31 15:00:00', 'XNYS') = DATE '2024-01-31'",
+            "NULL if an argument is NULL, or the time is outside of sessions",
+        ),
+    ),
+    (
+        "SESSION_OPEN",
+        _of_time(None),
+        _of_session(lambda known, session, _times: known.opens[session]),
+        Usage(
+            "SESSION_OPEN(time, 'MIC')",
+            "when that session opens",
+            "SESSION_OPEN(TIMESTAMP '2024-01-31 15:00:00', 'XNYS') = TIMESTAMP '2024-01-31 14:30:00'",
+            "NULL if an argument is NULL, or the time is outside of sessions",
+        ),
+    ),
+    (
+        "SESSION_CLOSE",
+        _of_time(None),
+        _of_session(lambda known, session, _times: known.closes[session]),
+        Usage(
+            "SESSION_CLOSE(time, 'MIC')",
+            "when that session closes",
+            "SESSION_CLOSE(TIMESTAMP '2024-01-31 15:00:00', 'XNYS') = TIMESTAMP '2024-01-31 21:00:00'",
+            "NULL if an argument is NULL, or the time is outside of sessions",
+        ),
+    ),
     (
         "MINUTE_OF_SESSION",
         _of_time(BIGINT),
         _of_session(lambda known, session, times: (times - known.opens[session]) // UNITS["MINUTE"]),
+        Usage(
+            "MINUTE_OF_SESSION(time, 'MIC')",
+            "whole minutes since that session opened",
+            "MINUTE_OF_SESSION(TIMESTAMP '2024-01-31 15:00:00', 'XNYS') = 30",
+            "NULL if an argument is NULL, or the time is outside of sessions",
+        ),
     ),
 ]
 NAMES = tuple(entry[0] for entry in ENTRIES)

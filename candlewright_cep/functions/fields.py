@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from candlewright_cep import work
 from candlewright_cep.functions.signatures import Mismatch, fixed
+from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.limits import MADE_TEXT
 from candlewright_cep.types import STRING, Kind, SqlType, from_arrow
 from candlewright_cep.vector import Vector, from_column
@@ -94,4 +95,17 @@ def _nothing(_types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     raise Mismatch
 
 
-ENTRIES = [("JSON_VALUE", fixed(STRING, STRING), _json_value), (FIELD, _nothing, _field)]
+ENTRIES: list[Declared] = [
+    (
+        "JSON_VALUE",
+        fixed(STRING, STRING),
+        _json_value,
+        Usage(
+            "JSON_VALUE(text, 'path' RETURNING type)",
+            "the value at a path of a text of JSON; a text without RETURNING",
+            "JSON_VALUE('{\"a\": [5]}', '$.a[0]' RETURNING BIGINT) = 5",
+            "NULL if an argument is NULL, or the path leads to no value",
+        ),
+    ),
+    (FIELD, _nothing, _field, None),
+]

@@ -189,7 +189,7 @@ FOLDS: dict[str, Fold] = {
     "VAR_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=False)),
     "STDDEV_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=True)),
     "STDDEV_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=True)),
-    **{name: Fold(moments.EMPTY, moments.step, result) for name, result in moments.RESULTS.items()},
+    **{name: Fold(moments.EMPTY, moments.step, result) for name, (result, _) in moments.RESULTS.items()},
     "STRING_AGG ORDERED": Fold(((),), lambda state, *row: ((*state[0], row),), _ordered),
     "STRING_AGG": Fold((None,), _joined, _first),
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from candlewright_cep.functions.series import Memory, Series, Walk
+from candlewright_cep.functions.usage import Usage
 from candlewright_cep.types import DOUBLE
 from candlewright_cep.vector import Bools, Index, Vector
 
@@ -21,6 +22,7 @@ class Argument:
     least: float = 2
     most: float = LONGEST
     is_whole: bool = True
+    usual: float = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class Indicator:
     @property
     def signature(self) -> str:
         return f"{self.name}({', '.join([*self.inputs, *(number.name for number in self.numbers)])})"
+
+    @property
+    def usage(self) -> Usage:
+        columns = ["price" if name in ("x", "high", "low", "close", "open") else "size" for name in self.inputs]
+        numbers = [f"{number.usual:g}" for number in self.numbers]
+        example = f"{self.name}({', '.join([*columns, *numbers])})"
+        nulls = "NULL while it warms up, and for a row whose input is NULL, NaN or infinite"
+        return Usage(self.signature, self.text, example, nulls)
 
     def over(self, arguments: Sequence[Vector], numbers: Sequence[float], rows: "Rows") -> Vector:
         """The values of the rows, which `rows.memory` has then taken."""

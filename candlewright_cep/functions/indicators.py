@@ -287,13 +287,13 @@ def _realized(walk: Walk, x: Series, n: int) -> Series:
 
 _N = Argument("n")
 _ANY_N = Argument("n", least=1)
-_K = Argument("k", least=0, most=1e6, is_whole=False)
+_K = Argument("k", least=0, most=1e6, is_whole=False, usual=2)
 _X = ("x",)
 _HLC = ("high", "low", "close")
-_STOCHASTIC = (Argument("k", least=1), Argument("slow", least=1), Argument("d", least=1))
-_STOCHRSI = (Argument("n"), Argument("k", least=1), Argument("d", least=1))
-_HALF_LIFE = Argument("half_life", least=0.01, most=1e6, is_whole=False)
-_MACD = (Argument("fast"), Argument("slow"), Argument("signal", least=1))
+_STOCHASTIC = (Argument("k", least=1), Argument("slow", least=1, usual=3), Argument("d", least=1, usual=3))
+_STOCHRSI = (Argument("n"), Argument("k", least=1), Argument("d", least=1, usual=3))
+_HALF_LIFE = Argument("half_life", least=0.01, most=1e6, is_whole=False, usual=10)
+_MACD = (Argument("fast", usual=12), Argument("slow", usual=26), Argument("signal", least=1, usual=9))
 _ALL = (
     Indicator("SMA", _X, (_N,), _sma, "mean of the last n values"),
     Indicator("EMA", _X, (_N,), _ema, "exponential moving average, weight 2 / (n + 1), from the mean of the first n"),
@@ -329,7 +329,7 @@ _ALL = (
     Indicator("AROON_UP", ("high", "low"), (_N,), _aroon(largest=True), "how new the highest high of n + 1 rows is"),
     Indicator("AROON_DOWN", ("high", "low"), (_N,), _aroon(largest=False), "how new the lowest low of n + 1 rows is"),
     Indicator("LINEARREG", _X, (_N,), _linear, "end of the least squares line through n values"),
-    Indicator("LINEARREG_SLOPE", _X, (_N,), _slope, "its slope a row"),
+    Indicator("LINEARREG_SLOPE", _X, (_N,), _slope, "slope of the least squares line through n values, by row"),
     Indicator("Z_SCORE", _X, (_N,), _z_score, "distance from the mean of n values in sample deviations"),
     Indicator("DONCHIAN_HIGH", _X, (_ANY_N,), _donchian(largest=True), "greatest of the last n values"),
     Indicator("DONCHIAN_LOW", _X, (_ANY_N,), _donchian(largest=False), "least of the last n values"),

@@ -48,10 +48,10 @@ def _intercept(state: State) -> float | None:
     return None if slope is None else state[1] - slope * state[2]
 
 
-RESULTS: dict[str, Callable[[State], float | None]] = {
-    "COVAR_POP": _covariance(0),
-    "COVAR_SAMP": _covariance(1),
-    "CORR": _correlation,
-    "REGR_SLOPE": _slope,
-    "REGR_INTERCEPT": _intercept,
+RESULTS: dict[str, tuple[Callable[[State], float | None], str]] = {
+    "COVAR_POP": (_covariance(0), "population covariance"),
+    "COVAR_SAMP": (_covariance(1), "sample covariance"),
+    "CORR": (_correlation, "correlation, -1 to 1"),
+    "REGR_SLOPE": (_slope, "slope of the least squares line of y by x"),
+    "REGR_INTERCEPT": (_intercept, "where that line has x = 0"),
 }

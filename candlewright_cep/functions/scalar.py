@@ -24,6 +24,7 @@ from candlewright_cep.functions.signatures import (
     one_type,
     result_of,
 )
+from candlewright_cep.functions.usage import Usage
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, NULL, Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Vector, choose, constant, from_column
 
@@ -35,6 +36,8 @@ class ScalarFunction:
     name: str
     signature: Signature
     vector: Implementation
+    #: None for operators.
+    usage: Usage | None = None
 
 
 def _valid(arguments: Sequence[Vector]) -> Bools | None:
@@ -386,15 +389,15 @@ def _same(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return Vector(kind, found.values, found.valid, found.length, found.constant)
 
 
-def _float(name: str, compute: Callable[..., Array], count: int = 1) -> ScalarFunction:
-    return ScalarFunction(name, fixed(DOUBLE, *([DOUBLE] * count)), _strict(compute))
+def _float(name: str, compute: Callable[..., Array], count: int = 1, *, usage: Usage) -> ScalarFunction:
+    return ScalarFunction(name, fixed(DOUBLE, *([DOUBLE] * count)), _strict(compute), usage)
 
 
-def _rounding(name: str, compute: Callable[..., Array]) -> ScalarFunction:
+def _rounding(name: str, compute: Callable[..., Array], usage: Usage) -> ScalarFunction:
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         return _same(arguments, kind, extra) if kind.is_integer else _strict(compute)(arguments, kind, extra)
 
-    return ScalarFunction(name, numeric(1), run)
+    return ScalarFunction(name, numeric(1), run, usage)
 
 
 def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
@@ -479,9 +482,16 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction("*", _arithmetic_signature("*"), _multiply),
         ScalarFunction("/", _arithmetic_signature("/"), _divide),
         ScalarFunction("%", _arithmetic_signature("%"), _modulo),
-        ScalarFunction("MOD", _arithmetic_signature("%"), _modulo),
+        ScalarFunction(
+            "MOD",
+            _arithmetic_signature("%"),
+            _modulo,
+            Usage("MOD(a, b)", "remainder of a / b with the sign of a; NULL where b is a whole 0", "MOD(-7, 3) = -1"),
+        ),
         ScalarFunction("NEGATE", _negation, _sign_changed(np.negative)),
-        ScalarFunction("ABS", _negation, _sign_changed(np.abs)),
+        ScalarFunction(
+            "ABS", _negation, _sign_changed(np.abs), Usage("ABS(x)", "x without its sign", "ABS(-2.5) = 2.5")
+        ),
         ScalarFunction("=", _equality, _comparison(np.equal, "equal")),
         ScalarFunction("<>", _equality, _comparison(np.not_equal, "not_equal")),
         ScalarFunction("<", one_type(2, BOOLEAN), _comparison(np.less, "less")),
@@ -497,43 +507,143 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction("IN", one_type(None, BOOLEAN, at_least=2), _in),
         ScalarFunction("BETWEEN", one_type(3, BOOLEAN), _between),
         ScalarFunction("CASE", _case_signature, _case),
-        ScalarFunction("IF", _if_signature, _if),
-        ScalarFunction("COALESCE", one_type(None, None, at_least=1), _coalesce),
-        ScalarFunction("IFNULL", one_type(2, None), _coalesce),
-        ScalarFunction("NULLIF", _null_if_signature, _null_if),
-        ScalarFunction("GREATEST", one_type(None, None, at_least=1), _extreme(np.fmax, least=False)),
-        ScalarFunction("LEAST", one_type(None, None, at_least=1), _extreme(np.fmin, least=True)),
-        ScalarFunction("ROUND", number_like(1, 2), _round),
-        ScalarFunction("SIGN", numeric(1), _strict(np.sign)),
-        _rounding("FLOOR", np.floor),
-        _rounding("CEIL", np.ceil),
-        _rounding("CEILING", np.ceil),
-        ScalarFunction("TRUNCATE", number_like(1, 2), _truncate),
-        _float("SQRT", np.sqrt),
-        _float("CBRT", np.cbrt),
-        _float("EXP", np.exp),
-        _float("LN", np.log),
-        _float("LOG2", np.log2),
-        _float("LOG10", np.log10),
-        ScalarFunction("LOG", lambda types: ([DOUBLE] * len(types), DOUBLE), _logarithm),
-        _float("POWER", np.power, 2),
-        _float("POW", np.power, 2),
-        _float("SIN", np.sin),
-        _float("COS", np.cos),
-        _float("TAN", np.tan),
-        _float("ATAN", np.arctan),
-        _float("TANH", np.tanh),
-        _float("SINH", np.sinh),
-        _float("COSH", np.cosh),
-        _float("ASIN", np.arcsin),
-        _float("ACOS", np.arccos),
-        _float("ATAN2", np.arctan2, 2),
-        _float("DEGREES", np.degrees),
-        _float("RADIANS", np.radians),
-        ScalarFunction("IS_NAN", fixed(BOOLEAN, DOUBLE), _strict(np.isnan)),
-        ScalarFunction("IS_FINITE", fixed(BOOLEAN, DOUBLE), _strict(np.isfinite)),
-        ScalarFunction("IS_INFINITE", fixed(BOOLEAN, DOUBLE), _strict(np.isinf)),
-        ScalarFunction("WIDTH_BUCKET", fixed(BIGINT, DOUBLE, DOUBLE, DOUBLE, BIGINT), _width_bucket),
+        ScalarFunction(
+            "IF",
+            _if_signature,
+            _if,
+            Usage(
+                "IF(condition, then, else)",
+                "then where the condition is true, otherwise else (NULL without one)",
+                "IF(2 > 1, 'up', 'down') = 'up'",
+                "a condition that is NULL counts as not met",
+            ),
+        ),
+        ScalarFunction(
+            "COALESCE",
+            one_type(None, None, at_least=1),
+            _coalesce,
+            Usage(
+                "COALESCE(a, b, …)",
+                "the first argument that is not NULL",
+                "COALESCE(NULL, 3, 4) = 3",
+                "NULL if all arguments are NULL",
+            ),
+        ),
+        ScalarFunction(
+            "IFNULL",
+            one_type(2, None),
+            _coalesce,
+            Usage("IFNULL(a, b)", "a, or b where a is NULL", "IFNULL(NULL, 3) = 3", "NULL if both arguments are NULL"),
+        ),
+        ScalarFunction(
+            "NULLIF",
+            _null_if_signature,
+            _null_if,
+            Usage("NULLIF(a, b)", "NULL where a = b, otherwise a", "NULLIF(3, 3) IS NULL", "NULL if a is NULL"),
+        ),
+        ScalarFunction(
+            "GREATEST",
+            one_type(None, None, at_least=1),
+            _extreme(np.fmax, least=False),
+            Usage("GREATEST(a, b, …)", "the greatest argument", "GREATEST(1, 3, 2) = 3"),
+        ),
+        ScalarFunction(
+            "LEAST",
+            one_type(None, None, at_least=1),
+            _extreme(np.fmin, least=True),
+            Usage("LEAST(a, b, …)", "the least argument", "LEAST(1, 3, 2) = 1"),
+        ),
+        ScalarFunction(
+            "ROUND",
+            number_like(1, 2),
+            _round,
+            Usage(
+                "ROUND(x, digits)",
+                "x rounded to so many digits (0 without), halves away from zero",
+                "ROUND(2.345, 1) = 2.3",
+            ),
+        ),
+        ScalarFunction("SIGN", numeric(1), _strict(np.sign), Usage("SIGN(x)", "-1, 0 or 1", "SIGN(-4) = -1")),
+        _rounding(
+            "FLOOR",
+            np.floor,
+            usage=Usage(
+                "FLOOR(x)", "the greatest whole number up to x; FLOOR(time TO unit) is DATE_TRUNC", "FLOOR(-1.5) = -2"
+            ),
+        ),
+        _rounding(
+            "CEIL",
+            np.ceil,
+            usage=Usage(
+                "CEIL(x)", "the least whole number from x on; CEIL(time TO unit) is DATE_CEIL", "CEIL(1.2) = 2"
+            ),
+        ),
+        _rounding("CEILING", np.ceil, usage=Usage("CEILING(x)", "the same as CEIL", "CEILING(1.2) = 2")),
+        ScalarFunction(
+            "TRUNCATE",
+            number_like(1, 2),
+            _truncate,
+            Usage("TRUNCATE(x, digits)", "x without further digits (0 without)", "TRUNCATE(-2.79, 1) = -2.7"),
+        ),
+        _float("SQRT", np.sqrt, usage=Usage("SQRT(x)", "square root; NaN of a negative number", "SQRT(9) = 3")),
+        _float("CBRT", np.cbrt, usage=Usage("CBRT(x)", "cube root", "CBRT(27) = 3")),
+        _float("EXP", np.exp, usage=Usage("EXP(x)", "e to the power of x", "EXP(0) = 1")),
+        _float("LN", np.log, usage=Usage("LN(x)", "natural logarithm", "LN(1) = 0")),
+        _float("LOG2", np.log2, usage=Usage("LOG2(x)", "logarithm to base 2", "LOG2(8) = 3")),
+        _float("LOG10", np.log10, usage=Usage("LOG10(x)", "logarithm to base 10", "LOG10(1000) = 3")),
+        ScalarFunction(
+            "LOG",
+            lambda types: ([DOUBLE] * len(types), DOUBLE),
+            _logarithm,
+            Usage("LOG(base, x)", "logarithm to a base; LOG(x) is LN(x)", "LOG(2, 8) = 3"),
+        ),
+        _float("POWER", np.power, 2, usage=Usage("POWER(x, y)", "x to the power of y", "POWER(2, 10) = 1024")),
+        _float("POW", np.power, 2, usage=Usage("POW(x, y)", "the same as POWER", "POW(2, 10) = 1024")),
+        _float("SIN", np.sin, usage=Usage("SIN(x)", "sine of an angle in radians", "SIN(0) = 0")),
+        _float("COS", np.cos, usage=Usage("COS(x)", "cosine of an angle in radians", "COS(0) = 1")),
+        _float("TAN", np.tan, usage=Usage("TAN(x)", "tangent of an angle in radians", "TAN(0) = 0")),
+        _float("ATAN", np.arctan, usage=Usage("ATAN(x)", "arc tangent, in radians", "ATAN(0) = 0")),
+        _float("TANH", np.tanh, usage=Usage("TANH(x)", "hyperbolic tangent", "TANH(0) = 0")),
+        _float("SINH", np.sinh, usage=Usage("SINH(x)", "hyperbolic sine", "SINH(0) = 0")),
+        _float("COSH", np.cosh, usage=Usage("COSH(x)", "hyperbolic cosine", "COSH(0) = 1")),
+        _float("ASIN", np.arcsin, usage=Usage("ASIN(x)", "arc sine, in radians", "ASIN(0) = 0")),
+        _float("ACOS", np.arccos, usage=Usage("ACOS(x)", "arc cosine, in radians", "ACOS(1) = 0")),
+        _float(
+            "ATAN2",
+            np.arctan2,
+            2,
+            usage=Usage("ATAN2(y, x)", "angle of the point (x, y), in radians", "ATAN2(0, 1) = 0"),
+        ),
+        _float("DEGREES", np.degrees, usage=Usage("DEGREES(x)", "radians as degrees", "ROUND(DEGREES(ACOS(0))) = 90")),
+        _float("RADIANS", np.radians, usage=Usage("RADIANS(x)", "degrees as radians", "RADIANS(0) = 0")),
+        ScalarFunction(
+            "IS_NAN",
+            fixed(BOOLEAN, DOUBLE),
+            _strict(np.isnan),
+            Usage("IS_NAN(x)", "whether x is not a number", "IS_NAN(SQRT(-1))"),
+        ),
+        ScalarFunction(
+            "IS_FINITE",
+            fixed(BOOLEAN, DOUBLE),
+            _strict(np.isfinite),
+            Usage("IS_FINITE(x)", "whether x is neither infinite nor NaN", "IS_FINITE(1.5)"),
+        ),
+        ScalarFunction(
+            "IS_INFINITE",
+            fixed(BOOLEAN, DOUBLE),
+            _strict(np.isinf),
+            Usage("IS_INFINITE(x)", "whether x is infinite", "IS_INFINITE(1.0 / 0)"),
+        ),
+        ScalarFunction(
+            "WIDTH_BUCKET",
+            fixed(BIGINT, DOUBLE, DOUBLE, DOUBLE, BIGINT),
+            _width_bucket,
+            Usage(
+                "WIDTH_BUCKET(x, low, high, count)",
+                "number of x's bucket among count equal ones, 0 below them, count + 1 above",
+                "WIDTH_BUCKET(35, 0, 100, 10) = 4",
+            ),
+        ),
         *(ScalarFunction(*entry) for entry in functions_text.ENTRIES),
         *(ScalarFunction(*entry) for entry in functions_time.ENTRIES),
         *(ScalarFunction(*entry) for entry in functions_arrays.ENTRIES),

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright_cep.functions.signatures import Mismatch, Signature, fixed
+from candlewright_cep.functions.signatures import Mismatch, fixed
 from candlewright_cep.functions.time_format import formatted
+from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.times import literal_time
 from candlewright_cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
@@ -247,44 +248,248 @@ def _trim(name: str) -> Callable[..., str]:
     return lambda text, characters=" ": _TRIMS[name](text, characters)
 
 
-ENTRIES: list[tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], Vector]]] = [
-    ("UPPER", fixed(STRING, STRING), _kernel(pc.utf8_upper)),
-    ("LOWER", fixed(STRING, STRING), _kernel(pc.utf8_lower)),
-    ("REVERSE", fixed(STRING, STRING), _kernel(pc.utf8_reverse)),
-    ("LENGTH", fixed(BIGINT, STRING), _kernel(lambda text: pc.utf8_length(text).cast(pa.int64()))),
-    ("CHAR_LENGTH", fixed(BIGINT, STRING), _kernel(lambda text: pc.utf8_length(text).cast(pa.int64()))),
-    ("TRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("TRIM"))),
-    ("LTRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("LTRIM"))),
-    ("RTRIM", fixed(STRING, STRING, STRING, optional=1), _rowwise(_trim("RTRIM"))),
-    ("||", _concat_signature, _concat),
-    ("CONCAT", _concat_signature, _concat),
-    ("LIKE", fixed(BOOLEAN, STRING, STRING, STRING, optional=2), _like),
-    ("REGEXP_LIKE", fixed(BOOLEAN, STRING, STRING, optional=1), _like),
-    ("SUBSTRING", fixed(STRING, STRING, BIGINT, BIGINT, optional=1), _rowwise(_substring)),
-    ("SUBSTR", fixed(STRING, STRING, BIGINT, BIGINT, optional=1), _rowwise(_substring)),
-    ("LEFT", fixed(STRING, STRING, BIGINT), _rowwise(lambda text, count: text[: max(0, count)])),
-    ("RIGHT", fixed(STRING, STRING, BIGINT), _rowwise(lambda text, count: text[-count:] if count > 0 else "")),
+ENTRIES: list[Declared] = [
+    (
+        "UPPER",
+        fixed(STRING, STRING),
+        _kernel(pc.utf8_upper),
+        Usage("UPPER(text)", "the text in capitals", "UPPER('buy') = 'BUY'"),
+    ),
+    (
+        "LOWER",
+        fixed(STRING, STRING),
+        _kernel(pc.utf8_lower),
+        Usage("LOWER(text)", "the text in small letters", "LOWER('Buy') = 'buy'"),
+    ),
+    (
+        "REVERSE",
+        fixed(STRING, STRING),
+        _kernel(pc.utf8_reverse),
+        Usage("REVERSE(text)", "the text from its end", "REVERSE('abc') = 'cba'"),
+    ),
+    (
+        "LENGTH",
+        fixed(BIGINT, STRING),
+        _kernel(lambda text: pc.utf8_length(text).cast(pa.int64())),
+        Usage("LENGTH(text)", "number of characters", "LENGTH('BTC') = 3"),
+    ),
+    (
+        "CHAR_LENGTH",
+        fixed(BIGINT, STRING),
+        _kernel(lambda text: pc.utf8_length(text).cast(pa.int64())),
+        Usage("CHAR_LENGTH(text)", "the same as LENGTH", "CHAR_LENGTH('BTC') = 3"),
+    ),
+    (
+        "TRIM",
+        fixed(STRING, STRING, STRING, optional=1),
+        _rowwise(_trim("TRIM")),
+        Usage(
+            "TRIM(text, characters)", "the text without these characters (spaces) at both ends", "TRIM('  a ') = 'a'"
+        ),
+    ),
+    (
+        "LTRIM",
+        fixed(STRING, STRING, STRING, optional=1),
+        _rowwise(_trim("LTRIM")),
+        Usage(
+            "LTRIM(text, characters)", "the text without these characters (spaces) at its start", "LTRIM('  a') = 'a'"
+        ),
+    ),
+    (
+        "RTRIM",
+        fixed(STRING, STRING, STRING, optional=1),
+        _rowwise(_trim("RTRIM")),
+        Usage("RTRIM(text, characters)", "the text without these characters (spaces) at its end", "RTRIM('a  ') = 'a'"),
+    ),
+    ("||", _concat_signature, _concat, None),
+    (
+        "CONCAT",
+        _concat_signature,
+        _concat,
+        Usage("CONCAT(a, b, …)", "the texts one after another, as ||", "CONCAT('BTC', '/', 'USDT') = 'BTC/USDT'"),
+    ),
+    ("LIKE", fixed(BOOLEAN, STRING, STRING, STRING, optional=2), _like, None),
+    (
+        "REGEXP_LIKE",
+        fixed(BOOLEAN, STRING, STRING, optional=1),
+        _like,
+        Usage(
+            "REGEXP_LIKE(text, pattern)",
+            "whether the pattern (RE2) occurs in the text",
+            "REGEXP_LIKE('BTC/USDT', '^BTC')",
+        ),
+    ),
+    (
+        "SUBSTRING",
+        fixed(STRING, STRING, BIGINT, BIGINT, optional=1),
+        _rowwise(_substring),
+        Usage(
+            "SUBSTRING(text, start, length)",
+            "the part from a place on (1 is the first, negative from the end)",
+            "SUBSTRING('BTC/USDT', 5) = 'USDT'",
+        ),
+    ),
+    (
+        "SUBSTR",
+        fixed(STRING, STRING, BIGINT, BIGINT, optional=1),
+        _rowwise(_substring),
+        Usage("SUBSTR(text, start, length)", "the same as SUBSTRING", "SUBSTR('BTC/USDT', 1, 3) = 'BTC'"),
+    ),
+    (
+        "LEFT",
+        fixed(STRING, STRING, BIGINT),
+        _rowwise(lambda text, count: text[: max(0, count)]),
+        Usage("LEFT(text, count)", "the first characters", "LEFT('BTC/USDT', 3) = 'BTC'"),
+    ),
+    (
+        "RIGHT",
+        fixed(STRING, STRING, BIGINT),
+        _rowwise(lambda text, count: text[-count:] if count > 0 else ""),
+        Usage("RIGHT(text, count)", "the last characters", "RIGHT('BTC/USDT', 4) = 'USDT'"),
+    ),
     (
         "REPLACE",
         fixed(STRING, STRING, STRING, STRING, optional=1),
         _rowwise(_replace),
+        Usage(
+            "REPLACE(text, part, by)",
+            "the text with every such part replaced (removed without by)",
+            "REPLACE('a-b-c', '-', '+') = 'a+b+c'",
+        ),
     ),
-    ("STRPOS", fixed(BIGINT, STRING, STRING), _rowwise(lambda text, part: text.find(part) + 1)),
-    ("STARTS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.startswith(part))),
-    ("ENDS_WITH", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: text.endswith(part))),
-    ("CONTAINS", fixed(BOOLEAN, STRING, STRING), _rowwise(lambda text, part: part in text)),
-    ("SPLIT_PART", fixed(STRING, STRING, STRING, BIGINT), _rowwise(_split_part)),
-    ("LPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=True))),
-    ("RPAD", fixed(STRING, STRING, BIGINT, STRING, optional=1), _rowwise(_pad(left=False))),
-    ("CONCAT_WS", _texts, _rowwise(_concat_ws, strict=False)),
-    ("REGEXP_EXTRACT", fixed(STRING, STRING), _regexp_extract),
-    ("REGEXP_REPLACE", fixed(STRING, STRING), _regexp_replace),
-    ("TRANSLATE", fixed(STRING, STRING, STRING, STRING), _rowwise(_translate)),
-    ("DATE_FORMAT", _one_time, _written_time),
-    ("INITCAP", fixed(STRING, STRING), _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text))),
-    ("ASCII", fixed(BIGINT, STRING), _rowwise(lambda text: ord(text[0]) if text else 0)),
-    ("CHR", fixed(STRING, BIGINT), _rowwise(lambda code: chr(code) if 0 < code < 0xD800 else None)),
-    ("REPEAT", fixed(STRING, STRING, BIGINT), _rowwise(_repeat)),
+    (
+        "STRPOS",
+        fixed(BIGINT, STRING, STRING),
+        _rowwise(lambda text, part: text.find(part) + 1),
+        Usage(
+            "STRPOS(text, part)", "place of the first such part, from 1; 0 without one", "STRPOS('BTC/USDT', '/') = 4"
+        ),
+    ),
+    (
+        "STARTS_WITH",
+        fixed(BOOLEAN, STRING, STRING),
+        _rowwise(lambda text, part: text.startswith(part)),
+        Usage("STARTS_WITH(text, part)", "whether the text begins so", "STARTS_WITH('BTC/USDT', 'BTC')"),
+    ),
+    (
+        "ENDS_WITH",
+        fixed(BOOLEAN, STRING, STRING),
+        _rowwise(lambda text, part: text.endswith(part)),
+        Usage("ENDS_WITH(text, part)", "whether the text ends so", "ENDS_WITH('BTC/USDT', 'USDT')"),
+    ),
+    (
+        "CONTAINS",
+        fixed(BOOLEAN, STRING, STRING),
+        _rowwise(lambda text, part: part in text),
+        Usage("CONTAINS(text, part)", "whether the part occurs in the text", "CONTAINS('BTC/USDT', 'C/U')"),
+    ),
+    (
+        "SPLIT_PART",
+        fixed(STRING, STRING, STRING, BIGINT),
+        _rowwise(_split_part),
+        Usage(
+            "SPLIT_PART(text, separator, n)",
+            "the nth piece between separators, from 1",
+            "SPLIT_PART('BTC/USDT.BINANCE', '.', 2) = 'BINANCE'",
+            "NULL if an argument is NULL, or there is no such piece",
+        ),
+    ),
+    (
+        "LPAD",
+        fixed(STRING, STRING, BIGINT, STRING, optional=1),
+        _rowwise(_pad(left=True)),
+        Usage(
+            "LPAD(text, size, fill)",
+            "the text filled at its start (with spaces) or cut to a size",
+            "LPAD('7', 3, '0') = '007'",
+        ),
+    ),
+    (
+        "RPAD",
+        fixed(STRING, STRING, BIGINT, STRING, optional=1),
+        _rowwise(_pad(left=False)),
+        Usage(
+            "RPAD(text, size, fill)",
+            "the text filled at its end (with spaces) or cut to a size",
+            "RPAD('7', 3, '0') = '700'",
+        ),
+    ),
+    (
+        "CONCAT_WS",
+        _texts,
+        _rowwise(_concat_ws, strict=False),
+        Usage(
+            "CONCAT_WS(separator, a, b, …)",
+            "the texts with a separator between them",
+            "CONCAT_WS(', ', 'a', NULL, 'b') = 'a, b'",
+            "NULLs are left out; NULL if the separator is NULL",
+        ),
+    ),
+    (
+        "REGEXP_EXTRACT",
+        fixed(STRING, STRING),
+        _regexp_extract,
+        Usage(
+            "REGEXP_EXTRACT(text, pattern, group)",
+            "what the pattern, or its group, matched first",
+            "REGEXP_EXTRACT('BTC/USDT', '/(.*)', 1) = 'USDT'",
+            "NULL if an argument is NULL, or nothing matches",
+        ),
+    ),
+    (
+        "REGEXP_REPLACE",
+        fixed(STRING, STRING),
+        _regexp_replace,
+        Usage(
+            "REGEXP_REPLACE(text, pattern, by)",
+            "the text with what the pattern matches replaced",
+            "REGEXP_REPLACE('a1b2', '[0-9]', '') = 'ab'",
+        ),
+    ),
+    (
+        "TRANSLATE",
+        fixed(STRING, STRING, STRING, STRING),
+        _rowwise(_translate),
+        Usage(
+            "TRANSLATE(text, from, to)",
+            "the text with each character of from as the one at its place in to",
+            "TRANSLATE('a-b', '-', '_') = 'a_b'",
+        ),
+    ),
+    (
+        "DATE_FORMAT",
+        _one_time,
+        _written_time,
+        Usage(
+            "DATE_FORMAT(time, format)",
+            "the time as text, by letters such as yyyy-MM-dd HH:mm:ss",
+            "DATE_FORMAT(TIMESTAMP '2024-01-31 09:30:00', 'HH:mm') = '09:30'",
+        ),
+    ),
+    (
+        "INITCAP",
+        fixed(STRING, STRING),
+        _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text)),
+        Usage("INITCAP(text)", "each word with a capital", "INITCAP('new york') = 'New York'"),
+    ),
+    (
+        "ASCII",
+        fixed(BIGINT, STRING),
+        _rowwise(lambda text: ord(text[0]) if text else 0),
+        Usage("ASCII(text)", "number of the first character", "ASCII('A') = 65"),
+    ),
+    (
+        "CHR",
+        fixed(STRING, BIGINT),
+        _rowwise(lambda code: chr(code) if 0 < code < 0xD800 else None),
+        Usage("CHR(number)", "the character of a number", "CHR(65) = 'A'"),
+    ),
+    (
+        "REPEAT",
+        fixed(STRING, STRING, BIGINT),
+        _rowwise(_repeat),
+        Usage("REPEAT(text, count)", "the text so many times", "REPEAT('ab', 2) = 'abab'"),
+    ),
 ]
 
 

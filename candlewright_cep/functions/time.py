@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits
+from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.times import UNITS
 from candlewright_cep.types import BIGINT, DOUBLE, INTERVAL, NANOSECONDS, Kind, SqlType, timestamp
 from candlewright_cep.vector import Array, Bools, Vector
@@ -42,7 +43,7 @@ def field(values: Array, name: str) -> Array:
     """One field of nanosecond times."""
     within = np.mod(values, _DAY)
     days = np.floor_divide(values, _DAY)
-    months = _calendar(values, "M") if name in ("MONTH", "QUARTER", "DAY") else values
+    months = _calendar(values, "M") if name in ("MONTH", "QUARTER", "DAY", None) else values
     if name == "YEAR":
         return _calendar(values, "Y") + 1970
     if name == "QUARTER":
@@ -233,17 +234,95 @@ def _one(wanted: SqlType, result: SqlType) -> Signature:
     return resolve
 
 
+def _field_usage(name: str, field: str) -> Usage:
+    asked = f"EXTRACT({field} FROM "
+    time = "TIMESTAMP '2024-01-31 09:30:00')"
+    return Usage(f"{name}(time)", f"the same as {asked}time)", f"{name}({time} = {asked}{time}")
+
+
 # These take their unit or field from `extra`, which the binder reads from the first argument.
 UNIT_FUNCTIONS = ("DATE_TRUNC", "DATE_CEIL", "DATE_DIFF", "DATE_ADD", "EXTRACT")
 
-ENTRIES: list[tuple[str, Signature, _Implementation]] = [
-    ("EXTRACT", _time_first(lambda _kind: BIGINT), _extract("")),
-    ("DATE_TRUNC", _time_first(lambda kind: kind), _date_trunc),
-    ("DATE_CEIL", _time_first(lambda kind: kind), _date_ceil),
-    ("DATE_DIFF", _two_times, _date_diff),
-    ("DATE_ADD", _amount_and_time, _date_add),
-    ("TO_UNIXTIME", _time_first(lambda _kind: DOUBLE), _to_unixtime),
-    ("FROM_UNIXTIME", _one(DOUBLE, timestamp("ms")), _from_unixtime),
-    ("TO_SECONDS", _one(INTERVAL, DOUBLE), _seconds),
-    *((name, _time_first(lambda _kind: BIGINT), _extract(kind)) for name, kind in _FIELDS.items() if name != "EPOCH"),
-]  # fmt: skip
+ENTRIES: list[Declared] = [
+    (
+        "EXTRACT",
+        _time_first(lambda _kind: BIGINT),
+        _extract(""),
+        Usage(
+            "EXTRACT(field FROM time)",
+            "a part of a time: YEAR … NANOSECOND, DOW (Monday is 1), DOY, WEEK, EPOCH",
+            "EXTRACT(HOUR FROM TIMESTAMP '2024-01-31 09:30:00') = 9",
+        ),
+    ),
+    (
+        "DATE_TRUNC",
+        _time_first(lambda kind: kind),
+        _date_trunc,
+        Usage(
+            "DATE_TRUNC('unit', time)",
+            "the start of the unit that holds the time",
+            "DATE_TRUNC('HOUR', TIMESTAMP '2024-01-31 09:30:00') = TIMESTAMP '2024-01-31 09:00:00'",
+        ),
+    ),
+    (
+        "DATE_CEIL",
+        _time_first(lambda kind: kind),
+        _date_ceil,
+        Usage(
+            "DATE_CEIL('unit', time)",
+            "the first start of a unit at or after the time",
+            "DATE_CEIL('HOUR', TIMESTAMP '2024-01-31 09:30:00') = TIMESTAMP '2024-01-31 10:00:00'",
+        ),
+    ),
+    (
+        "DATE_DIFF",
+        _two_times,
+        _date_diff,
+        Usage(
+            "DATE_DIFF('unit', from, to)",
+            "whole units from one time to another",
+            "DATE_DIFF('DAY', DATE '2024-01-01', DATE '2024-01-31') = 30",
+        ),
+    ),
+    (
+        "DATE_ADD",
+        _amount_and_time,
+        _date_add,
+        Usage(
+            "DATE_ADD('unit', count, time)",
+            "the time so many units later",
+            "DATE_ADD('DAY', 1, DATE '2024-02-28') = DATE '2024-02-29'",
+        ),
+    ),
+    (
+        "TO_UNIXTIME",
+        _time_first(lambda _kind: DOUBLE),
+        _to_unixtime,
+        Usage(
+            "TO_UNIXTIME(time)",
+            "seconds since 1970, with fractions",
+            "TO_UNIXTIME(TIMESTAMP '1970-01-01 00:01:00') = 60",
+        ),
+    ),
+    (
+        "FROM_UNIXTIME",
+        _one(DOUBLE, timestamp("ms")),
+        _from_unixtime,
+        Usage(
+            "FROM_UNIXTIME(seconds)",
+            "the time so many seconds after 1970",
+            "FROM_UNIXTIME(60) = TIMESTAMP '1970-01-01 00:01:00'",
+        ),
+    ),
+    (
+        "TO_SECONDS",
+        _one(INTERVAL, DOUBLE),
+        _seconds,
+        Usage("TO_SECONDS(interval)", "an interval as seconds", "TO_SECONDS(INTERVAL '2' MINUTE) = 120"),
+    ),
+    *(
+        (name, _time_first(lambda _kind: BIGINT), _extract(kind), _field_usage(name, kind))
+        for name, kind in _FIELDS.items()
+        if name != "EPOCH"
+    ),
+]

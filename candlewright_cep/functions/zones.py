@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 
 from candlewright_cep.functions.signatures import Mismatch
+from candlewright_cep.functions.usage import Declared
 from candlewright_cep.times import UNITS
 from candlewright_cep.types import Kind, SqlType, timestamp
 from candlewright_cep.vector import Array, Index, Vector
@@ -104,4 +105,4 @@ def _at_time_zone(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vec
     return Vector(kind, move(source.values, extra), source.valid, source.length, source.constant)
 
 
-ENTRIES = [(NAME, _signature, _at_time_zone)]
+ENTRIES: list[Declared] = [(NAME, _signature, _at_time_zone, None)]

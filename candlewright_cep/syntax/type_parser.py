@@ -8,7 +8,7 @@ from candlewright_cep.syntax.tree import CallNode, LiteralNode, Node, ParameterN
 from candlewright_cep.times import UNITS, unit_name
 from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, STRING, SqlType, timestamp
 
-_TYPES: dict[str, SqlType] = {
+TYPES: dict[str, SqlType] = {
     "BOOLEAN": BOOLEAN,
     "TINYINT": INT,
     "SMALLINT": INT,
@@ -59,8 +59,8 @@ class TypeReader(Reader):
             raise token.reject(f"expected a type, found {token.shown}")
         if word.startswith("TIMESTAMP"):
             return self._timestamp_type(), ()
-        if word not in _TYPES:
-            known = ", ".join(sorted({str(kind) for kind in _TYPES.values()}))
+        if word not in TYPES:
+            known = ", ".join(sorted({str(kind) for kind in TYPES.values()}))
             raise token.reject(f"unknown type '{token.text[:40]}'", f"the types are {known} and timestamp")
         if word == "DOUBLE":
             self.accept_words("PRECISION")
@@ -70,7 +70,7 @@ class TypeReader(Reader):
             if self.accept(","):
                 sizes.append(self.digits())
             self.expect(")")
-        return _TYPES[word], tuple(sizes)
+        return TYPES[word], tuple(sizes)
 
     def _timestamp_type(self) -> SqlType:
         digits = 3

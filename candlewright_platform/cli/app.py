@@ -465,6 +465,22 @@ def trigger_format(
     trigger_text.reformat(sql, file, in_place=in_place, check=check)
 
 
+@trigger_app.command("language")
+def trigger_language(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A function, or a clause such as GROUP BY.")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show what a trigger's text may contain. Functions and clauses with signatures, NULL rules and examples.
+
+    Example: candlewright trigger language RSI
+    """
+    from candlewright_platform.cli import trigger_text
+
+    trigger_text.show_language(name, output)
+
+
 @trigger_app.command("explain")
 def trigger_explain(
     trigger_id: Annotated[str, typer.Argument(metavar="ID", help="A registered trigger.")],
@@ -558,6 +574,17 @@ def console(
     from candlewright_platform.cli.console import open_console
 
     open_console(ticker, period, is_printed, data_dir, config)
+
+
+@app.command("language-server")
+def language_server(view: ViewOption = None, config: Config = None) -> None:
+    """Serve completion, help, errors and fixes for trigger texts to an editor, over stdio.
+
+    The editor starts this command itself: docs/how-to/editor.md has the lines for its settings.
+    """
+    from candlewright_platform.cli.language_server import serve
+
+    serve(view or [], config)
 
 
 @app.command("kapacitor-udf")

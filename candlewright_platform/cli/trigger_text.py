@@ -1,19 +1,20 @@
-"""`candlewright trigger check` and `trigger format`: a text, looked at without running it."""
+"""`candlewright trigger check|format|language`: a text, looked at without running it, and what it may contain."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
-from candlewright.cli.output import Output, json_line, say
+from candlewright.cli.output import Output, json_line, say, wrapped
 from candlewright.cli.trigger import content_of, parameter, read_text
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import TriggerRejected, formatted, view_name
+from candlewright_cep.binding.binder import closest
 from candlewright_platform.cli.loading import settings_for
 from triggers.check import TriggerRules, diagnose_trigger
+from triggers.language import language, language_json
 
 
 def read_views(files: Sequence[Path]) -> dict[str, str]:
@@ -52,7 +53,7 @@ def check(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     if output is Output.json:
-        problems = [asdict(problem) for problem in found.problems]
+        problems = [problem.to_dict() for problem in found.problems]
         first = {name: problems[0][name] for name in ("line", "column", "hint")} if problems else {}
         print(
             json_line(
@@ -72,6 +73,38 @@ def check(
             say("the text may be registered")
     if found.problems:
         raise typer.Exit(1)
+
+
+def show_language(name: str | None, output: Output) -> None:
+    """All of it, or what has this name. Exit code 1 for a name that nothing has."""
+    if name is None and output is Output.json:
+        print(language_json())
+        return
+    known = language()
+    entries = [*known["functions"], *known["forms"]]
+    if name is None:
+        for entry in entries:
+            _print_entry(entry, labels=())
+        return
+    wanted = " ".join(name.upper().split())
+    found = [entry for entry in entries if entry["name"] == wanted]
+    if not found:
+        names = {entry["name"] for entry in entries}
+        say(f"the trigger language has no {name}. {closest(wanted, names)}".strip())
+        raise typer.Exit(1)
+    for entry in found:
+        if output is Output.json:
+            print(json_line(entry))
+        else:
+            _print_entry(entry, labels=("nulls", "stream", "example"))
+
+
+def _print_entry(entry: Mapping[str, str], *, labels: Sequence[str]) -> None:
+    print(wrapped(entry.get("signature") or entry["form"], sys.stdout))
+    print(wrapped(f"    {entry['text']}", sys.stdout))
+    for label in labels:
+        if label in entry:
+            print(wrapped(f"    {label + ':':<9}{entry[label]}", sys.stdout))
 
 
 def reformat(sql: str | None, file: Path | None, *, in_place: bool, check: bool) -> None:

@@ -1,4 +1,4 @@
-"""The words of the trigger language and the columns of the tables, for an editor's completion."""
+"""The trigger language and the columns of the tables, for an editor's completion."""
 
 from pydantic import Field
 from starlette.responses import Response
@@ -9,21 +9,51 @@ from console.routes.shapes import Shape
 __all__ = ["OPERATIONS"]
 
 
+class FunctionEntry(Shape):
+    name: str
+    kind: str = Field(description="scalar, aggregate, indicator, candle, window or pattern.")
+    signature: str
+    text: str
+    nulls: str = Field(description="What NULLs do.")
+    stream: str = Field(description="yes, or where it runs over a stream.")
+    example: str = Field(description="Of a scalar function a condition that holds, else a column of a query.")
+
+
+class GrammarForm(Shape):
+    name: str = Field(description="Its key words.")
+    form: str
+    text: str
+    example: str = Field(description="A whole text.")
+
+
+class NamedText(Shape):
+    name: str
+    text: str
+
+
+class ColumnEntry(NamedText):
+    type: str
+
+
 class Language(Shape):
     keywords: list[str]
-    functions: list[str]
-    tables: dict[str, list[str]] = Field(description="Columns by table.")
+    types: list[str]
+    forms: list[GrammarForm] = Field(description="What the grammar has, with key words in capitals.")
+    functions: list[FunctionEntry]
+    parameters: list[NamedText] = Field(description="Parameters with a meaning of their own.")
+    tables: dict[str, list[ColumnEntry]] = Field(description="Columns by table.")
 
 
 async def get_language(_: Call) -> Response:
-    from candlewright_cep.words import functions, keywords
     from iceberg import TABLES
+    from triggers.language import language
 
-    body = Language(
-        keywords=keywords(),
-        functions=functions(),
-        tables={table.name: [field.name for field in table.schema.fields] for table in TABLES},
-    )
+    found = language()
+    stored = {
+        table.name: [{"name": field.name, "type": str(field.type).upper(), "text": ""} for field in table.arrow_schema]
+        for table in TABLES
+    }
+    body = Language.model_validate(found | {"tables": stored | found["tables"]})
     return Response(body.model_dump_json(), media_type="application/json", headers={"Cache-Control": "max-age=3600"})
 
 
@@ -32,8 +62,8 @@ OPERATIONS = (
         "GET",
         "/language",
         get_language,
-        "Words of the trigger language and columns of the tables",
-        {200: Answer("For completion in an editor.", Language)},
+        "The trigger language, and columns of the tables",
+        {200: Answer("For completion and help in an editor.", Language)},
         tag="triggers",
     ),
 )

@@ -1,7 +1,6 @@
 """Triggers: listed, checked, tried over what is stored, registered, removed, and their events."""
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -331,7 +330,7 @@ async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[st
         if found.problems:
             first = found.problems[0]
             refused = TriggerRejected(first.message, first.line, first.column, first.hint)
-            refused.details = {"errors": [asdict(each) for each in found.problems], "mended": found.mended}
+            refused.details = {"errors": [each.to_dict() for each in found.problems], "mended": found.mended}
             raise refused
         query = compile_trigger(body.sql, parameters, rules).query
         columns = [{"name": name, "type": flink_name(kind)} for name, kind in query.columns]

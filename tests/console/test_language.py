@@ -9,7 +9,10 @@ async def test_words_and_columns_come_from_their_declarations() -> None:
     (operation,) = OPERATIONS
     found = json.loads((await operation.handler(None)).body)  # type: ignore[arg-type]
     assert {"SELECT", "MATCH_RECOGNIZE", "DEFINE", "PATTERN", "QUALIFY"} <= set(found["keywords"])
-    assert {"EMA", "VWAP", "LAG", "CLASSIFIER", "DATE_TRUNC", "ROW_NUMBER"} <= set(found["functions"])
-    assert all(name.isidentifier() for name in found["functions"])
-    assert found["tables"]["ohlc"][:4] == ["ticker", "period_seconds", "open_time", "open"]
-    assert {"ticks", "trigger_events", "gaps", "coverage"} <= set(found["tables"])
+    functions = {each["name"]: each for each in found["functions"]}
+    assert {"EMA", "VWAP", "LAG", "CLASSIFIER", "DATE_TRUNC", "ROW_NUMBER", "STDDEV"} <= functions.keys()
+    assert functions["RSI"]["signature"] == "RSI(x, n)"
+    columns = found["tables"]["ohlc"]
+    assert [each["name"] for each in columns[:4]] == ["ticker", "period_seconds", "open_time", "open"]
+    assert all(each["text"] for each in columns)
+    assert {"ticks", "trigger_events", "gaps", "coverage"} <= found["tables"].keys()

@@ -109,6 +109,12 @@ export interface Column {
   type: string;
 }
 
+export interface ColumnEntry {
+  name: string;
+  text: string;
+  type: string;
+}
+
 export interface ConditionBody {
   text: string;
   /** Null: unknown because of a NULL, or of a row that has not come. */
@@ -241,6 +247,20 @@ export interface FinalMessage {
   topic: string;
 }
 
+export interface FunctionEntry {
+  name: string;
+  /** scalar, aggregate, indicator, candle, window or pattern. */
+  kind: string;
+  signature: string;
+  text: string;
+  /** What NULLs do. */
+  nulls: string;
+  /** yes, or where it runs over a stream. */
+  stream: string;
+  /** Of a scalar function a condition that holds, else a column of a query. */
+  example: string;
+}
+
 /** Numbers that the platform no longer keeps; the stream continues after them. */
 export interface GapMessage {
   topic: string;
@@ -266,11 +286,25 @@ export interface Gaps {
   rows: GapRow[];
 }
 
+export interface GrammarForm {
+  /** Its key words. */
+  name: string;
+  form: string;
+  text: string;
+  /** A whole text. */
+  example: string;
+}
+
 export interface Language {
   keywords: string[];
-  functions: string[];
+  types: string[];
+  /** What the grammar has, with key words in capitals. */
+  forms: GrammarForm[];
+  functions: FunctionEntry[];
+  /** Parameters with a meaning of their own. */
+  parameters: NamedText[];
   /** Columns by table. */
-  tables: Record<string, string[]>;
+  tables: Record<string, ColumnEntry[]>;
 }
 
 export interface MarketRow {
@@ -285,6 +319,11 @@ export interface MarketRow {
 export interface Markets {
   markets: MarketRow[];
   total: number;
+}
+
+export interface NamedText {
+  name: string;
+  text: string;
 }
 
 /** Candles to fetch into the table. Without `request_id` the same range is the same request, until asking again can bring more: after a failure, or where candles had not closed. */
@@ -644,7 +683,7 @@ export interface Calls {
   list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };
   /** Destinations of alerts. */
   list_alerts: { given: Record<never, never>; answer: Destinations };
-  /** Words of the trigger language and columns of the tables. */
+  /** The trigger language, and columns of the tables. */
   get_language: { given: Record<never, never>; answer: Language };
   /** Query the tables. */
   query_sql: { given: QueryText; answer: SqlRows };

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { coveredDays } from "../src/data/coverage";
+import { columnCompletion, completions } from "../src/data/language";
 import { price, precisionOf } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
@@ -33,4 +34,18 @@ test("periods, spans and prices are shown as people write them", () => {
   assert.equal(price(71234.5), "71,234.50");
   assert.equal(price(0.00001234), "0.00001234");
   assert.equal(precisionOf([0.00001234, 0.1]), 8);
+});
+
+test("functions are completed with their signatures, clauses with their forms", () => {
+  const rsi = { name: "RSI", signature: "RSI(x, n)", text: "strength", nulls: "NULL at first", example: "RSI(price, 14)" };
+  const group = { name: "GROUP BY", form: "GROUP BY columns", text: "groups" };
+  const found = completions({ functions: [rsi], forms: [group], keywords: ["GROUP", "GROUP BY"] });
+  assert.deepEqual(
+    found.map(({ label, detail }) => label + (detail ?? "")),
+    ["RSI(x, n)", "GROUP BY columns", "GROUP"],
+  );
+  assert.equal(found[0]?.info, "strength\nNULL at first\nRSI(price, 14)");
+  assert.deepEqual(columnCompletion({ name: "price", type: "DOUBLE", text: "" }), {
+    ...{ label: "price", type: "property", detail: "double" },
+  });
 });

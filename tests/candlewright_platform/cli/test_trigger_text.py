@@ -54,3 +54,14 @@ def test_a_text_is_printed_checked_and_written_in_its_layout(tmp_path: Path) -> 
     assert refused.exit_code == 1
     assert refused.stderr.startswith("INVALID_SQL 1:9: ")
     assert reformat("--sql", "price > 1", "--in-place").exit_code == 2
+
+
+def test_the_language_is_shown_whole_or_by_name() -> None:
+    shown = CliRunner().invoke(app, ["trigger", "language", "group  by"])
+    assert shown.exit_code == 0 and shown.stdout.startswith("GROUP BY columns\n")
+    one = json.loads(CliRunner().invoke(app, ["trigger", "language", "rsi", "--output", "json"]).stdout)
+    assert one["signature"] == "RSI(x, n)" and one["nulls"].startswith("NULL while it warms up")
+    whole = json.loads(CliRunner().invoke(app, ["trigger", "language", "--output", "json"]).stdout)
+    assert {"functions", "forms", "keywords", "types", "parameters", "tables"} == whole.keys()
+    unknown = CliRunner().invoke(app, ["trigger", "language", "rsy"])
+    assert unknown.exit_code == 1 and "did you mean 'RSI'?" in unknown.stderr

@@ -1,14 +1,36 @@
 /** What the trigger language and the tables have, for completion. */
 import { get } from "./api";
 
-export interface Language {
-  keywords: string[];
-  functions: string[];
-  /** Columns by table. */
-  tables: Record<string, string[]>;
+export interface Entry {
+  name: string;
+  signature: string;
+  text: string;
+  nulls: string;
+  example: string;
 }
 
-const NOTHING: Language = { keywords: [], functions: [], tables: {} };
+export interface Form {
+  name: string;
+  form: string;
+  text: string;
+}
+
+export interface Column {
+  name: string;
+  type: string;
+  text: string;
+}
+
+export interface Language {
+  keywords: string[];
+  types: string[];
+  forms: Form[];
+  functions: Entry[];
+  /** Columns by table. */
+  tables: Record<string, Column[]>;
+}
+
+const NOTHING: Language = { keywords: [], types: [], forms: [], functions: [], tables: {} };
 let known: Promise<Language> | undefined;
 
 /** Read once; an editor without it only lacks completion. */
@@ -18,4 +40,33 @@ export function language(): Promise<Language> {
     return NOTHING;
   });
   return known;
+}
+
+/** As CodeMirror's. */
+interface Completion {
+  label: string;
+  type: string;
+  detail?: string;
+  info?: string;
+  boost?: number;
+}
+
+/** Functions with their signatures, clauses with their forms, and the words that begin none. */
+export function completions({ functions, forms, keywords }: Omit<Language, "types" | "tables">): Completion[] {
+  const first = new Set(forms.map(({ name }) => name));
+  return [
+    ...functions.map(({ name, signature, text, nulls, example }) => ({
+      label: name,
+      type: "function",
+      detail: signature.slice(name.length),
+      info: `${text}\n${nulls}\n${example}`,
+      boost: 1,
+    })),
+    ...forms.map(({ name, form, text }) => ({ label: name, type: "keyword", detail: form.slice(name.length), info: text })),
+    ...keywords.filter((word) => !first.has(word)).map((label) => ({ label, type: "keyword", boost: -1 })),
+  ];
+}
+
+export function columnCompletion({ name, type, text }: Column): Completion {
+  return { label: name, type: "property", detail: type.toLowerCase(), ...(text && { info: text }) };
 }

@@ -1,7 +1,13 @@
 /** A CodeMirror editor for SQL. It lives in a shadow root, where its styles need no inline style elements. */
-import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
+import {
+  autocompletion,
+  closeBrackets,
+  closeBracketsKeymap,
+  completeFromList,
+  completionKeymap,
+} from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
-import { SQLDialect, sql } from "@codemirror/lang-sql";
+import { SQLDialect, schemaCompletionSource } from "@codemirror/lang-sql";
 import { HighlightStyle, bracketMatching, syntaxHighlighting } from "@codemirror/language";
 import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec } from "@codemirror/state";
@@ -9,7 +15,7 @@ import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers, pl
 import { tags } from "@lezer/highlight";
 import { useEffect, useRef } from "preact/hooks";
 import type { Mistake } from "../data/api";
-import type { Language } from "../data/language";
+import { type Language, columnCompletion, completions } from "../data/language";
 
 interface Props {
   text: string;
@@ -95,11 +101,16 @@ function place(editor: EditorView, mistake: Mistake): Diagnostic {
 function support(language: Language) {
   const dialect = SQLDialect.define({
     keywords: language.keywords.join(" ").toLowerCase(),
-    builtin: language.functions.join(" ").toLowerCase(),
-    types: "bigint int double boolean string timestamp varchar date interval",
+    builtin: language.functions.map(({ name }) => name.toLowerCase()).join(" "),
+    types: language.types.join(" ").toLowerCase(),
     doubleQuotedStrings: false,
   });
-  return sql({ dialect, schema: language.tables, upperCaseKeywords: true });
+  const tables = Object.entries(language.tables).map(([name, columns]) => [name, columns.map(columnCompletion)]);
+  const sources = [
+    schemaCompletionSource({ dialect, schema: Object.fromEntries(tables) }),
+    completeFromList(completions(language)),
+  ];
+  return [dialect.extension, ...sources.map((autocomplete) => dialect.language.data.of({ autocomplete }))];
 }
 
 const HIGHLIGHT = HighlightStyle.define([

@@ -1,0 +1,108 @@
+"""The language as data, for editors: every entry comes from the declaration that makes it what it is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from candlewright_cep.binding.pattern_binder import USAGES as OF_PATTERNS
+from candlewright_cep.functions.aggregates import AGGREGATE_ALIASES, AGGREGATES
+from candlewright_cep.functions.candles import CANDLES
+from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.scalar import FUNCTIONS
+from candlewright_cep.functions.usage import Usage
+from candlewright_cep.planning.over import RANKING
+from candlewright_cep.planning.over import USAGES as OF_WINDOWS
+from candlewright_cep.syntax.clauses import CLAUSES
+from candlewright_cep.syntax.reader import KEY_WORDS, RESERVED
+from candlewright_cep.syntax.type_parser import TYPES
+
+__all__ = ["Entry", "Form", "forms", "functions", "keywords", "types"]
+
+_YES = "yes"
+_GROUPED = "with a window of time, over a frame with a start, in MEASURES and DEFINE, and with EMIT CHANGES"
+_GROWING = "with a window of time, over a frame with a start, and in MEASURES"
+_RANKED = "within a window of time (PARTITION BY window_start)"
+_OF_WINDOWS = {
+    "LEAD": "as the last step: a row comes once what it looks at has come",
+    "NTH_VALUE": "over a frame with a start",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function. `stream`: where it runs over a stream; `example`: of a scalar function a condition that holds,
+    otherwise a column of a query over `ticks`."""
+
+    name: str
+    kind: str
+    signature: str
+    text: str
+    nulls: str
+    stream: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of the grammar. `example`: a whole text."""
+
+    name: str
+    form: str
+    text: str
+    example: str
+
+
+def functions() -> list[Entry]:
+    """Those that are called by name, sorted; operators are forms."""
+    found = {entry.name: entry for entry in _entries()}
+    return [found[name] for name in sorted(found)]
+
+
+def forms() -> list[Form]:
+    return [Form(clause.key_words, clause.form, clause.text, clause.example) for clause in CLAUSES]
+
+
+def types() -> list[str]:
+    """What CAST takes."""
+    return sorted([*TYPES, "TIMESTAMP"])
+
+
+def keywords() -> list[str]:
+    """Single words."""
+    return sorted({*RESERVED, *KEY_WORDS, *(word for clause in CLAUSES for word in clause.words if word.isalpha())})
+
+
+def _entries() -> Iterator[Entry]:
+    for name, function in FUNCTIONS.items():
+        if function.usage is not None:
+            yield _entry(name, "scalar", function.usage, _YES)
+    candles = {candle.name for candle in CANDLES}
+    for name, indicator in INDICATORS.items():
+        yield _entry(name, "candle" if name in candles else "indicator", indicator.usage, _YES)
+    for usage in OF_WINDOWS:
+        name = usage.signature.partition("(")[0]
+        stream = _RANKED if name in RANKING else _OF_WINDOWS.get(name, _YES)
+        yield _entry(name, "window", usage, stream)
+    for usage in OF_PATTERNS:
+        yield _entry(usage.signature.partition("(")[0], "pattern", usage, _YES)
+    for name, aggregate in AGGREGATES.items():
+        if aggregate.usage is not None:
+            yield _entry(name, "aggregate", aggregate.usage, _GROWING if aggregate.grows else _GROUPED)
+    for alias, name in AGGREGATE_ALIASES.items():
+        yield _alias(alias, name)
+
+
+def _entry(name: str, kind: str, usage: Usage, stream: str) -> Entry:
+    return Entry(name, kind, usage.signature, usage.text, usage.nulls, stream, usage.example)
+
+
+def _alias(alias: str, name: str) -> Entry:
+    base = name.removesuffix("_DISTINCT")
+    aggregate = AGGREGATES[name]
+    usage = aggregate.usage or AGGREGATES[base].usage
+    assert usage is not None
+    stream = _GROWING if aggregate.grows else _GROUPED
+    if aggregate.takes_part:
+        return Entry(alias, "aggregate", f"{alias}(x, p)", usage.text, usage.nulls, stream, f"{alias}(price, 0.9)")
+    signature, example = (text.replace(base, alias, 1) for text in (usage.signature, usage.example))
+    text = "how many different values there are" if name == "COUNT_DISTINCT" else f"the same as {name}"
+    return Entry(alias, "aggregate", signature, text, usage.nulls, stream, example.replace("(*)", "(side)"))

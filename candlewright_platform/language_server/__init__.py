@@ -1,0 +1,1 @@
+"""Help while writing a trigger's text, for editors that speak the Language Server Protocol."""

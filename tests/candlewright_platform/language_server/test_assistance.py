@@ -1,0 +1,149 @@
+"""What an editor shows of a text, without an editor."""
+
+import random
+import time
+
+import pytest
+
+from candlewright_cep.diagnosis import edited
+from candlewright_platform.language_server.assistance import (
+    canonical,
+    completions,
+    findings,
+    given_beside,
+    help_at,
+)
+from tests.triggers.guide import texts
+from triggers.check import INPUTS, TriggerRules
+
+RULES = TriggerRules()
+FALL = """-- parameters: limit=3; tickers: BTC/USDT.BINANCE
+SELECT * FROM ticks MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY ts
+  MEASURES LAST(D.prise) AS low
+  PATTERN (S D+)
+  DEFINE D AS price < PREV(price) AND sise > :limit
+)
+"""
+
+
+def labels(text: str, line: int, column: int) -> set[str]:
+    return {each.label for each in completions(text, line, column, {"large": ""})}
+
+
+def test_every_error_has_its_range_and_what_mends_it() -> None:
+    found = findings(FALL, RULES, {})
+    lines = FALL.split("\n")
+    assert [lines[each.line][each.column : each.end] for each in found.found] == ["prise", "sise"]
+    for each in found.found:
+        assert each.is_error and each.edit is not None
+        assert each.edit.text in edited(FALL, each.edit).split("\n")[each.line]
+    assert found.mended == FALL.replace("prise", "price").replace("sise", "size")
+    assert findings(found.mended, RULES, {}).found == ()
+
+
+def test_the_first_line_gives_parameters_and_tickers() -> None:
+    given = given_beside(FALL)
+    assert (dict(given.parameters), given.tickers) == ({"limit": "3"}, ("BTC/USDT.BINANCE",))
+    (missing,) = findings("price > :limit", RULES, {}).found
+    assert "limit" in missing.message and (missing.column, missing.end) == (8, 14)
+
+
+def test_a_doubt_is_a_warning_on_the_first_line_of_the_text() -> None:
+    (found,) = findings("-- a comment\n price > 5 AND price < 3", RULES, {}).found
+    assert (found.line, found.column, found.is_error) == (1, 1, False)
+
+
+@pytest.mark.parametrize("text", texts(), ids=lambda text: text.sql[:40])
+def test_examples_of_the_guide_have_no_errors(text) -> None:  # type: ignore[no-untyped-def]
+    views = {} if "large" not in text.sql else {"large": "SELECT * FROM ticks WHERE size >= 2"}
+    assert [each for each in findings(text.sql, RULES, views).found if each.is_error] == []
+
+
+def test_completions_are_what_the_place_takes() -> None:
+    everywhere = labels("SELECT  FROM ticks", 0, 7)
+    assert {"RSI", "GROUP BY", "price", "ticks", "large", "STDDEV"} <= everywhere and "close" not in everywhere
+    assert "close" in labels("SELECT  FROM ohlc", 0, 7)
+    assert labels("SELECT o. FROM ohlc o", 0, 9) == set(INPUTS["ohlc"].schema.names)
+    assert labels(FALL, 5, FALL.split("\n")[5].index(":") + 1) == {"limit"}
+    assert {"D"} <= labels(FALL, 3, 11)
+    (rsi,) = [each for each in completions("", 0, 0, {}) if each.label == "RSI"]
+    assert rsi.detail == "RSI(x, n)" and "Wilder" in rsi.text
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "wanted"),
+    [
+        (5, "PREV", "PREV(x, n)"),
+        (2, "PARTITION", "rows with equal values belong together"),
+        (1, "MATCH_RECOGNIZE", "sequences of rows"),
+        (5, "price", "price of the trade"),
+        (5, "limit", "parameter `limit`: `3`"),
+        (3, "low", None),
+    ],
+)
+def test_help_is_of_the_word(line: int, word: str, wanted: str | None) -> None:
+    found = help_at(FALL, line, FALL.split("\n")[line].index(word) + 1)
+    assert (found is None) if wanted is None else (found is not None and wanted in found.text)
+
+
+def test_a_text_that_cannot_be_read_keeps_its_layout() -> None:
+    assert canonical("select price from ticks") == "SELECT price\nFROM ticks\n"
+    assert canonical("SELECT (") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT " + "(" * 30_000,
+        "price > 1 AND " * 4_000,
+        "x" * 65_536,
+        "'" * 65_535,
+        "prise + " * 8_000 + "1",
+        "-- parameters: " + "a=1," * 10_000 + "\nprice > 1",
+        "\n" * 65_000 + "prise",
+        "\ud800 \x00 é😀 price",
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PATTERN (" + "A? " * 15_000 + "))",
+    ],
+    ids=range(9),
+)
+def test_hostile_texts_are_answered_soon(text: str) -> None:
+    began = time.process_time()
+    found = findings(text, RULES, {})
+    assert found.found
+    assert len(completions(text, 0, 10, {})) > 100
+    help_at(text, 0, 10)
+    canonical(text)
+    assert time.process_time() - began < 4
+
+
+def test_no_text_brings_it_down() -> None:
+    chance = random.Random(7)
+    pieces = [
+        "SELECT",
+        "FROM",
+        "ticks",
+        "price",
+        "(",
+        ")",
+        "'",
+        '"',
+        "😀",
+        ":a",
+        "\n",
+        " ",
+        "--",
+        "/*",
+        "AND",
+        ">",
+        "1",
+    ]
+    for _ in range(300):
+        text = "".join(chance.choice(pieces) + chance.choice(["", " "]) for _ in range(chance.randint(1, 12)))
+        lines = text.split("\n")
+        for each in findings(text, RULES, {}).found:
+            assert 0 <= each.line < len(lines) and 0 <= each.column <= each.end <= len(lines[each.line])
+        line = chance.randrange(len(lines))
+        column = chance.randint(0, len(lines[line]))
+        completions(text, line, column, {})
+        help_at(text, line, column)
