@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from candlewright.client import http
 from candlewright.client.history.rows import Rows, near_rows
 from candlewright.client.live.feed import Feed
 from candlewright.client.live.items import Bar, Bars, Tick, Ticks
@@ -16,7 +17,7 @@ from candlewright.client.records import Notification, Range
 from candlewright.client.session.questions import fresh_id
 from candlewright.client.session.session import Session
 from candlewright.client.session.sockets import reachable
-from candlewright.client.sql import query
+from candlewright.client.sql import query, refused
 from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
 from candlewright.client.triggers.parameters import Parameter, parameter_texts
 from candlewright.settings import ClientConfig
@@ -138,6 +139,13 @@ class Connection:
 
     def sql(self, text: str, limit: int | None) -> "pa.Table":
         return query(self._settings, text, limit)
+
+    def read(self, path: str, parameters: Mapping[str, object]) -> bytes:
+        """An answer of the HTTP API; raises InvalidRequest, NotAuthorised, PlatformRefused and PlatformUnreachable."""
+        try:
+            return http.call(self._settings, "GET", f"/{path}", parameters)[0]
+        except http.Refused as error:
+            raise refused(error) from None
 
     @property
     def near(self) -> Rows | None:

@@ -1,6 +1,6 @@
 """Queries over the tables, by the platform's HTTP API: without Spark, and without access to the files."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from candlewright.client import http
 from candlewright.client.errors import InvalidRequest, InvalidTrigger, PlatformRefused
@@ -24,20 +24,21 @@ def query(settings: ClientConfig, sql: str, limit: int | None) -> "pa.Table":
     try:
         content, headers = http.call(settings, "POST", "/sql", {"format": "arrow"}, body)
     except http.Refused as error:
-        raise _refused(sql, error.status, error.problem) from None
+        if "line" in error.problem:
+            first = error.problem["errors"][0]
+            raise InvalidTrigger(sql, first["message"], first["line"], first["column"], first["hint"]) from None
+        raise refused(error) from None
     table = pa.ipc.open_stream(content).read_all()
     if headers.get("X-Truncated") == "true" and limit is None:
         raise InvalidRequest(f"the result has more than {table.num_rows} rows: select less, or give a limit")
     return table
 
 
-def _refused(sql: str, status: int, problem: dict[str, Any]) -> Exception:
-    detail = str(problem.get("detail", ""))
-    if "line" in problem:
-        first = problem["errors"][0]
-        return InvalidTrigger(sql, first["message"], first["line"], first["column"], first["hint"])
-    if status == 400:
+def refused(error: http.Refused) -> Exception:
+    """What the client raises for a problem of the HTTP API."""
+    detail = str(error)
+    if error.status == 400:
         return InvalidRequest(detail)
-    if status in (401, 403):
+    if error.status in (401, 403):
         return NotAuthorised(detail)
-    return PlatformRefused(str(problem.get("type", status)).rpartition(":")[2].upper(), detail)
+    return PlatformRefused(str(error.problem.get("type", error.status)).rpartition(":")[2].upper(), detail)

@@ -28,10 +28,13 @@ from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.triggers.triggers import Triggers
 from candlewright.client.triggers.views import Views
+from candlewright.wire.ticker import Ticker
 from candlewright.wire.times import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from candlewright.client.live.chart import Chart
 
 T = TypeVar("T")
 #: A thread keeps the sockets this long at most, so that others come to see what arrived for them.
@@ -266,6 +269,25 @@ class Client(Closing):
         Raises InvalidTrigger with the place of a mistake, InvalidRequest, and PlatformUnreachable.
         """
         return self._connection.sql(sql, limit)
+
+    def chart(self, ticker: str, period: str | int = "1m", *, height: int = 360) -> "Chart":
+        """A live chart for a notebook (Jupyter, VS Code, marimo): stored bars, older ones as one scrolls back, and new
+        ones as trades come. While it is shown, the platform fetches the ticker as for `bars`; `close()` ends that.
+
+        It reads over the platform's HTTP API. Needs the extra `notebook`.
+        """
+        name, [period_seconds] = str(Ticker.parse(ticker)), self._connection.periods([period])
+        try:
+            from candlewright.client.live.chart import Chart
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"a chart needs {error.name}: install candlewright[notebook]") from error
+        return Chart(
+            name,
+            period_seconds,
+            height=height,
+            read=self._connection.read,
+            follow=lambda: (self.bars(name, period), self.ticks(name)),
+        )
 
     def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None

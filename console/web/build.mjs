@@ -1,4 +1,5 @@
 // Bundles src/ into dist/: index.html, assets with their hash in the name (each also as .gz and .br), and licences.txt.
+// The chart of notebooks is one file in the client's package.
 import { build } from "esbuild";
 import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -11,24 +12,27 @@ const dist = join(here, "dist");
 
 rmSync(made, { recursive: true, force: true });
 mkdirSync(made);
-const { metafile } = await build({
+const options = {
   absWorkingDir: here,
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  minify: true,
+  metafile: true,
+  legalComments: "none",
+  logLevel: "warning",
+};
+const { metafile } = await build({
+  ...options,
   entryPoints: ["src/main.tsx", "src/theme.ts", "src/app.css"],
   outdir: "dist.new/assets",
   entryNames: "[name]-[hash]",
   chunkNames: "[name]-[hash]",
   assetNames: "[name]-[hash]",
-  bundle: true,
   splitting: true,
-  format: "esm",
-  target: "es2022",
-  minify: true,
-  metafile: true,
   jsx: "automatic",
   jsxImportSource: "preact",
-  legalComments: "none",
   loader: { ".svg": "file" },
-  logLevel: "warning",
 });
 
 const asset = (source) => {
@@ -47,7 +51,16 @@ const page = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("{{main}}", asset("src/main.tsx"));
 writeFileSync(join(made, "index.html"), page);
 writeFileSync(join(made, "icon.svg"), readFileSync(join(here, "src/icon.svg")));
-writeFileSync(join(made, "licences.txt"), licences(Object.keys(metafile.inputs)));
+writeFileSync(join(made, "licences.txt"), licences("The console", Object.keys(metafile.inputs)));
+
+const live = join(here, "../../candlewright/client/live");
+const widget = await build({
+  ...options,
+  entryPoints: ["src/notebook/widget.ts"],
+  outfile: join(live, "chart.js"),
+  loader: { ".css": "text" },
+});
+writeFileSync(join(live, "chart.licences.txt"), licences("The chart of notebooks", Object.keys(widget.metafile.inputs)));
 
 for (const name of readdirSync(join(made, "assets"))) {
   const bytes = readFileSync(join(made, "assets", name));
@@ -59,12 +72,12 @@ rmSync(dist, { recursive: true, force: true });
 renameSync(made, dist);
 
 /** The licence of each package that is in the bundle, as the package ships it. */
-function licences(inputs) {
+function licences(what, inputs) {
   const packages = new Set(
     inputs.map((path) => path.match(/^node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]).filter((name) => name !== undefined),
   );
   const parts = [
-    "The console contains these packages.\n\n" +
+    `${what} contains these packages.\n\n` +
       "Charts: TradingView Lightweight Charts™, Copyright (c) TradingView, Inc. https://www.tradingview.com/\n",
   ];
   for (const name of [...packages].sort()) {

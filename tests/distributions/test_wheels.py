@@ -169,6 +169,14 @@ def test_the_platforms_wheel_carries_the_consoles_pages(dist: Path) -> None:
     assert all(name.startswith("dist/") or name == "README.md" for name in web)
 
 
+def test_the_clients_wheel_carries_the_chart_of_notebooks(dist: Path) -> None:
+    with zipfile.ZipFile(wheel(dist, "candlewright")) as archive:
+        script = archive.read("candlewright/client/live/chart.js").decode()
+        licences = archive.read("candlewright/client/live/chart.licences.txt").decode()
+    assert "lightweight-charts" in licences
+    assert set(re.findall(r"https?://[^/\"'`]+", script)) <= {"http://www.w3.org", "https://www.tradingview.com"}
+
+
 def test_the_notice_lists_what_is_locked() -> None:
     made = subprocess.run(
         [sys.executable, "-c", "import inventory; print(inventory.notice(), end='')"],

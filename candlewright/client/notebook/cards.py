@@ -7,7 +7,7 @@ from candlewright.wire.times import format_nanoseconds
 
 _CARD = "font:13px/1.5 system-ui,sans-serif;max-width:660px;margin:4px 0"
 _FAINT = "opacity:.72"
-_CELL = "text-align:left;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
+_CELL = "text-align:left;white-space:nowrap;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
 #: Lines of a list, and rows of a table, that are written out.
 MOST_LINES, MOST_ROWS = 5, 20
 

@@ -113,7 +113,7 @@ class Events(tuple[TriggerEvent, ...]):
         return f"<Events {len(self)}>"
 
     def _repr_html_(self) -> str:
-        names = ["fired_at", "ticker", *dict.fromkeys(name for event in self for name in event.columns)]
+        names = list(dict.fromkeys(["fired_at", "ticker", *(name for event in self for name in event.columns)]))
         found = [
             {"fired_at": format_nanoseconds(event.time), "ticker": event.ticker} | _shown(event, row)
             for event in self

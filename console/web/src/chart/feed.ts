@@ -1,6 +1,6 @@
 /** The bars of one chart: stored ones, older ones when asked for, live ones as they close, and the one that forms. */
-import { barOf, barsBetween, barsTopic, newestBars, storedTrades, ticksTopic, tradesOf } from "../data/bars";
-import { follow, type Message } from "../data/live";
+import { type Source, StoredRows, barOf, barsTopic, platform, ticksTopic, tradesOf } from "../data/bars";
+import type { Message } from "../data/live";
 import { openTime, periodName } from "../data/times";
 import { Value } from "../data/value";
 import { type Bar, Candles, Forming, combine, type Trade } from "./candles";
@@ -38,6 +38,7 @@ const SEAM_TRIES = 6;
 export class ChartFeed {
   readonly state = new Value<FeedState>({ phase: "loading", isLoadingOlder: false, isAtBeginning: false });
   readonly candles: Candles;
+  readonly #stored: StoredRows;
   readonly #forming: Forming;
   readonly #abort = new AbortController();
   readonly #ends: (() => void)[] = [];
@@ -47,7 +48,9 @@ export class ChartFeed {
     readonly ticker: string,
     readonly period: number,
     private readonly on: FeedEvents,
+    private readonly source: Source = platform,
   ) {
+    this.#stored = new StoredRows(ticker, source);
     this.candles = new Candles(period);
     this.#forming = new Forming(period);
   }
@@ -55,16 +58,16 @@ export class ChartFeed {
   async start(): Promise<void> {
     const { signal } = this.#abort;
     this.#ends.push(
-      follow(
+      this.source.follow(
         barsTopic(this.ticker, this.period),
         (message) => this.#closed(message),
         () => void this.#catchUp(this.candles.last?.time),
         (notLive) => this.#change({ notLive }),
       ),
-      follow(ticksTopic(this.ticker), (message) => this.#traded(tradesOf(message))),
+      this.source.follow(ticksTopic(this.ticker), (message) => this.#traded(tradesOf(message))),
     );
     try {
-      const bars = await newestBars(this.ticker, this.#periodName, FIRST_BARS, undefined, signal);
+      const bars = await this.#stored.newest(this.#periodName, FIRST_BARS, undefined, signal);
       this.candles.merge(bars);
       const isEmpty = this.candles.last === undefined;
       this.#change({ phase: isEmpty ? "empty" : "shown", isAtBeginning: bars.length < FIRST_BARS });
@@ -83,7 +86,7 @@ export class ChartFeed {
     const { signal } = this.#abort;
     const limit = Math.round(Math.min(MOST_BARS, Math.max(PAGE_BARS, wanted)));
     try {
-      const bars = await newestBars(this.ticker, this.#periodName, limit, first.time, signal);
+      const bars = await this.#stored.newest(this.#periodName, limit, first.time, signal);
       this.candles.merge(bars);
       this.#change({ isLoadingOlder: false, isAtBeginning: bars.length < limit });
       if (bars.length > 0) this.on.older(this.candles.bars);
@@ -105,7 +108,7 @@ export class ChartFeed {
 
   /** Reads a range again, after a request stored it. */
   async refresh(start: number, end: number): Promise<void> {
-    const bars = await barsBetween(this.ticker, this.#periodName, start, end, this.#abort.signal);
+    const bars = await this.#stored.between(this.#periodName, start, end, this.#abort.signal);
     this.candles.merge(bars);
     this.#change({ phase: this.candles.last ? "shown" : "empty", isAtBeginning: false });
     this.#draw();
@@ -155,8 +158,8 @@ export class ChartFeed {
     try {
       const bars =
         from === undefined
-          ? await newestBars(this.ticker, this.#periodName, FIRST_BARS, undefined, signal)
-          : await barsBetween(this.ticker, this.#periodName, from, undefined, signal);
+          ? await this.#stored.newest(this.#periodName, FIRST_BARS, undefined, signal)
+          : await this.#stored.between(this.#periodName, from, undefined, signal);
       if (!signal.aborted && this.candles.merge(bars)) {
         this.#change({ phase: "shown" });
         this.#draw();
@@ -192,8 +195,8 @@ export class ChartFeed {
     const firstId = Number(first.id);
     try {
       const minute = openTime(first.time, Math.min(60, this.period));
-      const minutes = minute > start ? await barsBetween(this.ticker, "1m", start, minute, signal) : [];
-      const trades = await storedTrades(this.ticker, minute, first.time + 0.001, signal);
+      const minutes = minute > start ? await this.#stored.between("1m", start, minute, signal) : [];
+      const trades = await this.#stored.trades(minute, first.time + 0.001, signal);
       const before = new Forming(this.period);
       for (const trade of trades) if (!(Number(trade.id) >= firstId)) before.take(trade, -Infinity);
       const bar = combine([...minutes, ...(before.bar ? [before.bar] : [])], this.period);

@@ -1,10 +1,19 @@
 /** Stored bars and trades, and the same from live topics. */
 import type { Bar, Trade } from "../chart/candles";
 import { get, send } from "./api";
-import type { Message } from "./live";
+import { type Message, follow } from "./live";
 import { iso, seconds } from "./times";
 
 type Row = Record<string, unknown>;
+
+/** Where a chart reads what is stored, and follows topics. */
+export interface Source {
+  get: typeof get;
+  follow: typeof follow;
+}
+
+/** The platform that serves this page. */
+export const platform: Source = { get, follow };
 
 export const barsTopic = (ticker: string, period: number): string => `OHLC:${ticker}:${period}`;
 export const ticksTopic = (ticker: string): string => `TICKS:${ticker}`;
@@ -23,27 +32,36 @@ export function barOf(row: Row): Bar {
   };
 }
 
-/** The newest `limit` bars before `end`, oldest first. */
-export async function newestBars(ticker: string, period: string, limit: number, end?: number, signal?: AbortSignal) {
-  const query = { ticker, period, limit, order: "last", end: end === undefined ? undefined : iso(end) };
-  return (await get<{ rows: Row[] }>("bars", query, signal)).rows.map(barOf);
-}
+/** What is stored of one ticker. */
+export class StoredRows {
+  constructor(
+    readonly ticker: string,
+    private readonly source: Source = platform,
+  ) {}
 
-export async function barsBetween(ticker: string, period: string, start: number, end?: number, signal?: AbortSignal) {
-  const all: Bar[] = [];
-  const limit = 10_000;
-  for (let from = start; ; ) {
-    const query = { ticker, period, limit, start: iso(from), end: end === undefined ? undefined : iso(end) };
-    const rows = (await get<{ rows: Row[] }>("bars", query, signal)).rows.map(barOf);
-    all.push(...rows);
-    if (rows.length < limit) return all;
-    from = rows[rows.length - 1]!.time + 1;
+  /** The newest `limit` bars before `end`, oldest first. */
+  async newest(period: string, limit: number, end?: number, signal?: AbortSignal): Promise<Bar[]> {
+    const query = { ticker: this.ticker, period, limit, order: "last", end: end === undefined ? undefined : iso(end) };
+    return (await this.source.get<{ rows: Row[] }>("bars", query, signal)).rows.map(barOf);
   }
-}
 
-export async function storedTrades(ticker: string, start: number, end: number, signal?: AbortSignal): Promise<Trade[]> {
-  const query = { ticker, start: iso(start), end: iso(end), limit: 10_000 };
-  return (await get<{ rows: Row[] }>("ticks", query, signal)).rows.map(tradeOf);
+  async between(period: string, start: number, end?: number, signal?: AbortSignal): Promise<Bar[]> {
+    const all: Bar[] = [];
+    const limit = 10_000;
+    const until = end === undefined ? undefined : iso(end);
+    for (let from = start; ; ) {
+      const query = { ticker: this.ticker, period, limit, start: iso(from), end: until };
+      const rows = (await this.source.get<{ rows: Row[] }>("bars", query, signal)).rows.map(barOf);
+      all.push(...rows);
+      if (rows.length < limit) return all;
+      from = rows[rows.length - 1]!.time + 1;
+    }
+  }
+
+  async trades(start: number, end: number, signal?: AbortSignal): Promise<Trade[]> {
+    const query = { ticker: this.ticker, start: iso(start), end: iso(end), limit: 10_000 };
+    return (await this.source.get<{ rows: Row[] }>("ticks", query, signal)).rows.map(tradeOf);
+  }
 }
 
 function tradeOf(row: Row): Trade {

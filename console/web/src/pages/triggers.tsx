@@ -4,7 +4,7 @@ import { ChartView, type Mark } from "../chart/view";
 import type { Band } from "../chart/bands";
 import type { Bar } from "../chart/candles";
 import { get, Problem, type Mistake, send } from "../data/api";
-import { barsBetween } from "../data/bars";
+import { StoredRows } from "../data/bars";
 import { type Trigger, listTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
 import { percent, whole } from "../data/numbers";
@@ -378,7 +378,7 @@ function MatchChart({ tried, draft, shown }: { tried: Tried; draft: Draft; shown
     const until = seconds(tried.last) + period;
     const since = Math.max(openTime(seconds(tried.first), period), until - MOST_DRAWN_BARS * period);
     const name = draft.over === "trades" ? "1m" : draft.over;
-    barsBetween(draft.ticker, name, since, until, abort.signal).then(setBars, () => undefined);
+    new StoredRows(draft.ticker).between(name, since, until, abort.signal).then(setBars, () => undefined);
     return () => abort.abort();
   }, [tried]);
   useEffect(() => {

@@ -114,5 +114,6 @@ def test_events_are_a_table_and_a_frame() -> None:
     assert "70001.5" in html
     assert "2024-01-01T00:00:00.000000002Z" in html
     assert html.count("<tr>") == 3
+    assert html.count(">ticker<") == 1
     assert "70001.5" in found[0]._repr_html_()
     assert cw.Events().to_arrow().num_rows == 0
