@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["Alert", "Delivery", "Outcome", "Silence", "Status"]
+__all__ = ["Alert", "Delivery", "Opened", "Outcome", "Silence", "Status"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class Alert:
     to: tuple[str, ...] = ()
     #: The text is the trigger's own.
     is_worded: bool = False
+    #: The trigger whose next event for this ticker says that this is over.
+    resolved_by: str = ""
+    #: The alert that is over now.
+    resolves: str = ""
 
 
 class Status(StrEnum):
@@ -108,9 +112,41 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No alerts of triggers and tickers that match, until then. `*` matches everything."""
+    """No alerts of triggers and tickers that match, until then, or until an event of `until_trigger` for such a ticker.
+    `*` matches everything.
+    """
 
     silence_id: str
     trigger: str
     ticker: str
     until: float
+    until_trigger: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An alert that reached `destinations`, and is over with the next event of `resolved_by` for its ticker.
+
+    `event_id`: that event. What is over is remembered, so that an event that is read twice resolves the same alert.
+    """
+
+    alert_id: str
+    trigger_id: str
+    ticker: str
+    title: str
+    resolved_by: str
+    destinations: tuple[str, ...]
+    event_id: str = ""
+
+    @property
+    def key(self) -> str:
+        return "\n".join((self.resolved_by, self.ticker, self.trigger_id))
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Opened":
+        """Raises ValueError, TypeError."""
+        fields = orjson.loads(value)
+        return cls(**fields | {"destinations": tuple(fields["destinations"])})

@@ -85,11 +85,13 @@ class Destination:
 
     # ---- taking
     def lets_through(self, alert: Alert, at: float) -> bool:
-        """Whether quiet hours and the cooldown allow it; an alert that passes begins a new cooldown."""
+        """Whether quiet hours and the cooldown allow it; an alert that passes begins a new cooldown, and one that says
+        that another is over needs none.
+        """
         if self._quiet is not None and self._quiet.contains(at):
             return False
         cooldown = self.settings.cooldown_seconds
-        if not cooldown:
+        if not cooldown or alert.resolves:
             return True
         pair = (alert.trigger_id or alert.kind, alert.ticker)
         if at < self._last.get(pair, float("-inf")) + cooldown:

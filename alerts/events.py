@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from alerts.alert import Alert, Delivery, Outcome, Silence
+from alerts.alert import Alert, Delivery, Opened, Outcome, Silence
 
 
 # ---- events
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Deliveries that an earlier process had taken and not finished."""
+    """Deliveries that an earlier process had taken and not finished, and the alerts that may still be resolved."""
 
     deliveries: Sequence[Delivery]
     at: float
+    opened: Sequence[Opened] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,11 @@ Event = Restored | AlertsRead | Saved | Sent | SendFailed | Finished | SilencesF
 # ---- commands
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Make these durable, then report `Saved`. Nothing is sent before."""
+    """Make these durable, then report `Saved`. Nothing is sent before. `over`: silences that have ended."""
 
     deliveries: Sequence[Delivery]
+    opened: Sequence[Opened] = ()
+    over: Sequence[Silence] = ()
 
 
 @dataclass(frozen=True, slots=True)

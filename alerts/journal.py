@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import orjson
 
-from alerts.alert import Delivery, Outcome, Silence, Status
+from alerts.alert import Delivery, Opened, Outcome, Silence, Status
 from bus import topics
 from bus.api import Bus, Record
 from core.log import get_logger
@@ -17,6 +17,8 @@ log = get_logger()
 #: An outcome is published once within this time, also where the process ends before it forgets the delivery.
 _REMEMBER_SECONDS = 25 * 3_600.0
 _KEEP_ABANDONED_SECONDS = 7 * 86_400.0
+#: An alert can be resolved for this long.
+_KEEP_OPENED_SECONDS = 30 * 86_400.0
 #: Outcomes stay on the topic for this long after they reached the table.
 _KEEP_OUTCOMES_SECONDS = 3_600.0
 
@@ -45,6 +47,23 @@ class Journal:
 
     def keep(self, deliveries: Sequence[Delivery]) -> None:
         self._bus.put(topics.TABLE_ALERTS_WAITING, {each.key: each.to_bytes() for each in deliveries})
+
+    def keep_opened(self, opened: Sequence[Opened]) -> None:
+        self._bus.put(
+            topics.TABLE_ALERTS_OPENED,
+            {each.key: each.to_bytes() for each in opened},
+            keep_seconds=_KEEP_OPENED_SECONDS,
+        )
+
+    def opened(self) -> list[Opened]:
+        found = []
+        for value in self._bus.items(topics.TABLE_ALERTS_OPENED).values():
+            try:
+                found.append(Opened.from_bytes(value))
+            except (TypeError, ValueError, KeyError) as error:
+                # What another release has written.
+                log.error("alert_unreadable", error=str(error))
+        return found
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
         abandoned = {each.delivery.key: each.delivery for each in outcomes if each.status is Status.ABANDONED}

@@ -27,7 +27,13 @@ def body_of(alert: Alert) -> str:
         data["row"] = dict(alert.row)
     if alert.kind != "event" or alert.is_worded:
         data["text"] = alert.text
-    body = {"type": alert.kind, "timestamp": iso_nanoseconds(alert.time_ns), "data": data}
+    if alert.resolves:
+        data |= {"resolves": alert.resolves, "kind": alert.kind}
+    body = {
+        "type": "resolved" if alert.resolves else alert.kind,
+        "timestamp": iso_nanoseconds(alert.time_ns),
+        "data": data,
+    }
     return orjson.dumps(body).decode()
 
 
@@ -35,6 +41,7 @@ def worded(alert: Alert, asked: AlertAsked) -> Alert:
     """The alert as its trigger wants it. A message that these values do not fit is left to the usual words."""
     if alert.kind != "event":
         return alert
+    alert = replace(alert, resolved_by=asked.resolved_by)
     if not asked.message:
         return replace(alert, to=asked.to)
     values = {

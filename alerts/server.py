@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,7 +107,8 @@ class Alerts:
     async def serve(self, stop: asyncio.Event) -> None:
         await self._until_done(self._reading, self._open)
         restored = await self._until_done(self._writing, self._journal.waiting)
-        self._carry_out(Restored(restored, time.time()))
+        opened = await self._until_done(self._writing, self._journal.opened)
+        self._carry_out(Restored(restored, time.time(), opened))
         self._is_ready = True
         tasks = [
             start_task(self._read, "alerts-reader"),
@@ -161,10 +163,17 @@ class Alerts:
     async def _keep(self, alerts: Sequence[Alert]) -> list[Delivery]:
         """The deliveries that come of them, which are then durable."""
         saves = [each for each in self._state.handle(AlertsRead(alerts, time.time())) if isinstance(each, Save)]
-        new = [delivery for each in saves for delivery in each.deliveries]
-        if new:
-            await self._until_done(self._reading, lambda: self._journal.keep(new))
-        return new
+        for save in saves:
+            await self._until_done(self._reading, partial(self._save, save))
+        return [delivery for save in saves for delivery in save.deliveries]
+
+    def _save(self, save: Save) -> None:
+        if save.deliveries:
+            self._journal.keep(save.deliveries)
+        if save.opened:
+            self._journal.keep_opened(save.opened)
+        if save.over:
+            self._journal.end_silences([each.silence_id for each in save.over])
 
     async def _watch_parts(self) -> None:
         """For what the platform cannot report on the bus itself."""

@@ -2,6 +2,7 @@
 
 Each destination has a queue for each trigger. A queue has one message on its way at most, so that its order holds. A
 message that fails is sent again after 1, 2, 4 … seconds, 60 at most, for 24 hours, and holds up only its own queue.
+An alert that names its resolver stays open until an event of that trigger, which is then delivered as its end.
 """
 
 import random
@@ -10,7 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from alerts.alert import Alert, Delivery, Outcome, Silence, Status
+from alerts.alert import Alert, Delivery, Opened, Outcome, Silence, Status
 from alerts.destination import Destination
 from alerts.events import (
     AlertsRead,
@@ -37,6 +38,8 @@ FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 60.0
 #: Of a pause, in both directions.
 _JITTER = 0.1
+#: Alerts that can be resolved; beyond them the oldest stay unresolved.
+_MAX_OPENED = 100_000
 
 
 class AlertsState:
@@ -47,11 +50,17 @@ class AlertsState:
         self._jitter = jitter
         self._destinations = {name: Destination(name, own) for name, own in settings.destinations.items()}
         self._silences: Sequence[Silence] = ()
+        #: Over, but perhaps still found.
+        self._over: set[Silence] = set()
+        #: By resolver and ticker, then by trigger.
+        self._opened: dict[tuple[str, str], dict[str, Opened]] = {}
         self._order = 0
 
     def handle(self, event: Event) -> list[Command]:
         match event:
-            case Restored(deliveries, at):
+            case Restored(deliveries, at, opened):
+                for each in opened:
+                    self._open(each)
                 return self._restore(deliveries, at)
             case AlertsRead(alerts, at):
                 return self._take(alerts, at)
@@ -66,7 +75,8 @@ class AlertsState:
                     self._destinations[name].finished()
                 return self._sends(at)
             case SilencesFound(silences):
-                self._silences = silences
+                self._over &= set(silences)
+                self._silences = [each for each in silences if each not in self._over]
                 return []
             case TimePassed(at):
                 return self._sends(at)
@@ -107,15 +117,77 @@ class AlertsState:
 
     def _take(self, alerts: Sequence[Alert], at: float) -> list[Command]:
         found: list[Delivery] = []
+        opened: dict[str, Opened] = {}
+        over: list[Silence] = []
         for alert in alerts:
-            for destination in self._destinations_of(alert):
-                if self._is_silenced(alert, at) or not destination.lets_through(alert, at):
-                    destination.counts.suppressed += 1
-                    continue
-                self._order += 1
-                found.append(_delivery(alert, destination.name, self._order, at))
+            over += self._end_silences(alert)
+            taken: set[str] = set()
+            for each in self._resolved(alert):
+                opened[each.key] = each
+                self._open(each)
+                found += self._deliver(_end_of(each, alert), self._named(each.destinations), at)
+                taken |= {*each.destinations}
+            own = self._deliver(alert, (each for each in self._destinations_of(alert) if each.name not in taken), at)
+            found += own
+            if alert.resolved_by and own:
+                each = self._opening(alert, own)
+                opened[each.key] = each
+                self._open(each)
         new = {each.key: each for each in found if each.key not in self._destinations[each.destination].keys}
-        return [Save([*new.values()])] if new else []
+        return [Save([*new.values()], [*opened.values()], over)] if new or opened or over else []
+
+    def _deliver(self, alert: Alert, destinations: Iterable[Destination], at: float) -> list[Delivery]:
+        found: list[Delivery] = []
+        for destination in destinations:
+            if self._is_silenced(alert, at) or not destination.lets_through(alert, at):
+                destination.counts.suppressed += 1
+                continue
+            self._order += 1
+            found.append(_delivery(alert, destination.name, self._order, at))
+        return found
+
+    # ---- what is over
+    def _end_silences(self, alert: Alert) -> list[Silence]:
+        over = [
+            each
+            for each in self._silences
+            if each.until_trigger and each.until_trigger == alert.trigger_id and fnmatchcase(alert.ticker, each.ticker)
+        ]
+        if over:
+            self._over.update(over)
+            self._silences = [each for each in self._silences if each not in self._over]
+        return over
+
+    def _resolved(self, alert: Alert) -> list[Opened]:
+        """The alerts that this event resolves."""
+        if alert.kind != "event":
+            return []
+        opened = self._opened.get((alert.trigger_id, alert.ticker), {}).values()
+        return [replace(each, event_id=alert.alert_id) for each in opened if each.event_id in ("", alert.alert_id)]
+
+    def _opening(self, alert: Alert, deliveries: Sequence[Delivery]) -> Opened:
+        """Also for those who still wait to hear that an earlier one is over."""
+        names = [each.destination for each in deliveries]
+        before = self._opened.get((alert.resolved_by, alert.ticker), {}).get(alert.trigger_id)
+        if before is not None and not before.event_id:
+            names += before.destinations
+        return Opened(
+            alert_id=alert.alert_id,
+            trigger_id=alert.trigger_id,
+            ticker=alert.ticker,
+            title=alert.title,
+            resolved_by=alert.resolved_by,
+            destinations=tuple(dict.fromkeys(names)),
+        )
+
+    def _open(self, opened: Opened) -> None:
+        place = opened.resolved_by, opened.ticker
+        # The newest last.
+        triggers = self._opened.pop(place, {})
+        triggers[opened.trigger_id] = opened
+        self._opened[place] = triggers
+        if len(self._opened) > _MAX_OPENED:
+            del self._opened[next(iter(self._opened))]
 
     def _destinations_of(self, alert: Alert) -> Iterable[Destination]:
         if alert.to:
@@ -129,6 +201,9 @@ class AlertsState:
             ]
         else:
             names = self._destinations if alert.kind == "event" else ()
+        return self._named(names)
+
+    def _named(self, names: Iterable[str]) -> list[Destination]:
         return [self._destinations[name] for name in dict.fromkeys(names) if name in self._destinations]
 
     def _is_silenced(self, alert: Alert, at: float) -> bool:
@@ -184,6 +259,18 @@ class AlertsState:
     def _pause(self, attempts: int) -> float:
         pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 30))
         return min(MAX_PAUSE_SECONDS, pause * (1 + _JITTER * (2 * self._jitter() - 1)))
+
+
+def _end_of(opened: Opened, event: Alert) -> Alert:
+    """What its destinations hear when this event resolves it."""
+    return replace(
+        event,
+        alert_id=f"resolved:{opened.alert_id}",
+        title=f"resolved: {opened.title}",
+        trigger_id=opened.trigger_id,
+        resolves=opened.alert_id,
+        resolved_by="",
+    )
 
 
 def _delivery(alert: Alert, destination: str, order: int, at: float) -> Delivery:

@@ -1,7 +1,7 @@
 """What is wrong with the platform itself: parts that are down, tickers without trades or bars, a full disk. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alerts.alert import Alert
@@ -47,12 +47,12 @@ class _Pauses:
 
 @dataclass(slots=True)
 class Watch:
-    """Each trouble is one alert, however long it lasts."""
+    """Each trouble is one alert, however long it lasts, and another one when it is over."""
 
     _down_since: dict[str, float] = field(default_factory=dict)
     _pauses: dict[str, _Pauses] = field(default_factory=dict)
     #: Troubles that were reported and are not over.
-    _reported: set[str] = field(default_factory=set)
+    _reported: dict[str, Alert] = field(default_factory=dict)
     is_well: bool = False
 
     def look(self, seen: Snapshot) -> list[Alert]:
@@ -64,13 +64,13 @@ class Watch:
         for part, page in seen.parts.items():
             if page.get("ready") or page.get("standby"):
                 self._down_since.pop(part, None)
-                self._reported.discard(f"part {part}")
+                yield from self._is_over(f"part {part}", seen.at, f"{part} is ready again")
                 continue
             since = self._down_since.setdefault(part, seen.at)
-            if seen.at - since >= DOWN_SECONDS and self._is_new(f"part {part}"):
+            if seen.at - since >= DOWN_SECONDS and f"part {part}" not in self._reported:
                 problems = "; ".join(page.get("problems", ()))
                 text = f"{part} has not been ready for {seen.at - since:.0f} s" + (f": {problems}" if problems else "")
-                yield _alert("part_down", part, since, seen.at, f"{part} is down", text)
+                yield self._report(f"part {part}", _alert("part_down", part, since, seen.at, f"{part} is down", text))
 
     def _tickers(self, seen: Snapshot) -> Iterable[Alert]:
         ages: dict[str, float] = {}
@@ -79,13 +79,15 @@ class Watch:
                 ages[ticker] = min(age, ages.get(ticker, age))
         for ticker in self._pauses.keys() - ages.keys():
             del self._pauses[ticker]
-            self._reported.discard(f"ticker {ticker}")
+            yield from self._is_over(f"ticker {ticker}", seen.at, f"{ticker} is no longer live")
         for ticker, age in ages.items():
+            trouble = f"ticker {ticker}"
             if not self._pauses.setdefault(ticker, _Pauses()).look(age):
-                self._reported.discard(f"ticker {ticker}")
-            elif self._is_new(f"ticker {ticker}"):
+                yield from self._is_over(trouble, seen.at, f"{ticker} has frames again")
+            elif trouble not in self._reported:
                 text = f"{ticker} has been silent for {age:.0f} s, longer than usual"
-                yield _alert("stale", ticker, seen.at - age, seen.at, f"{ticker} is silent", text, ticker)
+                alert = _alert("stale", ticker, seen.at - age, seen.at, f"{ticker} is silent", text, ticker)
+                yield self._report(trouble, alert)
 
     def _bars(self, seen: Snapshot) -> Iterable[Alert]:
         ages: dict[str, float] = {}
@@ -93,25 +95,41 @@ class Watch:
             status = page.get("status", {})
             newest = status.get("newest_bar_seconds_ago", {})
             ages |= {ticker: newest.get(ticker, 0.0) for ticker in status.get("tickers_without_bars", ())}
-        self._reported -= {name for name in self._reported if name.startswith("bars ") and name[5:] not in ages}
+        for trouble in [name for name in self._reported if name.startswith("bars ") and name[5:] not in ages]:
+            yield from self._is_over(trouble, seen.at, f"{trouble[5:]} has bars again, or is no longer live")
         for ticker, age in ages.items():
-            if self._is_new(f"bars {ticker}"):
+            if f"bars {ticker}" not in self._reported:
                 text = f"{ticker} has had no bar for {age:.0f} s although its trades come"
-                yield _alert("no_bars", ticker, seen.at - age, seen.at, f"{ticker} has no bars", text, ticker)
+                alert = _alert("no_bars", ticker, seen.at - age, seen.at, f"{ticker} has no bars", text, ticker)
+                yield self._report(f"bars {ticker}", alert)
 
     def _disk(self, seen: Snapshot) -> Iterable[Alert]:
         low = max(LOW_BYTES, int(seen.total_bytes * LOW_SHARE))
         if seen.free_bytes > 2 * low:
-            self._reported.discard("disk")
-        elif seen.free_bytes < low and self._is_new("disk"):
-            free = f"{seen.free_bytes / (1 << 30):.1f} GiB"
+            yield from self._is_over("disk", seen.at, f"{_gib(seen.free_bytes)} are free again")
+        elif seen.free_bytes < low and "disk" not in self._reported:
+            free = _gib(seen.free_bytes)
             text = f"{free} are free on the disk of the data directory"
-            yield _alert("disk_low", "disk", seen.at, seen.at, f"only {free} are free", text)
+            yield self._report("disk", _alert("disk_low", "disk", seen.at, seen.at, f"only {free} are free", text))
 
-    def _is_new(self, trouble: str) -> bool:
-        is_new = trouble not in self._reported
-        self._reported.add(trouble)
-        return is_new
+    def _report(self, trouble: str, alert: Alert) -> Alert:
+        self._reported[trouble] = alert
+        return alert
+
+    def _is_over(self, trouble: str, at: float, text: str) -> Iterable[Alert]:
+        if (alert := self._reported.pop(trouble, None)) is not None:
+            yield replace(
+                alert,
+                alert_id=f"resolved:{alert.alert_id}",
+                time_ns=round(at * 1e9),
+                title=f"resolved: {alert.title}",
+                text=text,
+                resolves=alert.alert_id,
+            )
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
 
 
 def _alert(kind: str, name: str, since: float, at: float, title: str, text: str, ticker: str = "") -> Alert:

@@ -58,6 +58,7 @@ TABLE_ALERTS = "alerts"  # `positions`: how far the alerts have read
 TABLE_ALERTS_WAITING = "alerts_waiting"  # key of a delivery -> Delivery, until its outcome is on DELIVERIES
 TABLE_ALERTS_ABANDONED = "alerts_abandoned"  # key of a delivery -> Delivery that was given up, for a week
 TABLE_ALERTS_AGAIN = "alerts_again"  # key of an abandoned delivery that a person wants sent again
+TABLE_ALERTS_OPENED = "alerts_opened"  # key -> Opened: an alert that another trigger's event resolves, for 30 days
 TABLE_SILENCES = "silences"  # id -> Silence, written by `candlewright alerts silence`
 TABLE_KEEP_RULES = "keep_rules"  # name -> Rule, written by `candlewright keep add`; relay.keep.rules
 TABLE_KEEP_SERIES = "keep_series"  # ticker and period -> Series, how far the relay keeps it; relay.keep.series

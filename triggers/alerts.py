@@ -1,4 +1,5 @@
 """Where a trigger wants its events delivered, and in which words: its parameters `alert_to` and `alert_message`.
+`alert_resolved_by` names the trigger whose events say that it is over.
 
 Templates are jinja2's, cut down to what cannot run for long or reach anything: values, comparisons, arithmetic on
 numbers, and some filters. There are no loops, calls, attributes or assignments.
@@ -16,8 +17,10 @@ from candlewright_cep.binding.binder import closest
 
 __all__ = ["ALERT_PARAMETERS", "AlertAsked", "engine_parameters", "render"]
 
-TO, MESSAGE = "alert_to", "alert_message"
-ALERT_PARAMETERS = frozenset({TO, MESSAGE})
+TO, MESSAGE, RESOLVED_BY = "alert_to", "alert_message", "alert_resolved_by"
+ALERT_PARAMETERS = frozenset({TO, MESSAGE, RESOLVED_BY})
+#: `alert_to` of a trigger whose events go nowhere of themselves.
+NOWHERE = "none"
 #: What a template may name beside the columns of its trigger.
 _ALWAYS = frozenset({"trigger_id", "ticker", "time"})
 _MAX_TEMPLATE, _MAX_TEXT = 2_000, 4_000
@@ -46,18 +49,21 @@ _ENVIRONMENT = _Environment(undefined=StrictUndefined, autoescape=False)
 class AlertAsked:
     """What a trigger's parameters say; `to` is empty where the routes of the settings decide."""
 
-    def __init__(self, to: tuple[str, ...], message: str) -> None:
+    def __init__(self, to: tuple[str, ...], message: str, resolved_by: str = "") -> None:
         self.to = to
         self.message = message
+        self.resolved_by = resolved_by
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "AlertAsked":
         names = (name.strip().lower() for name in parameters.get(TO, "").split(","))
-        return cls(tuple(name for name in names if name), parameters.get(MESSAGE, ""))
+        return cls(
+            tuple(name for name in names if name), parameters.get(MESSAGE, ""), parameters.get(RESOLVED_BY, "").strip()
+        )
 
     def check(self, columns: Iterable[str] | None, destinations: Collection[str] | None) -> None:
         """Raises InvalidRequest. None: not known, so not checked."""
-        if destinations is not None and (unknown := [name for name in self.to if name not in destinations]):
+        if destinations is not None and (unknown := [name for name in self.to if name not in (*destinations, NOWHERE)]):
             known = ", ".join(sorted(destinations)) or "none"
             raise InvalidRequest(f"{TO}: no destination {unknown[0]!r} in the settings; configured: {known}")
         if self.message:

@@ -276,6 +276,10 @@ def trigger_add(
     message: Annotated[
         str | None, typer.Option("--message", help='The alert\'s text, as "{{ ticker }} fell to {{ price }}".')
     ] = None,
+    resolved_by: Annotated[
+        str | None,
+        typer.Option("--resolved-by", metavar="TRIGGER", help="Its events say that this trigger's alerts are over."),
+    ] = None,
     follow: FollowOption = False,
     count: CountOption = None,
     output: OutputOption = Output.table,
@@ -290,6 +294,7 @@ def trigger_add(
 
     own = [f"alert_to={','.join(alert)}"] if alert else []
     own += [f"alert_message={message}"] if message else []
+    own += [f"alert_resolved_by={resolved_by}"] if resolved_by else []
     parameters = [*(param or []), *own]
     trigger.add(
         sql, file, ticker or [], parameters, identity, callback, follow, count, output, config, timeout, replace

@@ -12,6 +12,7 @@ from alerts.journal import Journal
 from alerts.message import body_of
 from alerts.senders.sender import DeliveryFailed
 from alerts.senders.senders import sender_of
+from bus import topics
 from candlewright.cli.output import Output, print_rows, say
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.periods import parse_period
@@ -19,6 +20,9 @@ from candlewright.wire.times import iso_seconds
 from candlewright_platform.cli.bus import open_bus
 from candlewright_platform.cli.loading import settings_for
 from core.settings_alerts import DestinationSettings, RouteSettings
+
+#: Of one that ends with a trigger's event.
+_LONGEST_SILENCE_SECONDS = 30 * 86_400
 
 
 def list_destinations(output: Output, data_dir: Path | None, config: Path | None) -> None:
@@ -82,6 +86,8 @@ def silence(
     trigger: str | None,
     duration: str | None,
     ticker: str,
+    *,
+    until: str | None,
     is_over: bool,
     output: Output,
     data_dir: Path | None,
@@ -90,13 +96,18 @@ def silence(
     with open_bus(settings_for(config, data_dir)) as bus:
         journal = Journal(bus)
         if trigger is None:
-            if duration or is_over:
+            if duration or until or is_over:
                 raise typer.BadParameter("name the trigger")
             rows = [
-                {"trigger": each.trigger, "ticker": each.ticker, "until": iso_seconds(each.until)}
+                {
+                    "trigger": each.trigger,
+                    "ticker": each.ticker,
+                    "until": iso_seconds(each.until),
+                    "until_trigger": each.until_trigger,
+                }
                 for each in journal.silences()
             ]
-            print_rows(rows, output, ["trigger", "ticker", "until"], "no silences")
+            print_rows(rows, output, ["trigger", "ticker", "until", "until_trigger"], "no silences")
             return
         if is_over:
             ids = [each.silence_id for each in journal.silences() if (each.trigger, each.ticker) == (trigger, ticker)]
@@ -105,12 +116,15 @@ def silence(
             journal.end_silences(ids)
             say(f"{trigger} alerts again")
             return
-        if duration is None:
-            raise typer.BadParameter("say for how long: --for 2h")
-        seconds = parse_period(duration)
-        until = time.time() + seconds
-        journal.silence(Silence(f"{trigger} {ticker}", trigger, ticker, until), seconds)
-        say(f"no alerts of {trigger} until {iso_seconds(until)}")
+        if duration is None and until is None:
+            raise typer.BadParameter("say for how long: --for 2h, or --until TRIGGER")
+        if until is not None and not bus.get(topics.TABLE_TRIGGERS, [until])[0]:
+            raise CandlewrightError(f"no trigger {until} is registered")
+        seconds = _LONGEST_SILENCE_SECONDS if duration is None else parse_period(duration)
+        end = time.time() + seconds
+        journal.silence(Silence(f"{trigger} {ticker}", trigger, ticker, end, until or ""), seconds)
+        fires = f"{until} fires, at most until " if until else ""
+        say(f"no alerts of {trigger} until {fires}{iso_seconds(end)}")
 
 
 def dead_letters(again: list[str], is_all: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:

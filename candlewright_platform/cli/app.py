@@ -401,19 +401,24 @@ def alerts_silence(
         str | None, typer.Argument(help="A trigger's id; * matches any. Without it, the silences are listed.")
     ] = None,
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As 30m, 2h or 1d.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TRIGGER", help="Until this trigger fires: a condition in SQL.")
+    ] = None,
     ticker: Annotated[str, typer.Option("--ticker", help="Only this ticker; * matches any.")] = "*",
     is_over: Annotated[bool, typer.Option("--end", help="End a silence before its time.")] = False,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Suppress the alerts of a trigger for a while. Its events are published and stored as before.
+    """Suppress the alerts of a trigger for a while. Its events are still published.
 
     Example: candlewright alerts silence dip --for 2h
     """
     from candlewright_platform.cli import alerts
 
-    alerts.silence(trigger, duration, ticker, is_over, output, data_dir, config)
+    alerts.silence(
+        trigger, duration, ticker, until=until, is_over=is_over, output=output, data_dir=data_dir, config=config
+    )
 
 
 @alerts_app.command("dead-letters")

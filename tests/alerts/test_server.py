@@ -248,3 +248,33 @@ async def test_a_trigger_names_its_destinations_and_its_words() -> None:
     ]
     texts = {body["data"]["event_id"]: body["data"].get("text") for body in receiver.bodies}
     assert texts == {"dip-1": "fell to 42.0", "odd-2": None, "rise-3": None}
+
+
+async def test_an_alert_is_resolved_by_another_triggers_event_over_a_restart() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    parameters = {"dip": {"alert_resolved_by": "back"}, "back": {"alert_to": "none"}}
+    for name, own in parameters.items():
+        entry = rec.TriggerEntry(registration=rec.TriggerRegistration(trigger_id=name, parameters=own))
+        bus.put(topics.TABLE_TRIGGERS, {name: entry.SerializeToString()})
+    async with receiver.serve():
+        async with serving(bus, to(receiver)):
+            bus.publish(topics.TRIGGER_EVENTS, [event(1, "back"), event(2)])
+            await until(lambda: len(outcomes(bus)) == 1, "the alert is delivered")
+        bus.publish(topics.TRIGGER_EVENTS, [event(3, "back"), event(4, "back")])
+        async with serving(bus, to(receiver)):
+            await until(lambda: len(outcomes(bus)) == 2, "its end is delivered")
+            bus.publish(topics.TRIGGER_EVENTS, [event(5)])
+            await until(lambda: len(outcomes(bus)) == 3, "it is alerted again")
+    assert receiver.bodies[1] == {
+        "type": "resolved",
+        "timestamp": "2024-01-01T12:00:00.000000003Z",
+        "data": {
+            "event_id": "resolved:dip-2",
+            "trigger_id": "dip",
+            "ticker": "BTC/USDT.BINANCE",
+            "row": {"bottom": 41.5, "at": "2024-01-01T12:00:00.000000000Z", "n": 3},
+            "resolves": "dip-2",
+            "kind": "event",
+        },
+    }
+    assert [body["data"]["event_id"] for body in receiver.bodies] == ["dip-2", "resolved:dip-2", "dip-5"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts import destination as bounds
-from alerts.alert import Alert, Delivery, Silence, Status
+from alerts.alert import Alert, Delivery, Opened, Silence, Status
 from alerts.events import (
     AlertsRead,
     Command,
@@ -47,6 +47,8 @@ class Run:
         self.flying: list[Send] = []
         self.ended: list[tuple[str, Status, int]] = []
         self.noted: dict[str, Delivery] = {}
+        self.opened: dict[str, Opened] = {}
+        self.over: list[Silence] = []
         #: Ended messages that are not durable yet, while `is_away`.
         self.unwritten: list[str] = []
         self.is_away = False
@@ -55,7 +57,9 @@ class Run:
         commands = self.state.handle(event)
         for command in commands:
             match command:
-                case Save(deliveries):
+                case Save(deliveries, opened, over):
+                    self.opened |= {each.key: each for each in opened}
+                    self.over += over
                     self.noted |= {each.key: each for each in deliveries}
                     at = event.at if isinstance(event, AlertsRead) else 0.0
                     self.handle(Saved(deliveries, at))
@@ -345,3 +349,80 @@ def test_every_alert_ends_once_and_in_order(data: st.DataObject) -> None:
 def _note(seen: dict[tuple[str, str], list[str]], send: Send) -> None:
     for each in send.deliveries:
         seen.setdefault((send.destination, each.trigger_id), []).append(each.alert_id)
+
+
+def dip(number: int, ticker: str = "A/B.X") -> Alert:
+    return replace(alert(number, "dip", ticker), resolved_by="back")
+
+
+def titles(run: Run) -> list[tuple[str, str]]:
+    """Sends everything; (destination, title) in order."""
+    found = []
+    while run.flying:
+        found += [(run.flying[0].destination, each.title) for each in run.flying[0].deliveries]
+        run.sent(1.0)
+    return found
+
+
+def test_the_resolver_says_once_that_an_alert_is_over_to_those_who_got_it() -> None:
+    quiet_at_zero = HOOK | {"quiet": "23:00-01:00"}
+    run = Run(settings(hook=HOOK, phone=PHONE, calm=quiet_at_zero))
+    back = replace(alert(1, "back"), to=("none",))
+    run.read(back)
+    assert titles(run) == []
+    run.read(dip(1), dip(2))
+    run.read(back)
+    assert sorted(titles(run)) == [
+        (name, title) for name in ("hook", "phone") for title in ("dip 1", "dip 2", "resolved: dip 2")
+    ]
+    run.read(replace(alert(2, "back"), to=("none",)), replace(alert(3, "back", "C/D.X"), to=("none",)))
+    assert titles(run) == []
+    run.read(dip(3))
+    run.read(replace(alert(4, "back"), to=("none",)))
+    assert titles(run)[-1][1] == "resolved: dip 3"
+
+
+def test_an_event_that_is_read_again_resolves_the_same_alert() -> None:
+    first = Run(settings(hook=HOOK))
+    first.read(dip(1))
+    first.read(alert(9, "back"))
+    assert [title for _, title in titles(first)] == ["dip 1", "resolved: dip 1"]
+    # A kill before the place in the log was durable.
+    second = Run(settings(hook=HOOK))
+    second.handle(Restored([], 2.0, [*first.opened.values()]))
+    second.read(alert(9, "back"))
+    assert second.ids() == ["resolved:dip-1"]
+    assert titles(second) == [("hook", "resolved: dip 1")]
+    second.read(alert(10, "back"))
+    assert titles(second) == [("hook", "back 10")]
+
+
+def test_who_heard_of_an_earlier_alert_hears_of_its_end_behind_a_cooldown() -> None:
+    run = Run(settings(hook=HOOK | {"cooldown_seconds": 600}, phone=PHONE))
+    run.read(dip(1), at=0.0)
+    run.read(dip(2), at=1.0)
+    run.read(alert(9, "back"), at=2.0)
+    assert [title for name, title in titles(run) if name == "hook"] == ["dip 1", "resolved: dip 2"]
+
+
+def test_opened_alerts_survive_as_they_are() -> None:
+    opened = Opened("dip-1", "dip", "A/B.X", "dip 1", "back", ("hook", "phone"))
+    assert Opened.from_bytes(opened.to_bytes()) == opened
+
+
+def test_a_silence_ends_with_an_event_of_its_trigger() -> None:
+    run = Run(settings(hook=HOOK))
+    silence = Silence("dip *", "dip", "A/*", 1e9, until_trigger="back")
+    run.handle(SilencesFound([silence]))
+    run.read(alert(1, "dip"), alert(1, "back", "C/D.X"), alert(2, "dip"))
+    assert titles(run) == [("hook", "back 1")]
+    run.read(alert(2, "back"), alert(3, "dip"))
+    assert [title for _, title in titles(run)] == ["back 2", "dip 3"]
+    assert run.over == [silence]
+    # Found once more before it was removed; then silenced anew.
+    run.handle(SilencesFound([silence]))
+    run.read(alert(4, "dip"))
+    assert [title for _, title in titles(run)] == ["dip 4"]
+    run.handle(SilencesFound([replace(silence, until=2e9)]))
+    run.read(alert(5, "dip"))
+    assert titles(run) == []

@@ -29,7 +29,9 @@ def test_a_part_that_stays_down_is_reported_once_until_it_is_back() -> None:
     assert (alert.kind, alert.alert_id) == ("part_down", "part_down:broker:5")
     assert alert.text == "broker has not been ready for 31 s: no answer"
     assert seen.look(at(41, relay=READY, broker=DOWN)) == []
-    assert seen.look(at(46, relay=READY, broker=READY)) == []
+    (over,) = seen.look(at(46, relay=READY, broker=READY))
+    assert (over.kind, over.resolves, over.title) == ("part_down", alert.alert_id, "resolved: broker is down")
+    assert over.text == "broker is ready again"
     assert seen.is_well
     failing = {"ready": False, "problems": ["the bus does not answer"]}
     seen.look(at(50, relay=failing, broker={"ready": False, "standby": True}))
@@ -42,15 +44,15 @@ def test_a_ticker_is_stale_after_more_than_its_usual_pause() -> None:
 
     def look(seconds: float, **ages: float) -> list[str]:
         page = {**READY, "status": {"last_frame_seconds_ago": {f"{name}/X.Y": age for name, age in ages.items()}}}
-        return [alert.ticker for alert in seen.look(at(seconds, ingestor_1=page))]
+        return [alert.resolves or alert.ticker for alert in seen.look(at(seconds, ingestor_1=page))]
 
     for second in range(0, 600, 50):
         # One trades every second, the other pauses for 40 s.
         assert look(second, BUSY=1.0, CALM=second % 100 * 0.8) == []
     assert look(700, BUSY=61.0, CALM=61.0) == ["BUSY/X.Y"]
     assert look(705, BUSY=66.0, CALM=66.0) == []
-    assert look(800, BUSY=1.0, CALM=121.0) == ["CALM/X.Y"]
-    assert look(900, CALM=1.0) == []
+    assert look(800, BUSY=1.0, CALM=121.0) == ["stale:BUSY/X.Y:639", "CALM/X.Y"]
+    assert look(900, CALM=1.0) == ["stale:CALM/X.Y:679"]
     assert look(1_000, BUSY=5.0) == []
 
 
@@ -64,7 +66,7 @@ def test_a_ticker_without_bars_is_reported_once_until_it_has_one() -> None:
     assert look(0) == []
     assert look(160, "BTC/X.Y") == ["BTC/X.Y has had no bar for 160 s although its trades come"]
     assert look(165, "BTC/X.Y", "ETH/X.Y") == ["ETH/X.Y has had no bar for 160 s although its trades come"]
-    assert look(170, "ETH/X.Y") == []
+    assert look(170, "ETH/X.Y") == ["BTC/X.Y has bars again, or is no longer live"]
     assert len(look(900, "BTC/X.Y", "ETH/X.Y")) == 1
 
 
@@ -76,7 +78,7 @@ def test_a_low_disk_is_reported_once_until_there_is_room() -> None:
     assert seen.look(at(2, free=GIB)) == []
     assert seen.look(at(3, free=5 * GIB)) == []
     assert seen.look(at(4, free=GIB)) == []
-    assert seen.look(at(5, free=50 * GIB)) == []
+    assert [alert.text for alert in seen.look(at(5, free=50 * GIB))] == ["50.0 GiB are free again"]
     assert len(seen.look(at(6, free=GIB))) == 1
 
 
