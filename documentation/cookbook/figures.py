@@ -62,11 +62,13 @@ class Recordings:
         return self._tables[name]
 
     def matches(self, recipe: Recipe) -> pa.Table:
+        """Without what the end of the recording decides: a window or a silence that ends after it."""
         parameters = recipe.text.parameters | recipe.settings
-        if recipe.reads:
-            return evaluate_named(recipe.text.sql, {"trigger_events": self.events(recipe.reads)}, parameters)
-        name = RECORDINGS[recipe.recording].input
-        return evaluate_named(recipe.text.sql, {name: self.table(recipe.recording)}, parameters, name)
+        table = self.events(recipe.reads) if recipe.reads else self.table(recipe.recording)
+        found = evaluate_named(recipe.text.sql, {recipe.input: table}, parameters, recipe.input)
+        rows = self.table(recipe.recording)
+        last = pc.max(rows["open_time" if "open_time" in rows.column_names else "ts"])
+        return found.filter(pc.less_equal(found["at"], last))
 
     def events(self, names: tuple[str, ...]) -> pa.Table:
         """What the triggers of these recipes would have fired."""

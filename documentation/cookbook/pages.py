@@ -117,8 +117,7 @@ def _commands(recipe: Recipe) -> str:
     if len(tickers) == 1:
         data = f" --ticker {tickers[0]} --since 2024-01-01"
     else:
-        name = "trigger_events" if recipe.reads else recipe.text.input
-        data = f" --input {name}={name}.parquet"
+        data = f" --input {recipe.input}={recipe.input}.parquet"
     named = "".join(f" --ticker {ticker}" for ticker in tickers)
     file = f"--file {recipe.name}.sql"
     return (

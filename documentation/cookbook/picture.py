@@ -56,7 +56,9 @@ def svg(run: Run) -> str:
         parts = list(_candles(run, shape, start, end))
     else:
         parts = list(_lines(run, shape, start, end))
-    title = f"{run.recording.what.partition(',')[0]} · {_clock(shape.at, '%Y-%m-%d %H:%M:%S')} UTC"
+    several = pc.count_distinct(run.rows["ticker"]).as_py() > 1
+    what = shape.ticker if several else run.recording.what.partition(",")[0]
+    title = f"{what} · {_clock(shape.at, '%Y-%m-%d %H:%M:%S')} UTC"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">'
     return "\n".join(
         [head, f"<style>{_STYLE}</style>", f'<text x="{LEFT}" y="16">{title}</text>', *parts, "</svg>", ""]

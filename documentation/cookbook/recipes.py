@@ -42,6 +42,10 @@ class Recipe:
         return self.path.stem
 
     @property
+    def input(self) -> str:
+        return "trigger_events" if self.reads else self.text.input
+
+    @property
     def image(self) -> Path:
         return self.path.parent / "images" / f"{self.name}.svg"
 

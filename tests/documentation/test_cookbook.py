@@ -12,33 +12,60 @@ from typer.testing import CliRunner
 
 from candlewright.cli.app import app
 from candlewright.wire.grid import SECOND
-from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
 from candlewright_cep.engine import evaluate_named
 from documentation.cookbook import pages, picture
 from documentation.cookbook.figures import Recordings, changes_after
 from documentation.cookbook.recipes import all_recipes
 from documentation.cookbook.recordings import Recording
-from tests.documentation.cookbook_markets import MARKETS, TICKER, Row
+from tests.documentation.cookbook_markets import MARKETS, OTHER, TICKER, Row
 from tests.triggers import market
-from tests.triggers.trigger_records import rows
-from triggers.check import check_trigger
+from tests.triggers.trigger_records import register, rows
+from triggers.check import LIVE_INPUTS, check_trigger
+from triggers.partition import TriggerPartition
 
 pytestmark = pytest.mark.timeout(60)
 
 RECIPES = all_recipes()
-_OTHER = "ETH/USDT.BINANCE"
+
+
+def table_of(name: str, own: list[Row]) -> pa.Table:
+    if not RECIPES[name].reads:
+        return market.table_of(own, RECIPES[name].input)
+    events = [row | {"fired_at": row["time"], "event_id": str(number)} for number, row in enumerate(own)]
+    return pa.Table.from_pylist(events, LIVE_INPUTS["trigger_events"].schema)
 
 
 def found_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
+    recipe = RECIPES[name]
+    tables = {recipe.input: table_of(name, own)}
+    return market.as_rows(evaluate_named(recipe.text.sql, tables, recipe.text.parameters, recipe.input))
+
+
+def decided_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
+    """Without what only the end of the rows decides: a window or a silence that would end later."""
+    return [row for row in found_in(name, own) if row["at"] <= own[-1]["time"]]
+
+
+def streamed_events(name: str, own: list[Row]) -> list[dict[str, Any]]:
+    """A trigger over triggers, an event at a time, with a restart after each."""
     text = RECIPES[name].text
-    tables = {text.input: market.table_of(own, text.input)}
-    return market.as_rows(evaluate_named(text.sql, tables, text.parameters, text.input))
+    partition = TriggerPartition()
+    partition.process([], controls=[register(name, text.sql, **text.parameters)])
+    found = []
+    for number, row in enumerate(own):
+        context = {"event_id": str(number), "ticker": row["ticker"]}
+        event = CEPTriggerEvent(trigger_id=row["trigger_id"], timestamp=row["time"], context=context)
+        output = partition.process([], events=[event.SerializeToString()])
+        found += [row for fired in output.events for row in rows(fired)]
+        partition = TriggerPartition.load(partition.save())
+    return found
 
 
-def streamed(names: list[str], own: list[Row], seed: int) -> dict[str, list[dict[str, Any]]]:
-    """The events' rows of each text, in random micro-batches, with a restart after each."""
+def streamed(names: list[str], own: list[Row], seed: int, *, restarts: bool = True) -> dict[str, list[dict[str, Any]]]:
+    """The events' rows of each text, in random micro-batches."""
     texts = {name: RECIPES[name].text for name in names}
-    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), True, (1, 7, 60))
+    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), restarts, (1, 7, 60))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for event in [*live, *end]:
         found[event.trigger_id] += rows(event)
@@ -60,19 +87,20 @@ def test_a_recipe_can_be_registered_without_warning(name: str) -> None:
 def test_a_recipe_finds_its_pattern_and_the_same_on_a_stream(name: str) -> None:
     own = MARKETS[name](random.Random(1), True)
     wanted = found_in(name, own)
-    assert wanted
-    assert sorted(streamed([name], own, 1)[name], key=repr) == sorted(wanted, key=repr)
+    assert decided_in(name, own)
+    found = streamed_events(name, own) if RECIPES[name].reads else streamed([name], own, 1)[name]
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_does_not_match_a_market_without_its_pattern(name: str) -> None:
-    assert found_in(name, MARKETS[name](random.Random(1), False)) == []
+    assert decided_in(name, MARKETS[name](random.Random(1), False)) == []
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_match_needs_no_row_after_the_one_that_it_names(name: str) -> None:
     own = MARKETS[name](random.Random(2), True)
-    matches = found_in(name, own)
+    matches = decided_in(name, own)
     assert matches
     for match in matches:
         assert match in found_in(name, [row for row in own if row["time"] <= match["at"]])
@@ -81,14 +109,14 @@ def test_a_match_needs_no_row_after_the_one_that_it_names(name: str) -> None:
 @pytest.mark.parametrize("input_name", ["ohlc", "ticks"])
 def test_recipes_give_the_same_over_rough_markets_stored_and_streamed(input_name: str) -> None:
     make = market.bars if input_name == "ohlc" else market.trades
-    own = make(3, (TICKER, _OTHER), 300, 1_705_363_200 * 10**9)
+    own = make(3, (TICKER, OTHER), 300, 1_705_363_200 * 10**9)
     names = [
         name
         for name, each in RECIPES.items()
-        if each.text.input == input_name and not each.text.tickers and not each.reads
+        if each.input == input_name and not each.text.tickers
         if each.text.period_seconds in (0, market.PERIOD)
     ]
-    found = streamed(names, own, 3)
+    found = streamed(names, own, 3, restarts=False)
     for name in names:
         assert sorted(found[name], key=repr) == sorted(found_in(name, own), key=repr), name
     assert sum(map(bool, found.values())) >= len(names) // 2
@@ -100,16 +128,16 @@ def test_the_commands_of_a_page_run_as_pasted(name: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     recipe = RECIPES[name]
     Path(f"{name}.sql").write_text(recipe.text.sql)
-    table = market.table_of(MARKETS[name](random.Random(1), True), recipe.text.input)
-    pq.write_table(table, f"{recipe.text.input}.parquet")
+    own = MARKETS[name](random.Random(1), True)
+    pq.write_table(table_of(name, own), f"{recipe.input}.parquet")
     tried, added = (shlex.split(line) for line in recipe.made.splitlines() if line.startswith("    candlewright"))
     assert [*tried[:3], *added[:3]] == ["candlewright", "trigger", "try", "candlewright", "trigger", "add"]
     if "--since" in tried:
         first = tried.index("--ticker")
-        tried = [*tried[:first], "--input", f"{recipe.text.input}={recipe.text.input}.parquet"]
+        tried = [*tried[:first], "--input", f"{recipe.input}={recipe.input}.parquet"]
     result = CliRunner().invoke(app, [*tried[1:], "--output", "json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert len(result.stdout.splitlines()) == len(found_in(name, MARKETS[name](random.Random(1), True)))
+    assert len(result.stdout.splitlines()) == len(found_in(name, own))
     checked = ["trigger", "check", *(word for word in added[3:] if word != "--follow")]
     assert CliRunner().invoke(app, checked).exit_code == 0
 
