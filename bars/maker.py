@@ -8,6 +8,7 @@ progress change with the shortest period alone: longer ones are brought up to da
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,10 @@ NEVER = -(1 << 62)
 _FOR_EVER = 1 << 62
 #: Bars of the shortest period that wait for the longer ones at most.
 _MAX_WAITING = 100_000
+#: Forgotten tickers of which it is remembered which bars are settled; beyond, those that were forgotten first go.
+_MAX_RETIRED = 50_000
+#: Of one ticker; beyond, the two oldest count as one that reaches from the first to the second.
+_MAX_GAPS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class BarMaker:
     levels: dict[int, Level] = field(default_factory=dict)
     duplicates: int = 0
     too_late: int = 0
-    #: For forgotten tickers: the time before which their bars are settled.
+    #: For forgotten tickers, in that order: the time before which their bars are settled.
     retired: dict[str, int] = field(default_factory=dict)
     wanted: dict[str, frozenset[int]] = field(default_factory=dict)
     #: By ticker number and period, for periods no longer wanted, until none of their bars can be revised.
@@ -252,6 +257,9 @@ class BarMaker:
         number, state = self._of(ticker)
         if (start, end) not in state.gaps:
             state.gaps.append((start, end))
+            if len(state.gaps) > _MAX_GAPS:
+                (first, one_end), (_, other_end), *others = sorted(state.gaps)
+                state.gaps = [(first, max(one_end, other_end)), *others]
             self._touch(number, start, end)
 
     def clear_gap(self, ticker: str, start: int, end: int) -> None:
@@ -316,6 +324,8 @@ class BarMaker:
             return
         self.pass_on()
         self.retired |= {self.tickers[number]: settled for number, settled in gone.items()}
+        for ticker in list(islice(self.retired, max(0, len(self.retired) - _MAX_RETIRED))):
+            del self.retired[ticker]
         kept = [number for number in range(len(self.tickers)) if number not in gone]
         for level in self.levels.values():
             level.renumber(kept, len(self.tickers))

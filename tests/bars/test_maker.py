@@ -355,6 +355,31 @@ def test_bars_in_progress_of_a_retired_ticker_are_final_but_not_complete() -> No
     assert maker.tickers == ["D/E.F"]
 
 
+def test_forgotten_tickers_take_a_bounded_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway's client may publish under ever new names."""
+    monkeypatch.setattr("bars.maker._MAX_RETIRED", 2)
+    maker = BarMaker([60])
+    for number in range(5):
+        maker.add([_trades(f"{number}/B.C", [_at(0, 1)])])
+        _retired(maker, f"{number}/B.C")
+    assert list(maker.retired) == ["3/B.C", "4/B.C"]
+
+
+def test_gaps_take_a_bounded_place_and_no_bar_over_one_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A week's bar keeps the gaps of a week: of a feed that reconnects all the time, tens of thousands."""
+    monkeypatch.setattr("bars.maker._MAX_GAPS", 3)
+    maker = BarMaker([60, 604_800])
+    maker.start("A/B.C", T0)
+    maker.add([_trades("A/B.C", [_at(60 * number, 1 + number) for number in range(12)])])
+    for minute in (1, 3, 5, 7, 9):
+        maker.mark_gap("A/B.C", T0 + minute * 60 * SECOND, T0 + minute * 60 * SECOND + 1)
+    assert len(maker.states[0].gaps) == 3
+    maker.advance({"A/B.C": T0 + 720 * SECOND})
+    complete = [bool(own) for made in maker.take() if made.bars.period_seconds == 60 for own in made.complete]
+    assert not any(complete[minute] for minute in (1, 3, 5, 7, 9))
+    assert [complete[minute] for minute in (0, 6, 8, 10, 11)] == [True] * 5
+
+
 def test_a_trade_of_a_time_that_was_let_go_of_is_too_late_and_a_later_one_counts() -> None:
     maker = BarMaker([60, 300])
     maker.add([_trades("A/B.C", [_at(0, 1), _at(61, 2)])])
